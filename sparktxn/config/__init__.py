@@ -1,0 +1,1 @@
+"""Settings: parsed once at the edge, then frozen values."""

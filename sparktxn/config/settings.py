@@ -1,0 +1,109 @@
+"""How settings are described and parsed: Kafka-style dotted names, checked once at the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sparktxn.errors import ConfigurationError, did_you_mean
+
+__all__ = ["Setting", "boolean", "choice", "integer", "number", "parse_settings", "text"]
+
+Parser = Callable[[str, Any], Any]
+
+
+class Setting(NamedTuple):
+    """One setting: its dotted name, its default, how a value is checked, and what it means in one sentence."""
+
+    name: str
+    default: Any
+    parse: Parser
+    meaning: str
+    expected: str = ""
+
+
+def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"setting {name!r} is {value!r}: expected {expected}")
+
+
+def integer(minimum: int, maximum: int) -> Parser:
+    """A parser of whole numbers from `minimum` to `maximum`, also written as text."""
+    expected = f"a whole number from {minimum} to {maximum}"
+
+    def parse(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise _refuse(name, value, expected)
+        try:
+            parsed = int(value)
+        except ValueError:
+            raise _refuse(name, value, expected) from None
+        if not minimum <= parsed <= maximum:
+            raise _refuse(name, value, expected)
+        return parsed
+
+    parse.__doc__ = expected
+    return parse
+
+
+def number(minimum: float, maximum: float) -> Parser:
+    """A parser of numbers from `minimum` to `maximum`, also written as text."""
+    expected = f"a number from {minimum:g} to {maximum:g}"
+
+    def parse(name: str, value: Any) -> float:
+        try:
+            parsed = float(value)
+        except (TypeError, ValueError):
+            raise _refuse(name, value, expected) from None
+        if isinstance(value, bool) or not minimum <= parsed <= maximum:
+            raise _refuse(name, value, expected)
+        return parsed
+
+    parse.__doc__ = expected
+    return parse
+
+
+def boolean(name: str, value: Any) -> bool:
+    """true or false"""  # noqa: D403, D415 - also printed as what is expected
+    if isinstance(value, bool):
+        return value
+    lowered = str(value).lower()
+    if lowered not in ("true", "false"):
+        raise _refuse(name, value, "true or false")
+    return lowered == "true"
+
+
+def choice(*allowed: str) -> Parser:
+    """A parser of one of a few words, whatever their case."""
+    expected = "one of " + ", ".join(allowed)
+
+    def parse(name: str, value: Any) -> str:
+        word = str(value).lower()
+        if word not in allowed:
+            raise ConfigurationError(f"setting {name!r} is {value!r}: expected {expected}{did_you_mean(word, allowed)}")
+        return word
+
+    parse.__doc__ = expected
+    return parse
+
+
+def text(name: str, value: Any) -> str:
+    """text"""  # noqa: D403, D415 - also printed as what is expected
+    if not isinstance(value, str):
+        raise _refuse(name, value, "text")
+    return value
+
+
+def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Every known setting's value, by name: as given, or its default.
+
+    Raises:
+        ConfigurationError: a name in `given` is unknown (the nearest known one is told) or a value is wrong.
+    """
+    by_name = {setting.name: setting for setting in known}
+    for name in given:
+        if name not in by_name:
+            raise ConfigurationError(f"unknown {what} setting {name!r}{did_you_mean(name, by_name)}")
+    return {
+        setting.name: setting.parse(setting.name, given[setting.name]) if setting.name in given else setting.default
+        for setting in known
+    }

@@ -1,0 +1,64 @@
+"""Settings of a store's handle: how it writes, how long it waits, how often it makes checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.config.settings import Setting, boolean, integer, parse_settings
+
+__all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreSettings", "is_store_setting", "storage_options"]
+
+STORAGE_PREFIX: Final = "storage."
+
+STORE_SETTINGS: Final = (
+    Setting("store.fsync", True, boolean, "On a local disk: wait until segments, entries and their folders are on the disk."),
+    Setting("store.request.timeout.ms", 30_000, integer(100, 600_000), "How long one request to the object store may take."),
+    Setting("store.upload.threads", 4, integer(1, 64), "How many segments a process uploads side by side."),
+    Setting("checkpoint.entries", 64, integer(1, 100_000), "A checkpoint is written when this many entries are newer than the newest one."),
+    Setting("checkpoint.bytes", 8_388_608, integer(1_024, 2**31), "A checkpoint is written when the entries newer than the newest one have this many bytes."),
+    Setting("checkpoint.seal.segments", 64, integer(2, 10_000), "A partition's segments are sealed into a manifest when this many are not."),
+    Setting("clock.skew.max.ms", 600_000, integer(1_000, 2**53), "A writer whose clock is further from the log's newest timestamp says so."),
+)  # fmt: skip
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """The parsed settings; see STORE_SETTINGS for their meaning."""
+
+    fsync: bool = True
+    request_timeout_ms: int = 30_000
+    upload_threads: int = 4
+    checkpoint_entries: int = 64
+    checkpoint_bytes: int = 8_388_608
+    checkpoint_seal_segments: int = 64
+    clock_skew_ms_max: int = 600_000
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> StoreSettings:
+        """The settings of `given`, which holds only names of STORE_SETTINGS.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        parsed = parse_settings(STORE_SETTINGS, given, "store")
+        return cls(
+            fsync=parsed["store.fsync"],
+            request_timeout_ms=parsed["store.request.timeout.ms"],
+            upload_threads=parsed["store.upload.threads"],
+            checkpoint_entries=parsed["checkpoint.entries"],
+            checkpoint_bytes=parsed["checkpoint.bytes"],
+            checkpoint_seal_segments=parsed["checkpoint.seal.segments"],
+            clock_skew_ms_max=parsed["clock.skew.max.ms"],
+        )
+
+
+def is_store_setting(name: str) -> bool:
+    """True for names that belong to the store's handle: STORE_SETTINGS and ``storage.*``."""
+    return name.startswith(STORAGE_PREFIX) or any(setting.name == name for setting in STORE_SETTINGS)
+
+
+def storage_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``storage.*`` settings without their prefix: fsspec gets them as they are (credentials, endpoint)."""
+    return {name[len(STORAGE_PREFIX) :]: value for name, value in given.items() if name.startswith(STORAGE_PREFIX)}

@@ -1,0 +1,368 @@
+"""Errors: Kafka's codes and flags, and the store's own errors.
+
+The tree groups classes by what a handler does::
+
+    KafkaException            args[0] is a KafkaError: test fatal(), then txn_requires_abort(), then retriable()
+    ├── ProducerFenced        fatal: another producer, or a time-out, ended this one; close it
+    ├── TransactionAborted    abortable: call abort_transaction(), rewind the input, begin again
+    ├── CommandRefused        the state machine refused a command: its code says why, nothing was written
+    └── StoreError            the store itself; ``kind`` is stable and append-only
+        ├── StoreUnavailable      retriable: the object store did not answer in time; nothing is known to be written
+        ├── OutcomeUnknown        retriable: call the same method again; it resolves the same entry
+        ├── StoreNotFound         no store at this URI: create a topic first
+        ├── DamagedObject         an object's bytes are not what was written: names the object
+        ├── FormatVersionError    an object of a newer format: upgrade this library
+        ├── ViewExpired           retention or vacuum has passed the read view: open a newer one
+        ├── SegmentExpired        an upload is older than the segment floor: upload again
+        ├── RetentionPassed       the offset asked for is below the log start
+        └── BatchRefused          a micro-batch that another run, query or content has superseded
+    ConfigurationError        (ValueError and KafkaException) a setting, option, name or schema is wrong
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+__all__ = [
+    "BatchRefused",
+    "CommandRefused",
+    "ConfigurationError",
+    "DamagedObject",
+    "ErrorCode",
+    "FormatVersionError",
+    "KafkaError",
+    "KafkaException",
+    "OutcomeUnknown",
+    "ProducerFenced",
+    "RetentionPassed",
+    "SegmentExpired",
+    "StoreError",
+    "StoreNotFound",
+    "StoreUnavailable",
+    "TransactionAborted",
+    "ViewExpired",
+    "did_you_mean",
+]
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), under their own names."""
+
+    LOCAL_BAD_MSG = -199
+    LOCAL_FAIL = -196
+    LOCAL_TRANSPORT = -195
+    LOCAL_RESOLVE = -193
+    LOCAL_MSG_TIMED_OUT = -192
+    LOCAL_PARTITION_EOF = -191
+    LOCAL_UNKNOWN_PARTITION = -190
+    LOCAL_FS = -189
+    LOCAL_UNKNOWN_TOPIC = -188
+    LOCAL_ALL_BROKERS_DOWN = -187
+    LOCAL_INVALID_ARG = -186
+    LOCAL_TIMED_OUT = -185
+    LOCAL_QUEUE_FULL = -184
+    LOCAL_UNKNOWN_GROUP = -179
+    LOCAL_PREV_IN_PROGRESS = -177
+    LOCAL_CONFLICT = -173
+    LOCAL_STATE = -172
+    LOCAL_NOT_IMPLEMENTED = -170
+    LOCAL_NO_OFFSET = -168
+    LOCAL_PARTIAL = -158
+    LOCAL_PURGE_QUEUE = -152
+    LOCAL_PURGE_INFLIGHT = -151
+    LOCAL_FATAL = -150
+    LOCAL_NOT_CONFIGURED = -145
+    LOCAL_FENCED = -144
+    LOCAL_APPLICATION = -143
+    LOCAL_NOOP = -141
+    LOCAL_AUTO_OFFSET_RESET = -140
+    UNKNOWN = -1
+    NO_ERROR = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC = 17
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
+
+    @property
+    def kafka_name(self) -> str:
+        """The name as librdkafka prints it: a leading underscore for its local codes."""
+        return self.name.replace("LOCAL_", "_", 1) if self.value < -1 else self.name
+
+
+class _KafkaErrorCodes(type):
+    """Lets ``KafkaError._FENCED`` and ``KafkaError.PRODUCER_FENCED`` be read as class attributes, as in confluent-kafka."""
+
+    def __getattr__(cls, name: str) -> int:
+        key = f"LOCAL{name}" if name.startswith("_") and not name.startswith("__") else name
+        try:
+            return int(ErrorCode[key])
+        except KeyError:
+            raise AttributeError(f"KafkaError has no error code {name!r}") from None
+
+
+class KafkaError(metaclass=_KafkaErrorCodes):
+    """One error with librdkafka's numeric code and its three flags.
+
+    Compares equal to, and orders against, plain integers by its code (confluent_kafka.KafkaError).
+    """
+
+    __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
+
+    def __init__(
+        self,
+        error: int,
+        reason: str | None = None,
+        fatal: bool = False,
+        retriable: bool = False,
+        txn_requires_abort: bool = False,
+    ) -> None:
+        self._code = int(error)
+        self._reason = reason
+        self._fatal = fatal
+        self._retriable = retriable
+        self._txn_requires_abort = txn_requires_abort
+
+    def code(self) -> int:
+        """The numeric code."""
+        return self._code
+
+    def name(self) -> str:
+        """The code's name, such as ``_FENCED`` or ``INVALID_TXN_STATE``."""
+        try:
+            return ErrorCode(self._code).kafka_name
+        except ValueError:
+            return f"ERR_{self._code}?"
+
+    def str(self) -> str:
+        """The reason in words."""
+        return self._reason if self._reason is not None else self.name()
+
+    def fatal(self) -> bool:
+        """True if the client can only be closed."""
+        return self._fatal
+
+    def retriable(self) -> bool:
+        """True if the same call may be made again."""
+        return self._retriable
+
+    def txn_requires_abort(self) -> bool:
+        """True if the transaction must be aborted and begun again."""
+        return self._txn_requires_abort
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, KafkaError):
+            return self._code == other._code
+        return self._code == other if isinstance(other, int) else NotImplemented
+
+    def __lt__(self, other: KafkaError | int) -> bool:
+        return self._code < int(other._code if isinstance(other, KafkaError) else other)
+
+    def __gt__(self, other: KafkaError | int) -> bool:
+        return self._code > int(other._code if isinstance(other, KafkaError) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._code)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        flags = (self._fatal, self._retriable, self._txn_requires_abort)
+        return (KafkaError, (self._code, self._reason, *flags))
+
+    def __str__(self) -> str:
+        return f"KafkaError{{code={self.name()},val={self._code},str=\"{self.str()}\"}}"
+
+    __repr__ = __str__
+
+
+class KafkaException(Exception):
+    """Carries one KafkaError as ``args[0]``."""
+
+    @property
+    def error(self) -> KafkaError:
+        """The KafkaError."""
+        return self.args[0]  # type: ignore[no-any-return]
+
+
+class ProducerFenced(KafkaException):
+    """A newer producer of the same transactional id, an administrator or a time-out ended this one (code 90 or _FENCED)."""
+
+
+class TransactionAborted(KafkaException):
+    """The open transaction cannot be committed: abort it and begin again."""
+
+
+class CommandRefused(KafkaException):
+    """A command that the state refuses; nothing was written. Clients add the flags that its code has in their operation."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(KafkaError(code, reason))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (CommandRefused, (self.error.code(), self.error.str()))
+
+
+class StoreError(KafkaException):
+    """An error of the store itself, told in words that name the object and the mend."""
+
+    kind: str = "store"
+    code: ErrorCode = ErrorCode.LOCAL_FAIL
+    retriable: bool = False
+    fatal: bool = False
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(KafkaError(self.code, reason, fatal=self.fatal, retriable=self.retriable))
+
+    def __str__(self) -> str:
+        return self.error.str()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.error.str(),))
+
+
+class StoreUnavailable(StoreError):
+    """The object store did not answer in time."""
+
+    kind = "store_unavailable"
+    code = ErrorCode.LOCAL_TRANSPORT
+    retriable = True
+
+
+class OutcomeUnknown(StoreError):
+    """The deadline passed while an entry was neither won nor lost; the same call resolves it, nothing is deleted."""
+
+    kind = "outcome_unknown"
+    code = ErrorCode.LOCAL_TIMED_OUT
+    retriable = True
+
+
+class StoreNotFound(StoreError):
+    """There is no store at this URI."""
+
+    kind = "store_not_found"
+    code = ErrorCode.LOCAL_RESOLVE
+
+
+class DamagedObject(StoreError):
+    """An object is missing, truncated or altered, or a name in it leads outside the store's root."""
+
+    kind = "damaged_object"
+    code = ErrorCode.LOCAL_BAD_MSG
+
+    def __init__(self, object_name: str, reason: str) -> None:
+        self.object_name = object_name
+        self.reason = reason
+        super().__init__(f"object {object_name!r} is damaged: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DamagedObject, (self.object_name, self.reason))
+
+
+class FormatVersionError(StoreError):
+    """An object was written in a format that this version does not know."""
+
+    kind = "format_version"
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+    def __init__(self, object_name: str, found: object, supported: int) -> None:
+        self.object_name = object_name
+        self._arguments = (object_name, found, supported)
+        super().__init__(
+            f"object {object_name!r} has format version {found!r}, this library reads up to {supported}: "
+            "upgrade sparktxn to read it"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FormatVersionError, self._arguments)
+
+
+class ViewExpired(StoreError):
+    """The read view is older than what retention and vacuum have kept."""
+
+    kind = "view_expired"
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class SegmentExpired(StoreError):
+    """A staged segment was born below the segment floor: upload it again."""
+
+    kind = "segment_expired"
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    retriable = True
+
+
+class RetentionPassed(StoreError):
+    """An offset that was asked for is below the partition's log start offset."""
+
+    kind = "retention_passed"
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class BatchRefused(StoreError):
+    """A micro-batch of a superseded run or query, or with other content than the batch already committed under its id."""
+
+    kind = "batch_refused"
+    code = ErrorCode.PRODUCER_FENCED
+    fatal = True
+
+
+class ConfigurationError(KafkaException, ValueError):
+    """A setting, option, name, URI or schema is wrong; nothing was written."""
+
+    def __init__(self, reason: str, code: int = ErrorCode.LOCAL_INVALID_ARG) -> None:
+        super().__init__(KafkaError(code, reason))
+
+    def __str__(self) -> str:
+        return self.error.str()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ConfigurationError, (self.error.str(), self.error.code()))
+
+
+_SUGGESTION_CUTOFF: Final = 0.6
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the known name nearest to `word`, or ``""``.
+
+    >>> did_you_mean("startingOffset", ["startingOffsets", "topic"])
+    "; did you mean 'startingOffsets'?"
+    """
+    nearest = difflib.get_close_matches(word, sorted(known), n=1, cutoff=_SUGGESTION_CUTOFF)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

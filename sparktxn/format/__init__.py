@@ -1,0 +1,1 @@
+"""Stored objects: bytes or JSON in, frozen values out; no I/O."""

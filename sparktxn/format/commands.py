@@ -1,0 +1,229 @@
+"""The commands of log entries (PROTOCOL.md, "Commands"), named after Kafka's requests where it has one.
+
+A command is a frozen value with a ``type``. Unknown members and missing ones are errors while decoding, so that a
+command is either understood whole or not applied at all.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+__all__ = [
+    "AddOffsetsToTxn",
+    "AddPartitionsToTxn",
+    "AlterTopic",
+    "Append",
+    "Command",
+    "CommandResult",
+    "CreatePartitions",
+    "CreateTopic",
+    "DeleteRecords",
+    "DeleteTopic",
+    "EndTxn",
+    "InitProducerId",
+    "OffsetCommit",
+    "OffsetToCommit",
+    "SinkBatchCommit",
+    "TxnOffsetCommit",
+]
+
+
+class _Base(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+    """What all commands share."""
+
+
+class CreateTopic(_Base, frozen=True, tag="create_topic"):
+    """Creates a topic; the state assigns its id."""
+
+    request_id: str
+    name: str
+    partition_count: int
+    settings: dict[str, str] = {}
+    schema: tuple[tuple[str, str, bool], ...] | None = None
+
+
+class AlterTopic(_Base, frozen=True, tag="alter_topic"):
+    """Sets settings (None removes one) and adds nullable columns at the end of a typed topic's schema."""
+
+    request_id: str
+    name: str
+    topic_id: int
+    settings: dict[str, str | None] = {}
+    new_columns: tuple[tuple[str, str, bool], ...] = ()
+
+
+class CreatePartitions(_Base, frozen=True, tag="create_partitions"):
+    """Raises a topic's partition count to `partition_count`."""
+
+    request_id: str
+    name: str
+    topic_id: int
+    partition_count: int
+
+
+class DeleteTopic(_Base, frozen=True, tag="delete_topic"):
+    """Deletes a topic: its name may be used again, under another id."""
+
+    request_id: str
+    name: str
+    topic_id: int
+
+
+class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
+    """Allocates or bumps (producer id, epoch); aborts an ongoing transaction of the transactional id (K01 to K17).
+
+    `producer_id` and `producer_epoch` are those that the caller has had, or -1 (KIP-360).
+    """
+
+    request_id: str
+    transactional_id: str | None = None
+    timeout_ms: int = 60_000
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class AddPartitionsToTxn(_Base, frozen=True, tag="add_partitions_to_txn"):
+    """Registers partitions as (topic id, partition) in a transaction before anything is appended to them."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    partitions: tuple[tuple[int, int], ...]
+
+
+class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
+    """Opens a transaction that will commit offsets of a group."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    group_id: str
+
+
+class Append(_Base, frozen=True, tag="append"):
+    """Names a segment at the end of a partition. `transactional_id` is None and `transaction` -1 outside transactions."""
+
+    topic_id: int
+    partition: int
+    segment: str
+    record_count: int
+    size_bytes: int
+    checksum: str
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    transactional_id: str | None = None
+    transaction: int = -1
+
+
+class OffsetToCommit(Struct, frozen=True, array_like=True):
+    """One partition's offset in an offset commit: the next offset to read."""
+
+    topic_id: int
+    partition: int
+    offset: int
+    metadata: str | None = None
+    leader_epoch: int = -1
+
+
+class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
+    """A group's offsets inside a transaction (KIP-447): they take effect when it commits."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    generation_id: int = -1
+    member_id: str = ""
+
+
+class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
+    """A group's offsets outside a transaction."""
+
+    request_id: str
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    generation_id: int = -1
+    member_id: str = ""
+
+
+class EndTxn(_Base, frozen=True, tag="end_txn"):
+    """Commits or aborts one transaction, named by its number: a late one can settle only its own.
+
+    `timed_out_after_ms` is above 0 in an abort that a time-out has caused: the abort also bumps the epoch.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    committed: bool
+    timed_out_after_ms: int = 0
+
+
+class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
+    """Marks the transaction as the `batch_id`-th micro-batch of a writer, so that a replay takes effect once.
+
+    `writer_id` is a streaming query's id or an application's (txnAppId); `run_id` is empty where there are no runs.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    writer_id: str
+    run_id: str
+    batch_id: int
+    fingerprint: str
+
+
+class DeleteRecords(_Base, frozen=True, tag="delete_records"):
+    """Advances a partition's log start offset to `before_offset`."""
+
+    request_id: str
+    topic_id: int
+    partition: int
+    before_offset: int
+
+
+Command = (
+    CreateTopic
+    | AlterTopic
+    | CreatePartitions
+    | DeleteTopic
+    | InitProducerId
+    | AddPartitionsToTxn
+    | AddOffsetsToTxn
+    | Append
+    | TxnOffsetCommit
+    | OffsetCommit
+    | EndTxn
+    | SinkBatchCommit
+    | DeleteRecords
+)
+
+
+class CommandResult(Struct, frozen=True):
+    """What applying a command told its caller; `duplicate` if it had taken effect before and wrote nothing."""
+
+    EMPTY: ClassVar[CommandResult]
+
+    duplicate: bool = False
+    topic_id: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transaction: int = -1
+    committed: bool = False
+    base_offset: int = -1
+    timestamp_ms: int = -1
+
+
+CommandResult.EMPTY = CommandResult()

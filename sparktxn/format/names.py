@@ -1,0 +1,158 @@
+"""Every object name of a store, built and parsed in one place (PROTOCOL.md, "Objects").
+
+Numbers are padded to 20 digits so that the order of names is the order of numbers. A name that was read from an object
+is used only after `checked_name` has shown that it stays inside the store's root.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode
+
+__all__ = [
+    "CHECKPOINTS",
+    "ENTRIES",
+    "HORIZONS",
+    "LAST_CHECKPOINT",
+    "STORE",
+    "check_topic_name",
+    "checked_name",
+    "checkpoint_head",
+    "checkpoint_part",
+    "entry",
+    "horizon",
+    "manifest",
+    "parse_checkpoint_head",
+    "parse_entry",
+    "parse_horizon",
+    "parse_segment_born",
+    "partition_folder",
+    "sealed_folder",
+    "segment",
+    "segment_file",
+    "snapshot",
+    "transaction_index",
+]
+
+STORE: Final = "_txnlog.json"
+ENTRIES: Final = "_log/"
+CHECKPOINTS: Final = "_log/_checkpoints/"
+HORIZONS: Final = "_log/_horizon/"
+LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
+
+_DIGITS: Final = 20
+_ENTRY = re.compile(r"_log/(\d{20})\.json")
+_CHECKPOINT = re.compile(r"_log/_checkpoints/(\d{20})-([0-9a-f]{32})\.json")
+_HORIZON = re.compile(r"_log/_horizon/(\d{20})")
+_SEGMENT = re.compile(r"(\d{20})-([0-9a-f]{32})\.(parquet|arrow)")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_TOPIC_LENGTH_MAX: Final = 249
+
+
+def _padded(number: int) -> str:
+    return str(number).zfill(_DIGITS)
+
+
+def entry(number: int) -> str:
+    """The name of log entry `number`."""
+    return f"_log/{number:020d}.json"
+
+
+def parse_entry(name: str) -> int | None:
+    """The number in an entry's name; None for any other name."""
+    match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def checkpoint_head(number: int, token: str) -> str:
+    """The name of the head of a checkpoint after entry `number`."""
+    return f"{CHECKPOINTS}{_padded(number)}-{token}.json"
+
+
+def parse_checkpoint_head(name: str) -> tuple[int, str] | None:
+    """(entry, token) of a checkpoint head's name; None for any other name, its parts' names too."""
+    match = _CHECKPOINT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def checkpoint_part(number: int, token: str, index: int) -> str:
+    """The name of the `index`-th part that the checkpoint after entry `number` has written."""
+    return f"{CHECKPOINTS}{_padded(number)}-{token}/{index}.json"
+
+
+def horizon(number: int) -> str:
+    """The name of the marker that says: entries below `number` may be gone."""
+    return f"{HORIZONS}{_padded(number)}"
+
+
+def parse_horizon(name: str) -> int | None:
+    """The number in a horizon marker's name; None for any other name."""
+    match = _HORIZON.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def partition_folder(topic: str, topic_id: int, partition: int) -> str:
+    """The folder of a partition's objects."""
+    return f"topics/{topic}-{topic_id}/{partition}/"
+
+
+def segment_file(born: int, token: str, extension: str) -> str:
+    """A segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
+    return f"{_padded(born)}-{token}.{extension}"
+
+
+def segment(topic: str, topic_id: int, partition: int, file_name: str) -> str:
+    """The object name of a segment."""
+    return partition_folder(topic, topic_id, partition) + file_name
+
+
+def parse_segment_born(file_name: str) -> int | None:
+    """The born number in a segment's file name; None if it is not one."""
+    match = _SEGMENT.fullmatch(file_name)
+    return int(match[1]) if match else None
+
+
+def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:
+    """The name, inside the partition's folder, of a sealed run's folder."""
+    return f"{_padded(first_offset)}-{_padded(entry_number)}-{token}"
+
+
+def manifest(partition: str, folder: str) -> str:
+    """The object name of a sealed run's manifest; `partition` is the partition's folder."""
+    return f"{partition}{folder}/manifest.parquet"
+
+
+def transaction_index(partition: str, folder: str, base_offset: int) -> str:
+    """The object name of a sealed run's index of aborted transactions, named as Kafka names it."""
+    return f"{partition}{folder}/{_padded(base_offset)}.txnindex"
+
+
+def snapshot(partition: str, folder: str, end_offset: int) -> str:
+    """The object name of the producer snapshot at the end of a sealed run, named as Kafka names it."""
+    return f"{partition}{folder}/{_padded(end_offset)}.snapshot"
+
+
+def checked_name(name: str, found_in: str) -> str:
+    """`name`, if it stays inside the store's root.
+
+    Raises:
+        DamagedObject: the object `found_in` holds a name that is absolute, climbs, or has other characters than we write.
+    """
+    if not _SAFE_NAME.fullmatch(name) or any(part in (".", "..") for part in name.split("/")):
+        raise DamagedObject(found_in, f"it holds the object name {name!r}, which is not a name inside the store")
+    return name
+
+
+def check_topic_name(name: str) -> str:
+    """`name`, if Kafka would take it as a topic's name (org.apache.kafka.common.internals.Topic).
+
+    Raises:
+        ConfigurationError: the name is empty, longer than 249, ``.``, ``..``, or has other characters.
+    """
+    expected = "1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..'"
+    if not isinstance(name, str) or not _TOPIC.fullmatch(name) or name in (".", "..") or len(name) > _TOPIC_LENGTH_MAX:
+        raise ConfigurationError(f"topic name {name!r} is not valid: expected {expected}", ErrorCode.INVALID_TOPIC)
+    return name

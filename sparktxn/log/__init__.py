@@ -1,0 +1,1 @@
+"""The log: the write loop, following, checkpoints, read views."""

@@ -1,0 +1,83 @@
+"""The one contract of object stores.
+
+A store keeps immutable bytes under names (`format/names.py`). Creating a name has three outcomes, and none of them may
+be taken for another: clients below us retry on their own, so EXISTS may be our own object, and an error after sending
+proves nothing. Whoever needs to know reads the object back and compares its token (PROTOCOL.md, "Won, lost, unknown").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+__all__ = ["ObjectInfo", "ObjectStore", "PutOutcome"]
+
+
+class PutOutcome(Enum):
+    """What is known after a put-if-absent."""
+
+    CREATED = "created"
+    """The object did not exist, and now holds our bytes."""
+    EXISTS = "exists"
+    """The name is taken, perhaps by our own earlier attempt."""
+    UNKNOWN = "unknown"
+    """Nothing is known: read the name."""
+
+
+class ObjectInfo(NamedTuple):
+    """One object of a listing; `modified_ms` is by the store's clock."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """Objects under one root. Every method may raise StoreUnavailable; names are relative to the root.
+
+    Safe for use by several threads. Not usable in a forked child, never pickled: open it again from its URI.
+    """
+
+    uri: str
+    """The root's address, with no secrets in it."""
+    probe_is_cheap: bool
+    """True if a `get` of an absent name costs far less than a failed put: a writer then looks before it puts."""
+
+    def get(self, name: str) -> bytes | None:
+        """The object's bytes, or None if it does not exist; never part of them."""
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """`get` of each name, in parallel where that helps."""
+
+    def get_range(self, name: str, start: int, end: int) -> bytes | None:
+        """Bytes `start` (inclusive) to `end` (exclusive, clipped) of the object, or None if it does not exist."""
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        """Creates the object if the name is free. Never empty, at most 48 MiB, and never visible in part.
+
+        After CREATED the object survives a power cut if the store was opened with fsync. Never raises for a failure of
+        the store: that is UNKNOWN. Answers within about `timeout_s`.
+        """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes the object, over an older one: only for hints that nobody trusts."""
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""
+
+    def list_names(self, folder: str) -> list[str]:
+        """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes the objects; absent ones are no error."""
+
+    def make_durable(self, name: str) -> None:
+        """Makes the object's name survive a power cut, where `put_if_absent` by another process may not have yet."""
+
+    def contention_lock(self) -> AbstractContextManager[None]:
+        """An advisory lock that may order local writers; correctness never depends on it."""
+
+    def close(self) -> None:
+        """Frees connections; calling twice is harmless."""

@@ -1,0 +1,1 @@
+"""Reading: offset ranges to picklable tasks, tasks to Arrow batches."""

@@ -1,0 +1,1 @@
+"""Writing records: partitions, segments, uploads that no entry names yet."""

@@ -1,0 +1,335 @@
+"""Frozen values that all layers share: the names of partitions, and the records of the state.
+
+The records are what `state/` computes and what a checkpoint stores. Each has a `key`; the state is a mapping from
+keys to records and nothing else. `docs/PROTOCOL.md` ("State") lists them with their fields.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NewType
+
+from msgspec import Struct
+
+__all__ = [
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TRANSACTION",
+    "AbortedTransaction",
+    "BatchMetadata",
+    "CommittedOffset",
+    "ManifestRef",
+    "OpenTransaction",
+    "PartitionSegments",
+    "PartitionState",
+    "PendingOffset",
+    "ProducerIdAndEpoch",
+    "ProducerState",
+    "RequestRecord",
+    "SegmentRef",
+    "SinkBatch",
+    "SinkState",
+    "StateKey",
+    "StateRecord",
+    "StoreState",
+    "TopicState",
+    "TransactionState",
+    "TransactionStatus",
+]
+
+Entry = NewType("Entry", int)
+"""The number of a log entry; entry 1 is the first, 0 is the empty store."""
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TRANSACTION: Final = -1
+
+StateKey = tuple[str | int, ...]
+"""A record's key: its table, then what identifies it there."""
+
+
+class TransactionStatus(IntEnum):
+    """Kafka's transaction states with their persisted ids (kafka TransactionState)."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+class ProducerIdAndEpoch(Struct, frozen=True):
+    """A producer's identity."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class SegmentRef(Struct, frozen=True, array_like=True):
+    """A segment as a partition's list names it. `name` is the file's name in the partition's folder."""
+
+    name: str
+    base_offset: int
+    record_count: int
+    size_bytes: int
+    checksum: str
+    entry: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transaction: int
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.record_count
+
+
+class ManifestRef(Struct, frozen=True, array_like=True):
+    """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs."""
+
+    folder: str
+    base_offset: int
+    end_offset: int
+    segment_count: int
+    level: int
+    entry_min: int
+    entry_max: int
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    size_bytes: int
+    checksum: str
+
+
+class AbortedTransaction(Struct, frozen=True, array_like=True):
+    """A range to filter (kafka AbortedTxn): `last_offset` is that of the control record."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class OpenTransaction(Struct, frozen=True, array_like=True):
+    """A producer whose transaction has published records in the partition and has not ended."""
+
+    producer_id: int
+    first_offset: int
+
+
+class BatchMetadata(Struct, frozen=True, array_like=True):
+    """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp_ms: int
+    transaction: int
+    aborted: bool = False
+
+
+class StoreState(Struct, frozen=True, tag="store"):
+    """What belongs to the whole store."""
+
+    next_producer_id: int = 0
+    next_topic_id: int = 1
+    horizon: int = 1
+    segment_floor: int = 0
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("store",)
+
+
+class TopicState(Struct, frozen=True, tag="topic"):
+    """A topic. `schema` is the declared columns as (name, type, nullable), or None for Kafka's record."""
+
+    name: str
+    topic_id: int
+    partition_count: int
+    settings: dict[str, str]
+    schema: tuple[tuple[str, str, bool], ...] | None
+    created_entry: int
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("topic", self.name)
+
+
+class PartitionState(Struct, frozen=True, tag="partition"):
+    """What validation asks of a partition. The last stable offset follows from it."""
+
+    topic_id: int
+    partition: int
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("partition", self.topic_id, self.partition)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of an open transaction, not below the log start; else the end (kafka: K71 to K74)."""
+        if not self.open_transactions:
+            return self.log_end_offset
+        first = min(open_.first_offset for open_ in self.open_transactions)
+        return max(self.log_start_offset, first)
+
+
+class PartitionSegments(Struct, frozen=True, tag="segments"):
+    """Where a partition's records are: sealed runs, then single segments, and the aborted ranges not yet sealed.
+
+    Which segments are sealed differs between processes: validation never asks this record.
+    """
+
+    topic_id: int
+    partition: int
+    sealed: tuple[ManifestRef, ...] = ()
+    segments: tuple[SegmentRef, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("segments", self.topic_id, self.partition)
+
+
+class ProducerState(Struct, frozen=True, tag="producer"):
+    """A producer in a partition (kafka ProducerStateEntry)."""
+
+    topic_id: int
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    batches: tuple[BatchMetadata, ...] = ()
+    timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    current_transaction_first_offset: int = -1
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("producer", self.topic_id, self.partition, self.producer_id)
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence stored, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class SinkBatch(Struct, frozen=True, array_like=True):
+    """A committed micro-batch or application version, with the digest of its rows and bytes per partition."""
+
+    batch_id: int
+    fingerprint: str
+    entry: int
+
+
+class SinkState(Struct, frozen=True, array_like=True):
+    """What exactly-once sinks need (PROTOCOL.md, "Micro-batches"): one writer's runs and last batches."""
+
+    writer_id: str
+    run_id: str
+    superseded_runs: tuple[str, ...] = ()
+    past_writers: tuple[str, ...] = ()
+    batches: tuple[SinkBatch, ...] = ()
+
+
+class TransactionState(Struct, frozen=True, tag="transaction"):
+    """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    last_producer_epoch: int
+    previous_producer_id: int
+    timeout_ms: int
+    status: TransactionStatus
+    transaction: int
+    committed: bool
+    partitions: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[str, int, int], ...] = ()
+    start_timestamp_ms: int = -1
+    last_update_timestamp_ms: int = -1
+    request_id: str = ""
+    fence_reason: str = ""
+    sink: SinkState | None = None
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("transaction", self.transactional_id)
+
+
+class CommittedOffset(Struct, frozen=True, tag="offset"):
+    """A group's committed offset for a partition."""
+
+    group_id: str
+    topic_id: int
+    partition: int
+    offset: int
+    metadata: str | None
+    leader_epoch: int
+    commit_timestamp_ms: int
+    entry: int
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("offset", self.group_id, self.topic_id, self.partition)
+
+
+class PendingOffset(Struct, frozen=True, tag="pending_offset"):
+    """An offset inside an open transaction: it takes effect when that transaction commits (KIP-447)."""
+
+    group_id: str
+    topic_id: int
+    partition: int
+    producer_id: int
+    offset: int
+    metadata: str | None
+    leader_epoch: int
+    entry: int
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("pending_offset", self.group_id, self.topic_id, self.partition, self.producer_id)
+
+
+class RequestRecord(Struct, frozen=True, tag="request"):
+    """A request id that an entry of the last `REQUEST_WINDOW` has applied, with its result."""
+
+    request_id: str
+    entry: int
+    result: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("request", self.request_id)
+
+
+StateRecord = (
+    StoreState
+    | TopicState
+    | PartitionState
+    | PartitionSegments
+    | ProducerState
+    | TransactionState
+    | CommittedOffset
+    | PendingOffset
+    | RequestRecord
+)

@@ -1,0 +1,1 @@
+"""Test kits that users and our own tests share."""
