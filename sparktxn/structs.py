@@ -93,7 +93,10 @@ class SegmentRef(Struct, frozen=True, array_like=True):
 
 
 class ManifestRef(Struct, frozen=True, array_like=True):
-    """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs."""
+    """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
+
+    The run has an index of aborted transactions only if `aborted_count` is above 0.
+    """
 
     folder: str
     base_offset: int
@@ -106,6 +109,7 @@ class ManifestRef(Struct, frozen=True, array_like=True):
     timestamp_max_ms: int
     size_bytes: int
     checksum: str
+    aborted_count: int = 0
 
 
 class AbortedTransaction(Struct, frozen=True, array_like=True):
