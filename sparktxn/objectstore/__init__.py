@@ -1,1 +1,42 @@
-"""Object stores behind one contract."""
+"""Object stores behind one contract: a local folder, this process's memory, and what fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sparktxn.clock import Clock
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import ConfigurationError
+from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
+from sparktxn.objectstore.local import LocalStore
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.objectstore.uri import FILE, MEMORY, parse_uri
+
+__all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
+
+
+def open_store(
+    uri: str | os.PathLike[str], *, settings: StoreSettings, storage: Mapping[str, Any], clock: Clock
+) -> ObjectStore:
+    """Opens the object store at `uri`; `storage` goes to fsspec as it is (credentials, endpoint).
+
+    Nothing is sent to a remote store yet.
+
+    Raises:
+        ConfigurationError: the URI is not valid, its scheme is not known or has no atomic create, a package is
+            missing, or a local folder cannot link or fsync.
+    """
+    address = parse_uri(uri)
+    if address.scheme in (FILE, MEMORY):
+        if storage:
+            names = ", ".join(f"storage.{name}" for name in sorted(storage))
+            raise ConfigurationError(f"{names} given, but the store {str(address)!r} takes no storage.* settings")
+        if address.scheme == MEMORY:
+            return MemoryStore(address.location, clock)
+        return LocalStore(address.location, fsync=settings.fsync, clock=clock)
+    # Imported late: fsspec and what it brings would double the time to import this package.
+    from sparktxn.objectstore.remote import RemoteStore
+
+    return RemoteStore(address, storage, request_timeout_s=settings.request_timeout_ms / 1000, clock=clock)

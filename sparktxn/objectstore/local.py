@@ -1,0 +1,383 @@
+"""Objects as files below a local folder.
+
+A put-if-absent writes a hidden file beside its goal and links it to the name: the link is the one atomic step, it fails
+if the name is taken, and the file under the name is whole from its first moment (``open("x")`` shows it empty first).
+With fsync the data is on the disk before the link, and the link before the answer; a power cut then leaves no name with
+half an object. Files whose name begins with a dot are the store's own: a crash may leave one behind, nobody reads it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
+
+from sparktxn.clock import Clock
+from sparktxn.errors import ConfigurationError, StoreUnavailable
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
+
+try:
+    import fcntl
+except ImportError:  # not on this platform: no advisory lock then
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LocalStore"]
+
+_READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_LOCK_FILE: Final = "_log/.lock"
+
+
+class LocalStore:
+    """A folder of files. Safe for many threads and processes of one machine.
+
+    Raises:
+        ConfigurationError: the folder cannot link files, or with `fsync` cannot make them durable. A folder that does
+            not exist yet is tried at the first put; a folder that may not be written to can still be read.
+    """
+
+    probe_is_cheap = True
+
+    def __init__(self, root: str, *, fsync: bool, clock: Clock) -> None:
+        self.uri = root
+        self._base = root.rstrip("/") + "/"
+        self._fsync = fsync
+        self._temporary = f".{os.urandom(8).hex()}-"
+        self._counter = itertools.count()
+        self._proven = False
+        self._ready_folders: set[str] = set()
+        self._lock = _ContentionLock(self._base + _LOCK_FILE, clock)
+        if os.path.lexists(root) and not os.path.isdir(root):
+            raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that does not exist yet")
+        if os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK):
+            self._prove_folder()
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.uri!r})"
+
+    def get(self, name: str) -> bytes | None:
+        """The file's bytes, or None."""
+        path = self._base + checked_object_name(name)
+        try:
+            descriptor = os.open(path, _READ)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unavailable("read", path, error) from error
+        try:
+            return _read(descriptor, os.fstat(descriptor).st_size)
+        except OSError as error:
+            raise _unavailable("read", path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """`get` of each name, one after the other: a local disk gains nothing from threads for small files."""
+        return [self.get(name) for name in names]
+
+    def get_range(self, name: str, start: int, end: int) -> bytes | None:
+        """Bytes `start` to `end` of the file, or None."""
+        path = self._base + checked_object_name(name)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                file.seek(start)
+                return _read(file.fileno(), max(0, min(end, os.fstat(file.fileno()).st_size) - start))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unavailable("read", path, error) from error
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        """Creates the file if the name is free.
+
+        Returns UNKNOWN only after a failure at or after the link that does not say whether it took place.
+
+        Raises:
+            StoreUnavailable: nothing was created: no space, no permission, a read-only or broken disk.
+            ConfigurationError: the folder, new at this put, cannot link or fsync.
+        """
+        path = self._base + checked_object_name(name)
+        folder, temporary = self._write_temporary(path, checked_data(name, data))
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return PutOutcome.EXISTS
+        except (PermissionError, FileNotFoundError) as error:
+            raise _unavailable("create", path, error) from error
+        except OSError:
+            return PutOutcome.UNKNOWN
+        finally:
+            _unlink(temporary)
+        if self._fsync:
+            try:
+                _fsync(folder)
+            except OSError:
+                return PutOutcome.UNKNOWN
+        return PutOutcome.CREATED
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes the file, over an older one; readers see the old or the new one whole."""
+        path = self._base + checked_object_name(name)
+        folder, temporary = self._write_temporary(path, checked_data(name, data))
+        try:
+            os.replace(temporary, path)
+            if self._fsync:
+                _fsync(folder)
+        except OSError as error:
+            _unlink(temporary)
+            raise _unavailable("write", path, error) from error
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """All objects whose name starts with `prefix`, by name."""
+        top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
+        return sorted(info for info in self._walk(top, prefix) if info.name.startswith(prefix))
+
+    def list_names(self, folder: str) -> list[str]:
+        """Names of the objects directly in `folder`."""
+        path = self._base + checked_prefix(folder)
+        try:
+            with os.scandir(path) as found:
+                return [folder + item.name for item in found if item.name[0] != "." and item.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unavailable("list", path, error) from error
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes the files; their folders stay."""
+        for path in [self._base + checked_object_name(name) for name in names]:
+            try:
+                os.unlink(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise _unavailable("delete", path, error) from error
+
+    def make_durable(self, name: str) -> None:
+        """Waits until the file and its name are on the disk; nothing without fsync."""
+        path = self._base + checked_object_name(name)
+        if not self._fsync:
+            return
+        try:
+            _fsync(path)
+            self._prepare_folder(os.path.dirname(path))
+            _fsync(os.path.dirname(path))
+        except OSError as error:
+            raise _unavailable("fsync", path, error) from error
+
+    def contention_lock(self) -> AbstractContextManager[None]:
+        """Orders the writers of this machine, threads and processes alike."""
+        return self._lock
+
+    def close(self) -> None:
+        """Closes the lock file."""
+        self._lock.close()
+
+    def _write_temporary(self, path: str, data: bytes) -> tuple[str, str]:
+        """Writes `data` to a hidden file beside `path`, durable if the store is; (folder, file).
+
+        Raises:
+            StoreUnavailable: it could not; nothing is left behind.
+        """
+        folder = path[: path.rfind("/")]
+        temporary = f"{folder}/{self._temporary}{next(self._counter)}"
+        descriptor = -1
+        try:
+            if folder not in self._ready_folders:
+                self._prepare_folder(folder)
+            try:
+                descriptor = os.open(temporary, _CREATE, 0o666)
+            except FileNotFoundError:  # somebody has removed the folder since we made it
+                self._prepare_folder(folder)
+                descriptor = os.open(temporary, _CREATE, 0o666)
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, memoryview(data)[written:])
+            if self._fsync:
+                os.fsync(descriptor)
+        except OSError as error:
+            _unlink(temporary)
+            raise _unavailable("write", path, error) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return folder, temporary
+
+    def _prepare_folder(self, folder: str) -> None:
+        """Makes the folder and those above it; with fsync also their names durable, whoever has made them."""
+        root = self._base[:-1]
+        above = []
+        path = folder
+        while len(path) > len(root) or (path and not os.path.isdir(path)):
+            above.append(os.path.dirname(path))
+            path = os.path.dirname(path)
+        os.makedirs(folder, exist_ok=True)
+        if self._fsync:
+            for parent in above:
+                _fsync(parent or "/")
+        if not self._proven:
+            self._prove_folder()
+        self._ready_folders.add(folder)
+
+    def _prove_folder(self) -> None:
+        """Tries what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""
+        first, second = (f"{self._base}{self._temporary}{next(self._counter)}" for _ in range(2))
+        step = "create a file"
+        try:
+            descriptor = os.open(first, _CREATE, 0o666)
+            try:
+                if self._fsync:
+                    step = "fsync a file"
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            step = "link a file"
+            os.link(first, second)
+            if self._fsync:
+                step = "fsync a folder"
+                _fsync(self._base)
+            step = "refuse a link to a name that is taken"
+            try:
+                os.link(first, second)
+                raise OSError("the second link did not fail")
+            except FileExistsError:
+                self._proven = True
+        except OSError as error:
+            raise _unsuitable(self.uri, step, error) from error
+        finally:
+            _unlink(first)
+            _unlink(second)
+
+    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        """The objects in and below `folder`, leaving out folders that cannot hold names with `prefix`."""
+        below = []
+        path = self._base + folder
+        try:
+            with os.scandir(path) as found:
+                for item in found:
+                    name = folder + item.name
+                    if item.is_dir():
+                        if name.startswith(prefix) or prefix.startswith(name):
+                            below.append(name + "/")
+                    elif item.name[0] != ".":
+                        yield from _info(name, item)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _unavailable("list", path, error) from error
+        for name in below:
+            yield from self._walk(name, prefix)
+
+
+class _ContentionLock:
+    """An flock for other processes and a thread lock for this one's, held together.
+
+    Nobody waits for long: a holder that is paused must not stop the others, since the lock only saves lost puts.
+    """
+
+    _WAIT_MAX_S: Final = 0.1
+    _TRUST_AGAIN_AFTER_S: Final = 1.0
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._threads = threading.Lock()
+        self._descriptor: int | None = None
+        self._held = False
+        self._distrusted_until_s = 0.0
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            self._held = fcntl is not None and self._acquire()
+        except OSError:  # a file system without flock, or a folder that is not there yet
+            self._held = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._held and self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._held = False
+        self._threads.release()
+
+    def _acquire(self) -> bool:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if self._try():
+            return True
+        now_s = self._clock.monotonic_s()
+        if now_s < self._distrusted_until_s:
+            return False
+        pause_s = 0.000_05
+        while self._clock.monotonic_s() - now_s < self._WAIT_MAX_S:
+            self._clock.sleep(pause_s)
+            if self._try():
+                return True
+            pause_s = min(pause_s * 1.5, 0.002)
+        self._distrusted_until_s = self._clock.monotonic_s() + self._TRUST_AGAIN_AFTER_S
+        return False
+
+    def _try(self) -> bool:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        with self._threads:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while parts[-1]:
+        parts.append(os.read(descriptor, size - sum(map(len, parts))))
+    return b"".join(parts)
+
+
+def _fsync(path: str) -> None:
+    descriptor = os.open(path, _READ)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    """Removes a hidden file; one that stays does no harm."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _info(name: str, item: os.DirEntry[str]) -> Iterator[ObjectInfo]:
+    try:
+        status = item.stat()
+    except FileNotFoundError:  # deleted since the folder was read
+        return
+    yield ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _unavailable(verb: str, path: str, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"cannot {verb} {path!r}: {error.strerror or error}")
+
+
+def _unsuitable(root: str, step: str, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the folder {root!r} cannot hold a store: its file system does not {step} ({error.strerror or error}), and "
+        "commits rest on hard links and fsync. Use a local disk of Linux or macOS, or an object store such as s3://"
+    )

@@ -1,0 +1,114 @@
+"""A store's address, and the names of the objects below it.
+
+Addresses carry no secrets: credentials are ``storage.*`` settings, so an address may be printed, logged and pickled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, NamedTuple
+
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["FILE", "MEMORY", "OBJECT_SIZE_MAX", "StoreUri", "checked_data", "checked_object_name", "checked_prefix", "parse_uri"]
+
+FILE: Final = "file"
+MEMORY: Final = "memory"
+
+OBJECT_SIZE_MAX: Final = 48 * 1024 * 1024
+"""Above this, clients split a put into parts, where some of them drop the condition."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(.*)", re.DOTALL)
+_LOCATION = re.compile(r"[^/\\?#@%\s]+(?:/[^/\\?#@%\s]+)*")
+_SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs"}
+
+# No part is "." or "..", and no file begins with a dot: stores may use such files for their own ends.
+_FOLDERS: Final = r"(?:(?!\.{1,2}/)[A-Za-z0-9._=-]+/)*"
+_OBJECT_NAME = re.compile(_FOLDERS + r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
+_PREFIX = re.compile(_FOLDERS + r"[A-Za-z0-9._=-]*")
+
+
+class StoreUri(NamedTuple):
+    """A parsed address: `location` is an absolute path, a memory store's name, or ``bucket/prefix``."""
+
+    scheme: str
+    location: str
+
+    def __str__(self) -> str:
+        """The one spelling of the address: the same for all that mean the same."""
+        return self.location if self.scheme == FILE else f"{self.scheme}://{self.location}"
+
+
+def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
+    """Takes an address apart: a path, ``file://``, ``memory://name`` or ``scheme://bucket/prefix``.
+
+    Raises:
+        ConfigurationError: the address is empty or holds what an address must not (user, password, query, ``..``).
+    """
+    text = os.fspath(uri)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise ConfigurationError(f"store URI {text!r} is empty or not text: expected a path or scheme://bucket/prefix")
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        return StoreUri(FILE, os.path.abspath(text))
+    scheme = _SCHEME_ALIASES.get(match[1].lower(), match[1].lower())
+    return StoreUri(scheme, _file_path(text, match[2]) if scheme == FILE else _bucket_path(scheme, match[2]))
+
+
+def _file_path(text: str, rest: str) -> str:
+    """The path in ``file:/x``, ``file:///x`` or ``file://localhost/x``; `rest` is what follows ``file:/``."""
+    path = "/" + rest
+    if rest.startswith("/"):
+        host, _, below = rest[1:].partition("/")
+        if host not in ("", "localhost"):
+            raise ConfigurationError(f"store URI {text!r} names the host {host!r}: expected file:///path or a plain path")
+        path = "/" + below
+    if "%" in path:
+        raise ConfigurationError(f"store URI {text!r} holds a '%', which some read as an escape: give the plain path")
+    return os.path.abspath(path)
+
+
+def _bucket_path(scheme: str, rest: str) -> str:
+    location = rest[1:].rstrip("/") if rest.startswith("/") else ""
+    if not _LOCATION.fullmatch(location) or any(part in (".", "..") for part in location.split("/")):
+        # The address is not repeated: what is wrong with it may be a password in it.
+        raise ConfigurationError(
+            f"a {scheme} store URI is not valid: expected {scheme}://name or {scheme}://name/prefix, without user, "
+            "password, query, '%', '..' or spaces; credentials and endpoints are storage.* settings, such as "
+            "storage.key, storage.secret, storage.endpoint_url or storage.account_name"
+        )
+    return location
+
+
+def checked_object_name(name: str) -> str:
+    """`name`, if it stays inside the root.
+
+    Raises:
+        ValueError: it is absolute, climbs, ends with a slash, has odd characters, or its file begins with a dot.
+    """
+    if not _OBJECT_NAME.fullmatch(name):
+        raise ValueError(f"object name {name!r} is not a name inside the store")
+    return name
+
+
+def checked_prefix(prefix: str) -> str:
+    """`prefix`, if all names that begin with it stay inside the root.
+
+    Raises:
+        ValueError: they would not.
+    """
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(f"object prefix {prefix!r} is not inside the store")
+    return prefix
+
+
+def checked_data(name: str, data: bytes) -> bytes:
+    """`data`, if it can be put in one piece.
+
+    Raises:
+        ValueError: it is empty (some clients then drop the condition) or above OBJECT_SIZE_MAX.
+    """
+    if not 0 < len(data) <= OBJECT_SIZE_MAX:
+        raise ValueError(f"object {name!r} would have {len(data)} bytes: expected 1 to {OBJECT_SIZE_MAX}")
+    return data
