@@ -1,0 +1,234 @@
+"""Schemas of topics: Kafka's record, or declared columns, and how a column's type is written as text (PROTOCOL.md, "Topics").
+
+A declared type is one that Parquet, Arrow IPC and Spark keep exactly; every other one is refused with the nearest that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from sparktxn.errors import ConfigurationError, did_you_mean
+
+__all__ = ["RECORD_SCHEMA", "TIMESTAMP_COLUMN", "check_schema", "parse_type", "stored_schema", "type_text"]
+
+Columns = tuple[tuple[str, str, bool], ...]
+"""Declared columns as (name, type, nullable)."""
+
+_TIMESTAMP_MS: Final = pa.timestamp("ms", tz="UTC")
+# Parquet calls a list's item "element": with another name every read would have to cast.
+_HEADER: Final = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+RECORD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.field("element", _HEADER))),
+        pa.field("timestamp", _TIMESTAMP_MS, nullable=False),
+    ]
+)
+"""Kafka's record as segments store it."""
+
+TIMESTAMP_COLUMN: Final = "_timestamp"
+"""The reserved column of a typed topic that keeps the record's timestamp."""
+
+_DEPTH_MAX: Final = 16
+_COLUMNS_MAX: Final = 10_000
+_DECIMAL_DIGITS_MAX: Final = 38
+
+_PRIMITIVES: Final[dict[str, pa.DataType]] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"),
+}
+_NAMES: Final = {data_type: name for name, data_type in _PRIMITIVES.items()}
+_EXPECTED: Final = ", ".join(_PRIMITIVES) + ", decimal128(precision, scale), list<type> or struct<name: type, ...>"
+
+_DECIMAL = re.compile(r"decimal128\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_FIELD = re.compile(r"\s*([\w.-]+)\s*:(.*)", re.DOTALL)
+_FIELD_NAME = re.compile(r"[\w.-]+")
+_NOT_NULL: Final = " not null"
+
+
+def stored_schema(columns: Columns | None) -> pa.Schema:
+    """The schema of a topic's segments: RECORD_SCHEMA for None, else the declared columns and ``_timestamp``."""
+    return RECORD_SCHEMA if columns is None else _typed_schema(tuple(columns))
+
+
+@lru_cache(maxsize=1024)
+def _typed_schema(columns: Columns) -> pa.Schema:
+    fields = [pa.field(name, parse_type(data_type), nullable=nullable) for name, data_type, nullable in columns]
+    return pa.schema([*fields, pa.field(TIMESTAMP_COLUMN, _TIMESTAMP_MS, nullable=False)])
+
+
+def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
+    """The declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
+
+    Raises:
+        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``) or taken (also if only the
+            case differs, as Spark cannot tell them apart), or a type is not one that segments keep exactly.
+    """
+    columns = _columns_of(schema)
+    if not 0 < len(columns) <= _COLUMNS_MAX:
+        raise ConfigurationError(f"a typed topic has {len(columns)} columns: expected 1 to {_COLUMNS_MAX}")
+    taken: dict[str, str] = {}
+    for name, _, _ in columns:
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"column name {name!r} is not valid: expected text that is not empty")
+        if name.startswith("_"):
+            raise ConfigurationError(f"column name {name!r} is reserved: names that start with '_' belong to the store")
+        if name.lower() in taken:
+            raise ConfigurationError(f"column name {name!r} is not unique: {taken[name.lower()]!r} is declared too")
+        taken[name.lower()] = name
+    return columns
+
+
+def _columns_of(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
+    if isinstance(schema, pa.Schema):
+        return tuple((field.name, _column_type(field.name, field.type), field.nullable) for field in schema)
+    columns = []
+    for column in schema:
+        if isinstance(column, str) or len(column) != 3 or not isinstance(column[2], bool):
+            raise ConfigurationError(f"column {column!r} is not valid: expected (name, type, nullable)")
+        name, declared, nullable = column
+        data_type = declared if isinstance(declared, pa.DataType) else _column_parse(name, declared)
+        columns.append((name, _column_type(name, data_type), nullable))
+    return tuple(columns)  # type: ignore[arg-type]
+
+
+def _column_type(name: object, data_type: pa.DataType) -> str:
+    try:
+        return type_text(data_type)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"column {name!r}: {error}") from None
+
+
+def _column_parse(name: object, declared: object) -> pa.DataType:
+    try:
+        return parse_type(declared)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"column {name!r}: {error}") from None
+
+
+def type_text(data_type: pa.DataType) -> str:
+    """The type as text; `parse_type` is its inverse.
+
+    Raises:
+        ConfigurationError: segments do not keep this type exactly.
+
+    >>> type_text(pa.list_(pa.struct([("a", pa.int64()), ("b", pa.float32())])))
+    'list<struct<a: int64, b: float>>'
+    """
+    return _type_text(data_type, 0)
+
+
+def _type_text(data_type: pa.DataType, depth: int) -> str:
+    if depth > _DEPTH_MAX:
+        raise ConfigurationError(f"a type is nested deeper than {_DEPTH_MAX} levels")
+    name = _NAMES.get(data_type)
+    if name is not None:
+        return name
+    if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
+        return f"decimal128({data_type.precision}, {data_type.scale})"
+    if pa.types.is_list(data_type):
+        item = data_type.value_field
+        return f"list<{_type_text(item.type, depth + 1)}{'' if item.nullable else _NOT_NULL}>"
+    if pa.types.is_struct(data_type) and data_type.num_fields > 0:
+        fields = [data_type.field(index) for index in range(data_type.num_fields)]
+        _check_field_names([field.name for field in fields])
+        return f"struct<{', '.join(_field_text(field, depth) for field in fields)}>"
+    raise ConfigurationError(f"type {data_type} is not kept exactly: expected {_EXPECTED}{_mend(data_type)}")
+
+
+def _field_text(field: pa.Field, depth: int) -> str:
+    return f"{field.name}: {_type_text(field.type, depth + 1)}{'' if field.nullable else _NOT_NULL}"
+
+
+def _check_field_names(field_names: Sequence[str]) -> None:
+    lowered = {name.lower() for name in field_names}
+    if len(lowered) != len(field_names) or not all(_FIELD_NAME.fullmatch(name) for name in field_names):
+        raise ConfigurationError(
+            f"struct field names {list(field_names)!r} are not valid: "
+            "expected unique names of letters, digits, '_', '.' and '-'"
+        )
+
+
+def _mend(data_type: pa.DataType) -> str:
+    if pa.types.is_timestamp(data_type):
+        return "; cast it to 'timestamp[us, tz=UTC]'"
+    return did_you_mean(str(data_type).removeprefix("large_"), _PRIMITIVES)
+
+
+def parse_type(text: object) -> pa.DataType:
+    """The type that `text` names.
+
+    Raises:
+        ConfigurationError: it names none that segments keep exactly.
+    """
+    if not isinstance(text, str):
+        raise ConfigurationError(f"type {text!r} is not valid: expected text, one of {_EXPECTED}")
+    return _parse(text, 0)
+
+
+def _parse(text: str, depth: int) -> pa.DataType:
+    if depth > _DEPTH_MAX:
+        raise ConfigurationError(f"a type is nested deeper than {_DEPTH_MAX} levels")
+    text = text.strip()
+    if text in _PRIMITIVES:
+        return _PRIMITIVES[text]
+    if match := _DECIMAL.fullmatch(text):
+        precision, scale = int(match[1]), int(match[2])
+        if not 1 <= precision <= _DECIMAL_DIGITS_MAX or scale > precision:
+            raise ConfigurationError(
+                f"type {text!r} is not valid: expected a precision from 1 to {_DECIMAL_DIGITS_MAX} "
+                "and a scale from 0 to the precision"
+            )
+        return pa.decimal128(precision, scale)
+    if text.startswith("list<") and text.endswith(">"):
+        return pa.list_(_parse_field("element", text[len("list<") : -1], depth))
+    if text.startswith("struct<") and text.endswith(">"):
+        return _parse_struct(text, depth)
+    raise ConfigurationError(f"type {text!r} is unknown: expected {_EXPECTED}{did_you_mean(text, _PRIMITIVES)}")
+
+
+def _parse_struct(text: str, depth: int) -> pa.DataType:
+    fields = []
+    for part in _split_fields(text[len("struct<") : -1]):
+        match = _FIELD.fullmatch(part)
+        if not match:
+            raise ConfigurationError(f"type {text!r} is not valid: expected 'name: type' in place of {part.strip()!r}")
+        fields.append(_parse_field(match[1], match[2], depth))
+    _check_field_names([field.name for field in fields])
+    return pa.struct(fields)
+
+
+def _parse_field(name: str, text: str, depth: int) -> pa.Field:
+    text = text.strip()
+    nullable = not text.endswith(_NOT_NULL)
+    return pa.field(name, _parse(text.removesuffix(_NOT_NULL), depth + 1), nullable=nullable)
+
+
+def _split_fields(text: str) -> list[str]:
+    """`text` at the commas that are outside brackets."""
+    parts, start, open_brackets = [], 0, 0
+    for index, character in enumerate(text):
+        if character in "<([":
+            open_brackets += 1
+        elif character in ">)]":
+            open_brackets -= 1
+        elif character == "," and open_brackets == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]

@@ -1,0 +1,241 @@
+"""Segments: the records of one partition as a Parquet or an Arrow IPC file (PROTOCOL.md, "Segments").
+
+A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. A column
+that may be null and is null in every row is left out of the file and reads back as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+
+from sparktxn.errors import ConfigurationError, DamagedObject
+from sparktxn.format.schema import (
+    RECORD_SCHEMA,
+    TIMESTAMP_COLUMN,
+    check_schema,
+    parse_type,
+    stored_schema,
+    type_text,
+)
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "TIMESTAMP_COLUMN",
+    "check_schema",
+    "checksum",
+    "decode_segment",
+    "encode_segment",
+    "parse_type",
+    "stored_schema",
+    "type_text",
+]
+
+_PARQUET_MAGIC: Final = b"PAR1"
+_ARROW_MAGIC: Final = b"ARROW1"
+_ROW_GROUP_ROWS: Final = 1_048_576
+_PAGE_BYTES: Final = 262_144
+_TIMESTAMP_COLUMNS: Final = ["timestamp", TIMESTAMP_COLUMN]
+
+# Tiny Arrow segments are the format's purpose: compressing one costs six times its encoding.
+_ARROW_COMPRESSED_FROM_BYTES: Final = 32_768
+
+# A dictionary pays when values repeat; a sample tells, and below its size the cost of trying is not earned back.
+_SAMPLE_ROWS: Final = 1_024
+_SAMPLE_DISTINCT_MAX: Final = _SAMPLE_ROWS // 8
+
+_ARROW_COMPRESSION: Final[dict[str, str | None]] = {
+    "zstd": "zstd",
+    "producer": "zstd",
+    "lz4": "lz4",
+    "uncompressed": None,
+    "none": None,
+}
+_PARQUET_COMPRESSION: Final = {
+    "zstd": "zstd",
+    "producer": "zstd",
+    "lz4": "lz4",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "uncompressed": "none",
+    "none": "none",
+}
+
+
+def checksum(data: bytes) -> str:
+    """The CRC-32C of `data` as 8 lower-case hexadecimal digits.
+
+    >>> checksum(b"123456789")
+    'e3069283'
+    """
+    return f"{google_crc32c.value(data):08x}"
+
+
+def encode_segment(table: pa.Table, *, segment_format: str, compression: str) -> bytes:
+    """The bytes of a segment that holds the rows of `table`, in their order.
+
+    Args:
+        table: at least one row, in the topic's `stored_schema`.
+        segment_format: ``parquet`` or ``arrow`` (topic setting ``segment.format``).
+        compression: topic setting ``compression.type``.
+
+    Raises:
+        ConfigurationError: the format does not know that compression.
+    """
+    if table.num_rows == 0:
+        raise ValueError("a segment holds at least one record")
+    table = _without_null_columns(table)
+    return _encode_parquet(table, compression) if segment_format == "parquet" else _encode_arrow(table, compression)
+
+
+def _without_null_columns(table: pa.Table) -> pa.Table:
+    rows = table.num_rows
+    null = [index for index, column in enumerate(table.columns) if column.null_count == rows]
+    return table.select([index for index in range(table.num_columns) if index not in null]) if null else table
+
+
+def _codec(known: dict[str, Any], compression: str, segment_format: str) -> Any:
+    try:
+        return known[compression]
+    except KeyError:
+        raise ConfigurationError(
+            f"setting 'compression.type' is {compression!r}: {segment_format} segments take {', '.join(known)}"
+        ) from None
+
+
+def _encode_parquet(table: pa.Table, compression: str) -> bytes:
+    codec = _codec(_PARQUET_COMPRESSION, compression, "parquet")
+    dictionary = _repeating_columns(table)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=codec,
+        compression_level=1 if codec == "zstd" else None,
+        use_dictionary=dictionary or False,
+        column_encoding=_column_encoding(table.schema, dictionary),
+        write_statistics=_TIMESTAMP_COLUMNS,
+        data_page_size=_PAGE_BYTES,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+    return sink.getvalue().to_pybytes()
+
+
+def _column_encoding(schema: pa.Schema, dictionary: Sequence[str]) -> dict[str, str]:
+    return {
+        field.name: "DELTA_BINARY_PACKED" if _is_integer(field.type) else "PLAIN"
+        for field in schema
+        if field.name not in dictionary and not pa.types.is_nested(field.type)
+    }
+
+
+def _is_integer(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_date32(data_type))
+
+
+def _repeating_columns(table: pa.Table) -> list[str]:
+    """The columns of text, bytes and fractions whose values repeat enough for a dictionary."""
+    if table.num_rows < _SAMPLE_ROWS:
+        return []
+    sample = table.slice(0, _SAMPLE_ROWS)
+    return [
+        field.name
+        for field, column in zip(sample.schema, sample.columns, strict=True)
+        if not (_is_integer(field.type) or pa.types.is_nested(field.type) or pa.types.is_boolean(field.type))
+        and pc.count_distinct(column).as_py() <= _SAMPLE_DISTINCT_MAX
+    ]
+
+
+def _encode_arrow(table: pa.Table, compression: str) -> bytes:
+    codec = _codec(_ARROW_COMPRESSION, compression, "arrow")
+    if table.nbytes < _ARROW_COMPRESSED_FROM_BYTES:
+        codec = None
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def decode_segment(
+    data: bytes,
+    name: str,
+    *,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    record_count: int | None = None,
+) -> pa.Table:
+    """The rows of a segment, with exactly `columns` in that order (None: all of `schema`) and the types of `schema`.
+
+    Args:
+        data: the object's bytes.
+        name: the object's name, for the error.
+        schema: the topic's `stored_schema` now; columns that it has gained since read as null.
+        columns: the columns to read; only these are decoded.
+        record_count: how many records the log says that the segment has.
+
+    Raises:
+        DamagedObject: the bytes are not a segment with these columns and this many records.
+    """
+    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+    decode = {_PARQUET_MAGIC: _decode_parquet, _ARROW_MAGIC[:4]: _decode_arrow}.get(data[:4])
+    if decode is None:
+        raise DamagedObject(name, f"it starts with {data[:6]!r}: expected a Parquet or an Arrow IPC file")
+    try:
+        found, row_count = decode(data, name, wanted, record_count)
+        table = _conform(found, name, wanted, row_count)
+        table.validate(full=True)
+    except DamagedObject:
+        raise
+    except Exception as error:  # foreign bytes make the decoders below us fail in any way
+        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
+    return table
+
+
+def _check_record_count(name: str, found: int, record_count: int | None) -> None:
+    if found < 1 or (record_count is not None and found != record_count):
+        raise DamagedObject(name, f"it has {found} records: expected {record_count or 'at least one'}")
+
+
+def _decode_parquet(data: bytes, name: str, wanted: pa.Schema, record_count: int | None) -> tuple[pa.Table, int]:
+    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    row_count = file.metadata.num_rows
+    # Before anything is decoded: buffers are allocated by what the footer says.
+    _check_record_count(name, row_count, record_count)
+    present = set(file.schema_arrow.names)
+    return file.read(columns=[column for column in wanted.names if column in present], use_threads=False), row_count
+
+
+def _decode_arrow(data: bytes, name: str, wanted: pa.Schema, record_count: int | None) -> tuple[pa.Table, int]:
+    reader = ipc.open_file(pa.BufferReader(data), options=ipc.IpcReadOptions(use_threads=False))
+    present = reader.schema.names
+    included = [index for index, column in enumerate(present) if column in wanted.names]
+    if included and len(included) < len(present):
+        options = ipc.IpcReadOptions(included_fields=included, use_threads=False)
+        reader = ipc.open_file(pa.BufferReader(data), options=options)
+    table = reader.read_all()
+    _check_record_count(name, table.num_rows, record_count)
+    return table.select([column for column in table.schema.names if column in wanted.names]), table.num_rows
+
+
+def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> pa.Table:
+    present = set(found.schema.names)
+    arrays = []
+    for field in wanted:
+        if field.name in present:
+            column = found.column(field.name)
+            arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
+        elif field.nullable:
+            arrays.append(pa.chunked_array([pa.nulls(row_count, field.type)]))
+        else:
+            raise DamagedObject(name, f"it has no column {field.name!r}")
+    for field, column in zip(wanted, arrays, strict=True):
+        if not field.nullable and column.null_count:
+            raise DamagedObject(name, f"its column {field.name!r} has nulls")
+    return pa.Table.from_arrays(arrays, schema=wanted)
