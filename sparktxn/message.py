@@ -1,0 +1,179 @@
+"""What clients hand to users, in confluent-kafka's shapes: messages, partitions with offsets, group metadata."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from msgspec import Struct
+
+from sparktxn.errors import KafkaError
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "ConsumerGroupMetadata",
+    "IsolationLevel",
+    "Message",
+    "TopicPartition",
+]
+
+OFFSET_BEGINNING: Final = -2
+OFFSET_END: Final = -1
+OFFSET_STORED: Final = -1000
+OFFSET_INVALID: Final = -1001
+
+TIMESTAMP_NOT_AVAILABLE: Final = 0
+TIMESTAMP_CREATE_TIME: Final = 1
+TIMESTAMP_LOG_APPEND_TIME: Final = 2
+
+_LOGICAL_OFFSETS: Final = {
+    OFFSET_BEGINNING: "BEGINNING",
+    OFFSET_END: "END",
+    OFFSET_STORED: "STORED",
+    OFFSET_INVALID: "INVALID",
+}
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class IsolationLevel(IntEnum):
+    """Which records a reader sees (Kafka's ids)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Message(Struct, gc=False):
+    """One record, or an error where one would be (`error()` is then not None).
+
+    Made with positional arguments in the order of the fields; nothing is copied.
+    """
+
+    # The leading underscores leave the plain names to the methods, which are confluent-kafka's. Without `gc` a million
+    # live messages cost the collector nothing: a message refers to no container that could refer back to it.
+    _topic: str | None
+    _partition: int | None
+    _offset: int | None
+    _key: bytes | None = None
+    _value: bytes | None = None
+    _headers: Headers | None = None
+    _timestamp_type: int = TIMESTAMP_NOT_AVAILABLE
+    _timestamp_ms: int = 0
+    _error: KafkaError | None = None
+    _leader_epoch: int | None = None
+    _latency_s: float | None = None
+
+    def topic(self) -> str | None:
+        """The topic's name."""
+        return self._topic
+
+    def partition(self) -> int | None:
+        """The partition's number."""
+        return self._partition
+
+    def offset(self) -> int | None:
+        """The offset; None while it is not known."""
+        return self._offset
+
+    def key(self) -> bytes | None:
+        """The key's bytes."""
+        return self._key
+
+    def value(self) -> bytes | None:
+        """The value's bytes, or None (a tombstone)."""
+        return self._value
+
+    def headers(self) -> Headers | None:
+        """The headers in order, as (name, bytes or None); None if there are none."""
+        return self._headers
+
+    def error(self) -> KafkaError | None:
+        """The error that stands in this message's place, or None."""
+        return self._error
+
+    def timestamp(self) -> tuple[int, int]:
+        """(TIMESTAMP_CREATE_TIME or TIMESTAMP_LOG_APPEND_TIME, milliseconds since the epoch)."""
+        return (self._timestamp_type, self._timestamp_ms)
+
+    def latency(self) -> float | None:
+        """Seconds from `produce()` to the delivery report; None for a consumed message."""
+        return self._latency_s
+
+    def leader_epoch(self) -> int | None:
+        """Always None here: a partition has no leaders."""
+        return self._leader_epoch
+
+    def set_key(self, key: bytes | None) -> None:
+        """Replaces the key in this object, for deserialisers."""
+        self._key = key
+
+    def set_value(self, value: bytes | None) -> None:
+        """Replaces the value in this object, for deserialisers."""
+        self._value = value
+
+    def set_headers(self, headers: Headers | None) -> None:
+        """Replaces the headers in this object, for deserialisers."""
+        self._headers = headers
+
+    def __len__(self) -> int:
+        """The value's length in bytes."""
+        return 0 if self._value is None else len(self._value)
+
+    def __bool__(self) -> bool:
+        """Always True: a message with an empty value is a message."""
+        return True
+
+
+class TopicPartition:
+    """A partition, with an offset where one is meant. Equal and ordered by topic and partition alone."""
+
+    __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = -1,
+        offset: int = OFFSET_INVALID,
+        metadata: str | None = None,
+        leader_epoch: int | None = None,
+    ) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is {topic!r}: expected a str")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.metadata = metadata
+        self.leader_epoch = leader_epoch
+        self.error: KafkaError | None = None
+
+    def _place(self) -> tuple[str, int]:
+        return (self.topic, self.partition)
+
+    def __eq__(self, other: object) -> bool:
+        return self._place() == other._place() if isinstance(other, TopicPartition) else NotImplemented
+
+    def __lt__(self, other: TopicPartition) -> bool:
+        return self._place() < other._place()
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def __repr__(self) -> str:
+        offset = _LOGICAL_OFFSETS.get(self.offset, str(self.offset))
+        error = "None" if self.error is None else str(self.error)
+        return f"TopicPartition{{topic={self.topic},partition={self.partition},offset={offset},error={error}}}"
+
+
+class ConsumerGroupMetadata(Struct, frozen=True):
+    """A consumer's place in its group, for `Producer.send_offsets_to_transaction`: opaque, may be pickled."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
