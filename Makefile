@@ -1,0 +1,57 @@
+# `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format bench sim docs java clean
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install --quiet
+STAMP := $(VENV)/installed
+export PYSPARK_PYTHON := $(abspath $(PY))
+export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
+# Arguments for pytest, the demo, the benches or the simulator: make test ARGS='-k fencing'
+ARGS ?=
+
+help: ## Lists the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | column -t -s '|'
+
+demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two kills
+	@echo "installation took $$(cat $(STAMP)) s (once; not part of the demo's time)"
+	@$(PY) examples/flights_demo.py $(ARGS)
+
+test: $(STAMP) java ## Runs all tests but the nightly ones
+	@$(PY) -m pytest -m 'not nightly' $(ARGS)
+
+check: $(STAMP) ## Lint, format, types and import layers
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+format: $(STAMP) ## Formats the code
+	@$(VENV)/bin/ruff check --fix --select I .
+	@$(VENV)/bin/ruff format .
+
+bench: $(STAMP) ## Measures speed and memory, each against a peer
+	@$(PIP) --editable '.[bench]'
+	@$(PY) -m bench $(ARGS)
+
+sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
+	@$(PY) -m sparktxn.testing.simulate $(ARGS)
+
+docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings
+	@$(PY) docs/generate_configuration.py
+
+java:
+	@.ci/ensure-java
+
+clean: ## Removes the virtual environment and everything that was built
+	rm -rf $(VENV) build dist demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	    .import_linter_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made when it is missing, when pyproject.toml has changed, or when the last installation did not end.
+$(STAMP): pyproject.toml .ci/ensure-venv
+	@.ci/ensure-venv $(VENV) $(STAMP)

@@ -1,0 +1,47 @@
+"""Tests run in groups, one per kind of evidence (a folder of `tests/`), the quick ones first; the summary has their times."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+
+# Groups that are not named here run between the two ends, by name.
+FIRST = ("tests", "unit", "property", "vectors")
+LAST = ("simulation", "conformance", "crash", "integration", "packaging", "spark", "demo")
+
+
+def group_of(path: Path) -> str:
+    """The folder of `tests/` that holds the file; ``tests`` for the files directly in it."""
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else "tests"
+
+
+def _rank(group: str) -> tuple[int, str]:
+    if group in FIRST:
+        return (FIRST.index(group) - len(FIRST), group)
+    return (1 + LAST.index(group) if group in LAST else 0, group)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _rank(group_of(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    seconds: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            group = group_of(ROOT.parent / report.nodeid.split("::")[0])
+            counts[group] += 1
+            # A passed test has one report here, for its call; set-up is part of what the group costs.
+            seconds[group] += report.duration
+    for report in terminalreporter.stats.get("", []):
+        seconds[group_of(ROOT.parent / report.nodeid.split("::")[0])] += report.duration
+    terminalreporter.section("time by group")
+    for group in sorted(seconds, key=_rank):
+        terminalreporter.line(f"{group:<14}{counts[group]:>6} tests {seconds[group]:>8.1f} s")

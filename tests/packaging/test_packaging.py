@@ -1,0 +1,145 @@
+"""What is shipped: the wheel and the sdist hold the two packages and nothing else, and the core works without Spark."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    path.relative_to(root).as_posix()
+    for root in (ROOT, ROOT / "scala-free-python-datasource")
+    for package in ("sparktxn", "pyspark_txnlog")
+    for path in (root / package).rglob("*")
+    if path.suffix == ".py" or path.name == "py.typed"
+}
+
+CORE_ROUND_TRIP = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+for absent in ("pyspark", "fsspec", "s3fs", "pandas"):
+    try:
+        __import__(absent)
+    except ImportError:
+        continue
+    raise SystemExit(f"{absent} can be imported: this test shows nothing")
+
+from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn.admin import AdminClient, NewTopic
+
+uri = sys.argv[3]
+for future in AdminClient({"bootstrap.servers": uri}).create_topics([NewTopic("t", num_partitions=1)]).values():
+    future.result()
+producer = Producer({"bootstrap.servers": uri, "transactional.id": "core"})
+producer.init_transactions()
+producer.begin_transaction()
+producer.produce("t", value=b"v", key=b"k")
+producer.commit_transaction()
+consumer = Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.assign([TopicPartition("t", 0, 0)])
+print(consumer.poll(5).value())
+assert not {"pyspark", "fsspec"} & set(sys.modules)
+"""
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([str(word) for word in arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from the sdist alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def distribution_closure(names: list[str]) -> set[str]:
+    """`names` and what they need, by the installed metadata; extras do not count."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for requirement in importlib.metadata.requires(name) or []:
+            if ";" not in requirement:
+                waiting.append(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def core_site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The unpacked wheel, and a folder with nothing but what its metadata says that it needs."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", unpacked, wheel, cwd=unpacked)
+    metadata = next(unpacked.glob("*.dist-info")) / "METADATA"
+    required = re.findall(r"^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*$", metadata.read_text(), re.MULTILINE)
+    needed = tmp_path_factory.mktemp("needed")
+    for name in distribution_closure(required):
+        distribution = importlib.metadata.distribution(name)
+        for top in {Path(str(file)).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            (needed / top).symlink_to(Path(str(distribution.locate_file(top))))
+    return unpacked, needed
+
+
+def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == SOURCES
+    assert {"sparktxn/py.typed", "pyspark_txnlog/py.typed", "pyspark_txnlog/__init__.py"} <= names
+
+
+def test_the_wheel_is_pure_and_named_for_the_project(wheel: Path) -> None:
+    assert re.fullmatch(r"sparktxn-\d+\.\d+\.\d+-py3-none-any\.whl", wheel.name)
+
+
+def test_the_wheel_carries_the_licence(wheel: Path) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_core_needs_neither_spark_nor_fsspec(wheel: Path) -> None:
+    metadata = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA"))
+    text = zipfile.ZipFile(wheel).read(metadata).decode()
+    assert set(re.findall(r"^Requires-Dist: ([a-z0-9-]+)[^;\n]*$", text, re.MULTILINE)) == {
+        "pyarrow",
+        "msgspec",
+        "google-crc32c",
+    }
+    assert set(re.findall(r"^Provides-Extra: (\S+)$", text, re.MULTILINE)) >= {"spark", "s3", "demo", "dev"}
+
+
+def test_the_sdist_holds_sources_documents_and_examples_of_settings(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    wanted = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "docs/PROTOCOL.md"}
+    assert wanted <= names
+    assert {name.removeprefix("scala-free-python-datasource/") for name in names} >= SOURCES
+    assert not [name for name in names if name.startswith(("tests", "bench", ".git/", ".ci", ".venv"))]
+
+
+def test_the_core_works_without_spark(core_site: tuple[Path, Path], tmp_path: Path) -> None:
+    done = run(sys.executable, "-I", "-S", "-c", CORE_ROUND_TRIP, *core_site, tmp_path / "store", cwd=tmp_path)
+    assert done.stdout.strip() == "b'v'"
+
+
+def test_the_installed_connector_is_found_by_listing_packages(tmp_path: Path) -> None:
+    """Spark looks for ``pyspark_*`` with pkgutil.iter_modules: the development installation must show up there."""
+    listing = "import pkgutil; print([m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')])"
+    assert "'pyspark_txnlog'" in run(sys.executable, "-c", listing, cwd=tmp_path).stdout

@@ -1,0 +1,107 @@
+"""Rules of the house that no linter knows; import layers are import-linter's (pyproject.toml)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "sparktxn", ROOT / "scala-free-python-datasource" / "pyspark_txnlog")
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"}
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definition]]:
+    """Every class and function below `node`, with its dotted name; also those inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Definition):
+            yield prefix + child.name, child
+            yield from definitions(child, f"{prefix}{child.name}.")
+        else:
+            yield from definitions(child, prefix)
+
+
+def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The function's length; its docstring does not count, so that nobody saves on words."""
+    first = function.body[0]
+    docstring = 0
+    if ast.get_docstring(function) is not None:
+        docstring = (first.end_lineno or first.lineno) - first.lineno + 1
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
+
+
+def test_there_are_modules_to_check() -> None:
+    assert len(MODULES) > 20
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_is_short(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= MODULE_LINES_MAX, f"{name_of(path)} has {lines} lines: split it along what it knows"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    long = {
+        name: lines_without_docstring(node)
+        for name, node in definitions(ast.parse(path.read_text()))
+        if not isinstance(node, ast.ClassDef) and lines_without_docstring(node) > FUNCTION_LINES_MAX
+    }
+    assert not long
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_public_names_have_docstrings(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    silent = [
+        name
+        for name, node in definitions(tree)
+        if not any(part.startswith("_") for part in name.split("."))
+        and ast.get_docstring(node) is None
+        and not _is_inside_a_function(tree, node)
+        and not _is_overload(node)
+    ]
+    assert not silent
+    assert ast.get_docstring(tree) is not None, f"{name_of(path)} has no docstring"
+
+
+def _is_inside_a_function(tree: ast.AST, node: Definition) -> bool:
+    functions = (found for found in ast.walk(tree) if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef))
+    return any(node is inner for function in functions for inner in ast.walk(function) if inner is not function)
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(isinstance(item, ast.Name) and item.id == "overload" for item in node.decorator_list)
+
+
+def test_module_names_say_what_is_inside() -> None:
+    vague = [name_of(path) for path in MODULES if {path.stem, path.parent.name} & VAGUE_NAMES]
+    assert not vague
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=name_of)
+def test_packages_only_export(path: Path) -> None:
+    """What a package's ``__init__`` defines is hard to find; it may hold imports, ``__all__`` and constants."""
+    allowed = {"__getattr__", "__dir__"}
+    defined = [name for name, _ in definitions(ast.parse(path.read_text())) if name not in allowed]
+    assert not defined
+
+
+def test_every_stored_format_is_in_the_protocol() -> None:
+    """A section of docs/PROTOCOL.md names the module that encodes the object, so that neither is changed alone."""
+    headings = [line for line in (ROOT / "docs" / "PROTOCOL.md").read_text().splitlines() if line.startswith("##")]
+    formats = sorted(path.stem for path in (ROOT / "sparktxn" / "format").glob("*.py") if path.stem != "__init__")
+    missing = [name for name in formats if not any(f"`format/{name}.py`" in heading for heading in headings)]
+    assert not missing
