@@ -26,13 +26,15 @@ __all__ = [
     "PendingOffset",
     "ProducerIdAndEpoch",
     "ProducerState",
-    "RequestRecord",
+    "RequestResult",
+    "RequestWindow",
     "SegmentRef",
     "SinkBatch",
     "SinkState",
     "StateKey",
     "StateRecord",
     "StoreState",
+    "TopicName",
     "TopicState",
     "TransactionState",
     "TransactionStatus",
@@ -313,17 +315,39 @@ class PendingOffset(Struct, frozen=True, tag="pending_offset"):
         return ("pending_offset", self.group_id, self.topic_id, self.partition, self.producer_id)
 
 
-class RequestRecord(Struct, frozen=True, tag="request"):
-    """A request id that an entry of the last `REQUEST_WINDOW` has applied, with its result."""
+class RequestResult(Struct, frozen=True, array_like=True):
+    """A request id that an entry has applied, with what it told its caller (topic id, producer id, epoch, transaction)."""
 
     request_id: str
     entry: int
-    result: tuple[int, ...] = ()
+    topic_id: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transaction: int = -1
+    committed: bool = False
+
+
+class RequestWindow(Struct, frozen=True, tag="requests"):
+    """The request ids that the last entries have applied, oldest first: a repeated request takes effect once."""
+
+    requests: tuple[RequestResult, ...] = ()
 
     @property
     def key(self) -> StateKey:
         """The record's key."""
-        return ("request", self.request_id)
+        return ("requests",)
+
+
+class TopicName(Struct, frozen=True, tag="topic_name"):
+    """Which topic holds a name in which '.' and '_' are not told apart: Kafka refuses a second one."""
+
+    collision_key: str
+    name: str
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("topic_name", self.collision_key)
 
 
 StateRecord = (
@@ -335,5 +359,6 @@ StateRecord = (
     | TransactionState
     | CommittedOffset
     | PendingOffset
-    | RequestRecord
+    | RequestWindow
+    | TopicName
 )

@@ -1,0 +1,160 @@
+"""Checkpoints: the whole state after an entry, as a head and parts (PROTOCOL.md, "Checkpoints").
+
+A part is a JSON array of records, sorted by key, so that equal parts have equal bytes. The head names every part with
+its SHA-256 and is written last: a checkpoint exists once its head does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format.entry import open_document, seal_document
+from sparktxn.format.names import checked_name
+from sparktxn.structs import StateKey, StateRecord
+
+__all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
+__all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "state_digest"]
+
+SEGMENTS_PREFIX: Final = "segments/"
+"""Parts that say where records are; how they are sealed differs between processes, so the state's digest skips them."""
+
+_PARTITIONS_PER_PART: Final = 64
+_TOPIC_BUCKETS: Final = 64
+_TRANSACTION_BUCKETS: Final = 256
+_GROUP_BUCKETS: Final = 64
+_PRODUCER_BUCKETS: Final = 16
+
+
+class PartRef(Struct, frozen=True, array_like=True):
+    """A part as a head names it."""
+
+    name: str
+    size_bytes: int
+    digest: str
+
+
+class CheckpointHead(Struct, frozen=True, kw_only=True):
+    """The head. `token`, `previous` and `timestamp_ms` are the token, checksum and timestamp of entry `entry`."""
+
+    format: int
+    entry: int
+    token: str
+    previous: str
+    timestamp_ms: int
+    digest: str
+    parts: dict[str, PartRef]
+    checksum: str = ""
+
+
+class CheckpointHint(Struct, frozen=True):
+    """Where the newest checkpoint was when the hint was written; never trusted."""
+
+    entry: int
+    token: str
+
+
+_encoder: Final = msgspec.json.Encoder()
+_head_decoder: Final = msgspec.json.Decoder(CheckpointHead)
+_hint_decoder: Final = msgspec.json.Decoder(CheckpointHint)
+_part_decoder: Final = msgspec.json.Decoder(list[StateRecord])
+
+
+def _bucket(text: str, buckets: int) -> int:
+    return zlib.crc32(text.encode()) % buckets
+
+
+@lru_cache(maxsize=65_536)
+def part_of(key: StateKey) -> str:
+    """The part that holds the record of `key`. Which part it is belongs to the format."""
+    table = key[0]
+    if table in ("partition", "segments"):
+        folder = "partitions/" if table == "partition" else SEGMENTS_PREFIX
+        return f"{folder}{key[1]}/{int(key[2]) // _PARTITIONS_PER_PART}"
+    if table == "producer":
+        return f"producers/{key[1]}/{int(key[2]) // _PARTITIONS_PER_PART}/{int(key[3]) % _PRODUCER_BUCKETS}"
+    if table == "transaction":
+        return f"transactions/{_bucket(str(key[1]), _TRANSACTION_BUCKETS)}"
+    if table in ("offset", "pending_offset"):
+        return f"groups/{_bucket(str(key[1]), _GROUP_BUCKETS)}"
+    if table in ("topic", "topic_name"):
+        return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"
+    return str(table)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 as 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def state_digest(parts: Mapping[str, PartRef]) -> str:
+    """The digest of a state: of the names and digests of its parts, those that say where records are left out."""
+    lines = (f"{key} {ref.digest}\n" for key, ref in sorted(parts.items()) if not key.startswith(SEGMENTS_PREFIX))
+    return digest("".join(lines).encode())
+
+
+def encode_part(records: Iterable[StateRecord]) -> bytes:
+    """The bytes of a part; equal records give equal bytes, whatever their order."""
+    return _encoder.encode(sorted(records, key=lambda record: record.key))
+
+
+def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
+    """The records of a part.
+
+    Raises:
+        DamagedObject: its bytes are not those that the head names, or they are no records.
+    """
+    if digest(data) != ref.digest:
+        raise DamagedObject(name, f"its SHA-256 is not {ref.digest}, which the checkpoint's head names")
+    try:
+        return _part_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedObject(name, f"it is not a checkpoint's part ({error})") from None
+
+
+def encode_head(head: CheckpointHead) -> bytes:
+    """The bytes of a head; `head.checksum` is not looked at."""
+    fields = msgspec.structs.asdict(head)
+    del fields["checksum"]
+    return seal_document(_encoder.encode(fields))[0]
+
+
+def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
+    """The head in `data`, its parts' names checked.
+
+    Raises:
+        FormatVersionError: it is of a newer format.
+        DamagedObject: it is damaged, or is not of entry `entry`.
+    """
+    open_document(data, name)
+    try:
+        head = _head_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedObject(name, f"it is not a checkpoint's head ({error})") from None
+    if head.entry != entry:
+        raise DamagedObject(name, f"it holds the state after entry {head.entry}")
+    for ref in head.parts.values():
+        checked_name(ref.name, name)
+    if state_digest(head.parts) != head.digest:
+        raise DamagedObject(name, "its digest is not that of its parts")
+    return head
+
+
+def encode_hint(hint: CheckpointHint) -> bytes:
+    """The bytes of the hint."""
+    return _encoder.encode(hint)
+
+
+def decode_hint(data: bytes) -> CheckpointHint | None:
+    """The hint, or None if it cannot be read: whoever follows it checks everything anyway."""
+    try:
+        return _hint_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

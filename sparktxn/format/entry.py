@@ -1,0 +1,134 @@
+"""Log entries: one JSON document each (PROTOCOL.md, "Entries").
+
+The last member is the CRC-32C of all bytes before it, so that the document can be checked before it is understood.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import google_crc32c
+import msgspec
+from msgspec import Struct
+
+from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format.commands import Command
+
+__all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
+__all__ += ["decode_entry", "decode_store", "encode_entry", "encode_store"]
+
+FORMAT_VERSION: Final = 1
+NO_CHECKSUM: Final = "00000000"
+"""What entry 1 names as the checksum of the entry before it."""
+
+_SUFFIX: Final = b',"checksum":"'
+_SUFFIX_LENGTH: Final = len(_SUFFIX) + len('00000000"}')
+
+
+class LogEntry(Struct, frozen=True, kw_only=True):
+    """One entry. `checksum` is the document's own: the next entry names it as `previous`."""
+
+    format: int
+    entry: int
+    token: str
+    previous: str
+    timestamp_ms: int
+    commands: tuple[Command, ...]
+    checksum: str = ""
+
+
+class StoreDocument(Struct, frozen=True, kw_only=True):
+    """The store's own object, written once: its format and its identity."""
+
+    format: int
+    store_id: str
+    created_ms: int
+    checksum: str = ""
+
+
+class _FormatOnly(Struct):
+    format: int
+
+
+_encoder: Final = msgspec.json.Encoder()
+_entry_decoder: Final = msgspec.json.Decoder(LogEntry)
+_store_decoder: Final = msgspec.json.Decoder(StoreDocument)
+_format_decoder: Final = msgspec.json.Decoder(_FormatOnly)
+
+
+def seal_document(document: bytes) -> tuple[bytes, str]:
+    """A JSON object with its checksum as one more member, and that checksum."""
+    body = document[:-1]
+    checksum = f"{google_crc32c.value(body):08x}"
+    return body + _SUFFIX + checksum.encode() + b'"}', checksum
+
+
+def open_document(data: bytes, name: str) -> None:
+    """Checks a sealed document's format version and checksum.
+
+    Raises:
+        FormatVersionError: it is of a newer format.
+        DamagedObject: it is not a sealed document, or its bytes are not those that were written.
+    """
+    try:
+        version = _format_decoder.decode(data).format
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedObject(name, f"it is not a JSON object with a format version ({error})") from None
+    if version != FORMAT_VERSION:
+        raise FormatVersionError(name, version, FORMAT_VERSION)
+    body = data[:-_SUFFIX_LENGTH]
+    expected = f"{google_crc32c.value(body):08x}"
+    if data[-_SUFFIX_LENGTH:] != _SUFFIX + expected.encode() + b'"}':
+        raise DamagedObject(name, f"its checksum is not {expected}")
+
+
+def encode_entry(entry: LogEntry) -> tuple[bytes, str]:
+    """The entry's bytes, and its checksum; `entry.checksum` is not looked at."""
+    head = (
+        f'{{"format":{entry.format},"entry":{entry.entry},"token":"{entry.token}","previous":"{entry.previous}",'
+        f'"timestamp_ms":{entry.timestamp_ms},"commands":'
+    )
+    return seal_document(head.encode() + _encoder.encode(entry.commands) + b"}")
+
+
+def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
+    """The entry in `data`.
+
+    Raises:
+        FormatVersionError: it is of a newer format.
+        DamagedObject: it is damaged, holds a command that is not known, or is not entry `number`.
+    """
+    body = data[:-_SUFFIX_LENGTH]
+    if data[-_SUFFIX_LENGTH:] != _SUFFIX + b"%08x" % google_crc32c.value(body) + b'"}':
+        open_document(data, name)
+    try:
+        entry = _entry_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        open_document(data, name)
+        raise DamagedObject(name, f"it is not an entry ({error})") from None
+    if entry.format != FORMAT_VERSION:
+        raise FormatVersionError(name, entry.format, FORMAT_VERSION)
+    if entry.entry != number:
+        raise DamagedObject(name, f"it holds entry {entry.entry}")
+    return entry
+
+
+def encode_store(store_id: str, created_ms: int) -> bytes:
+    """The bytes of the store's own object."""
+    document = StoreDocument(format=FORMAT_VERSION, store_id=store_id, created_ms=created_ms)
+    fields = {name: getattr(document, name) for name in ("format", "store_id", "created_ms")}
+    return seal_document(_encoder.encode(fields))[0]
+
+
+def decode_store(data: bytes, name: str) -> StoreDocument:
+    """The store's own object.
+
+    Raises:
+        FormatVersionError: the store is of a newer format.
+        DamagedObject: it is damaged.
+    """
+    open_document(data, name)
+    try:
+        return _store_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedObject(name, f"it is not a store's document ({error})") from None

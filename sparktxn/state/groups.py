@@ -1,0 +1,117 @@
+"""Consumer groups: committed offsets, and offsets that wait for their transaction (KIP-447)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import CommandResult, OffsetCommit, TxnOffsetCommit
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.requests import remember, remembered
+from sparktxn.state.transactions import join_transaction
+from sparktxn.structs import CommittedOffset, PendingOffset, TransactionState
+
+__all__ = ["METADATA_BYTES_MAX", "end_offsets", "offset_commit", "txn_offset_commit"]
+
+METADATA_BYTES_MAX: Final = 4_096
+
+
+def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | None:
+    if not command.group_id:
+        return Refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
+    if command.member_id:
+        return Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"group {command.group_id!r} has no member {command.member_id!r}"
+        )
+    if command.generation_id >= 0:
+        return Refusal(
+            ErrorCode.ILLEGAL_GENERATION, f"group {command.group_id!r} has no generation {command.generation_id}"
+        )
+    for offset in command.offsets:
+        where = f"partition {offset.partition} of topic id {offset.topic_id}"
+        if delta.get(("partition", offset.topic_id, offset.partition)) is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
+        if offset.offset < 0:
+            return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset.offset} for {where} is below 0")
+        if offset.metadata is not None and len(offset.metadata.encode()) > METADATA_BYTES_MAX:
+            return Refusal(
+                ErrorCode.OFFSET_METADATA_TOO_LARGE,
+                f"the metadata for {where} has more than {METADATA_BYTES_MAX} bytes",
+            )
+    return None
+
+
+def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> CommandResult | Refusal:
+    """Sets a group's offsets; they win over transactional ones that were sent before."""
+    if known := remembered(delta, command.request_id):
+        return known
+    if refusal := _check(delta, command):
+        return refusal
+    for offset in command.offsets:
+        delta.put(
+            CommittedOffset(
+                command.group_id,
+                offset.topic_id,
+                offset.partition,
+                offset.offset,
+                offset.metadata,
+                offset.leader_epoch,
+                context.timestamp_ms,
+                context.entry,
+            )
+        )
+    return remember(delta, context, command.request_id, CommandResult())
+
+
+def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) -> CommandResult | Refusal:
+    """Notes a group's offsets in a transaction; they take effect if it commits."""
+    begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
+    if isinstance(begun, Refusal):
+        return begun
+    if begun.ended:
+        return CommandResult(duplicate=True)
+    if refusal := _check(delta, command):
+        return refusal
+    waiting = set(begun.transaction.offsets)
+    for offset in command.offsets:
+        waiting.add((command.group_id, offset.topic_id, offset.partition))
+        delta.put(
+            PendingOffset(
+                command.group_id,
+                offset.topic_id,
+                offset.partition,
+                command.producer_id,
+                offset.offset,
+                offset.metadata,
+                offset.leader_epoch,
+                context.entry,
+            )
+        )
+    delta.put(replace(begun.transaction, offsets=tuple(sorted(waiting))))
+    return CommandResult()
+
+
+def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> None:
+    """Ends a transaction's offsets: of two commits for one partition, the one sent later stands (K104, K108)."""
+    for group_id, topic_id, partition in transaction.offsets:
+        key = ("pending_offset", group_id, topic_id, partition, transaction.producer_id)
+        pending: PendingOffset | None = delta.get(key)
+        if pending is None:
+            continue
+        delta.remove(key)
+        current: CommittedOffset | None = delta.get(("offset", group_id, topic_id, partition))
+        if committed and (current is None or current.entry <= pending.entry):
+            delta.put(
+                CommittedOffset(
+                    group_id,
+                    topic_id,
+                    partition,
+                    pending.offset,
+                    pending.metadata,
+                    pending.leader_epoch,
+                    context.timestamp_ms,
+                    pending.entry,
+                )
+            )

@@ -1,0 +1,66 @@
+"""The machine: one command, or a list of them, applied to a state.
+
+``state(N)`` is a function of entries 1 to N and of nothing else: no clock, no randomness, no I/O, no cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparktxn.format import commands
+from sparktxn.format.commands import Command, CommandResult
+from sparktxn.state import coordinator, groups, partitions, sinks, topics
+from sparktxn.state.delta import Context, Delta, ReadState, Refusal
+from sparktxn.structs import StateKey, StateRecord
+
+__all__ = ["Applied", "apply", "apply_list"]
+
+Handler = Callable[[Delta, Any, Context], CommandResult | Refusal]
+
+_HANDLERS: Final[Mapping[type, Handler]] = {
+    commands.CreateTopic: topics.create_topic,
+    commands.AlterTopic: topics.alter_topic,
+    commands.CreatePartitions: topics.create_partitions,
+    commands.DeleteTopic: topics.delete_topic,
+    commands.DeleteRecords: topics.delete_records,
+    commands.InitProducerId: coordinator.init_producer_id,
+    commands.AddPartitionsToTxn: coordinator.add_partitions_to_txn,
+    commands.AddOffsetsToTxn: coordinator.add_offsets_to_txn,
+    commands.EndTxn: coordinator.end_txn,
+    commands.Append: partitions.append,
+    commands.TxnOffsetCommit: groups.txn_offset_commit,
+    commands.OffsetCommit: groups.offset_commit,
+    commands.SinkBatchCommit: sinks.sink_batch_commit,
+}
+
+
+class Applied(NamedTuple):
+    """What a list of commands changes and told, and the commands that an entry must carry: those not done before."""
+
+    changes: dict[StateKey, StateRecord | None]
+    results: list[CommandResult]
+    to_write: list[Command]
+
+
+def apply(delta: Delta, command: Command, context: Context) -> CommandResult | Refusal:
+    """Applies one command to `delta`; after a refusal the delta is of no use."""
+    return _HANDLERS[type(command)](delta, command, context)
+
+
+def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> Applied | Refusal:
+    """Applies a list in order, all or nothing.
+
+    Commands that have taken effect before succeed with their original results and are not to be written again.
+    """
+    delta = Delta(read)
+    results = []
+    to_write = []
+    for command in list_:
+        result = _HANDLERS[type(command)](delta, command, context)
+        if isinstance(result, Refusal):
+            return result
+        results.append(result)
+        if not result.duplicate:
+            to_write.append(command)
+    return Applied(delta.changes, results, to_write)

@@ -1,0 +1,176 @@
+"""Partitions: appending segments, ending transactions, offsets (kafka UnifiedLog, in pure form)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import Append, CommandResult
+from sparktxn.format.names import parse_segment_born
+from sparktxn.state import producers
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.transactions import Begun, join_transaction
+from sparktxn.structs import (
+    NO_TRANSACTION,
+    AbortedTransaction,
+    BatchMetadata,
+    OpenTransaction,
+    PartitionSegments,
+    PartitionState,
+    ProducerState,
+    SegmentRef,
+    TransactionState,
+)
+
+__all__ = ["append", "end_partition"]
+
+
+def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
+    """Names a segment at the partition's end, or tells the original offset of a batch that was stored before."""
+    partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    if partition is None:
+        where = f"partition {command.partition} of topic id {command.topic_id}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
+    if command.record_count < 1:
+        return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {command.record_count} records")
+    known: ProducerState | None = delta.get(("producer", command.topic_id, command.partition, command.producer_id))
+    if command.transaction != NO_TRANSACTION:
+        begun = join_transaction(delta, command, context)
+        if isinstance(begun, Refusal):
+            return begun
+        if begun.ended:
+            return _after_the_end(known, command)
+        _register(delta, begun, command)
+    elif known is not None and known.current_transaction_first_offset >= 0:
+        return Refusal(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {command.producer_id} appends outside its open transaction in this partition",
+        )
+    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    if isinstance(repeated, Refusal):
+        return repeated
+    if repeated is not None:
+        return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
+    refusal = _check_born(delta, command, context)
+    return refusal or _store(delta, command, context, partition, known)
+
+
+def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | None:
+    """Refuses a segment that vacuum may already have deleted, or that knows entries which are not there."""
+    born = parse_segment_born(command.segment)
+    floor = delta.store().segment_floor
+    if born is None or not floor <= born < context.entry:
+        return Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"segment {command.segment!r} has expired (born {born}, expected {floor} to {context.entry - 1}): "
+            "upload its records again",
+        )
+    return None
+
+
+def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
+    """A batch of a transaction that has committed: stored before, or never."""
+    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    if isinstance(repeated, BatchMetadata) and repeated.transaction == command.transaction:
+        return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
+    if producers.is_past(known, command.producer_epoch, command.base_sequence):
+        return CommandResult(duplicate=True)
+    return Refusal(
+        ErrorCode.INVALID_TXN_STATE,
+        f"transaction {command.transaction} of {command.transactional_id!r} has ended: it takes no more records",
+    )
+
+
+def _register(delta: Delta, begun: Begun, command: Append) -> None:
+    where = (command.topic_id, command.partition)
+    if begun.changed or where not in begun.transaction.partitions:
+        partitions = begun.transaction.partitions
+        registered = partitions if where in partitions else (*partitions, where)
+        delta.put(replace(begun.transaction, partitions=registered))
+
+
+def _store(
+    delta: Delta, command: Append, context: Context, partition: PartitionState, known: ProducerState | None
+) -> CommandResult:
+    base_offset = partition.log_end_offset
+    by_entry = command.timestamp_max_ms < 0
+    timestamp_min_ms = context.timestamp_ms if by_entry else command.timestamp_min_ms
+    timestamp_max_ms = context.timestamp_ms if by_entry else command.timestamp_max_ms
+    batch = BatchMetadata(
+        command.base_sequence,
+        producers.next_sequence(command.base_sequence, command.record_count - 1),
+        base_offset,
+        timestamp_max_ms,
+        command.transaction,
+    )
+    identity = (command.topic_id, command.partition, command.producer_id, command.producer_epoch)
+    producer = producers.with_batch(known, identity, batch)
+    delta.put(producer)
+    open_transactions = partition.open_transactions
+    if command.transaction != NO_TRANSACTION and producer.current_transaction_first_offset == base_offset:
+        open_transactions = (*open_transactions, OpenTransaction(command.producer_id, base_offset))
+    delta.put(
+        PartitionState(
+            partition.topic_id,
+            partition.partition,
+            partition.log_start_offset,
+            base_offset + command.record_count,
+            open_transactions,
+        )
+    )
+    segment = SegmentRef(
+        command.segment,
+        base_offset,
+        command.record_count,
+        command.size_bytes,
+        command.checksum,
+        context.entry,
+        command.producer_id,
+        command.producer_epoch,
+        command.base_sequence,
+        command.transaction,
+        timestamp_min_ms,
+        timestamp_max_ms,
+    )
+    located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
+    delta.put(
+        PartitionSegments(
+            located.topic_id, located.partition, located.sealed, (*located.segments, segment), located.aborted
+        )
+    )
+    return CommandResult(base_offset=base_offset, timestamp_ms=timestamp_max_ms if by_entry else -1)
+
+
+def end_partition(
+    delta: Delta, where: tuple[int, int], transaction: TransactionState, committed: bool, context: Context
+) -> None:
+    """Ends a transaction in one partition: one offset for the control record, and an aborted range if it aborts.
+
+    A partition that was registered and got no records, or whose topic has been deleted, is left as it is.
+    """
+    topic_id, number = where
+    producer: ProducerState | None = delta.get(("producer", topic_id, number, transaction.producer_id))
+    partition: PartitionState | None = delta.get(("partition", topic_id, number))
+    if partition is None or producer is None or producer.current_transaction_first_offset < 0:
+        return
+    first_offset = producer.current_transaction_first_offset
+    control_offset = partition.log_end_offset
+    still_open = tuple(o for o in partition.open_transactions if o.producer_id != transaction.producer_id)
+    delta.put(
+        replace(partition, log_end_offset=control_offset + 1, open_transactions=still_open)
+    )
+    delta.put(
+        producers.with_marker(
+            producer,
+            transaction.producer_epoch,
+            transaction.transaction,
+            committed,
+            context.entry,
+            context.timestamp_ms,
+        )
+    )
+    if not committed:
+        last_stable_offset = min((o.first_offset for o in still_open), default=control_offset + 1)
+        aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
+        located: PartitionSegments = delta.get(("segments", topic_id, number))
+        delta.put(replace(located, aborted=(*located.aborted, aborted)))

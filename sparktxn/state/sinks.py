@@ -1,0 +1,76 @@
+"""Micro-batches: a writer's batch takes effect once, and a superseded run takes none (PROTOCOL.md, "Micro-batches")."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import CommandResult, SinkBatchCommit
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.transactions import join_transaction
+from sparktxn.structs import SinkBatch, SinkState
+
+__all__ = ["check_batch", "sink_batch_commit"]
+
+_BATCHES_TO_RETAIN: Final = 20
+_RUNS_TO_RETAIN: Final = 100
+
+
+def check_batch(sink: SinkState | None, batch: SinkBatchCommit) -> SinkBatch | Refusal | None:
+    """None if the batch is new, the committed batch that it replays, or why it is refused."""
+    if sink is None:
+        return None
+    if batch.writer_id != sink.writer_id:
+        if batch.writer_id in sink.past_writers:
+            return Refusal(
+                ErrorCode.PRODUCER_FENCED,
+                f"writer {batch.writer_id!r} of {batch.transactional_id!r} was superseded by {sink.writer_id!r}: "
+                "start the query from its newest checkpoint, or give it a transactionalId of its own",
+            )
+        return None
+    if batch.run_id in sink.superseded_runs:
+        return Refusal(
+            ErrorCode.PRODUCER_FENCED,
+            f"run {batch.run_id!r} of query {batch.writer_id!r} was superseded by run {sink.run_id!r}: stop it",
+        )
+    if not sink.batches or batch.batch_id > sink.batches[-1].batch_id:
+        return None
+    for known in sink.batches:
+        if known.batch_id == batch.batch_id and known.fingerprint == batch.fingerprint:
+            return known
+    return Refusal(
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        f"batch {batch.batch_id} of {batch.writer_id!r} was committed before with other rows (the last one is "
+        f"{sink.batches[-1].batch_id}): the source does not replay, or the checkpoint folder was reset or is shared",
+    )
+
+
+def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) -> CommandResult | Refusal:
+    """Notes the transaction as a writer's batch, its run as the current one, and its writer as the current one."""
+    begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
+    if isinstance(begun, Refusal):
+        return begun
+    if begun.ended:
+        return CommandResult(duplicate=True)
+    sink = begun.transaction.sink
+    found = check_batch(sink, command)
+    if isinstance(found, Refusal):
+        return found
+    if found is not None:
+        return Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"batch {command.batch_id} was committed before")
+    batch = SinkBatch(command.batch_id, command.fingerprint, context.entry)
+    if sink is None:
+        changed = SinkState(command.writer_id, command.run_id, batches=(batch,))
+    elif sink.writer_id != command.writer_id:
+        past_writers = (*sink.past_writers, sink.writer_id)[-_RUNS_TO_RETAIN:]
+        changed = SinkState(command.writer_id, command.run_id, past_writers=past_writers, batches=(batch,))
+    else:
+        superseded = sink.superseded_runs
+        if sink.run_id and sink.run_id != command.run_id:
+            superseded = (*superseded, sink.run_id)[-_RUNS_TO_RETAIN:]
+        batches = (*sink.batches, batch)[-_BATCHES_TO_RETAIN:]
+        changed = replace(sink, run_id=command.run_id, superseded_runs=superseded, batches=batches)
+    delta.put(replace(begun.transaction, sink=changed))
+    return CommandResult()

@@ -1,0 +1,154 @@
+"""Topics: creating, altering, deleting, and moving the log start."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.config.topic import PARTITION_COUNT_MAX
+from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.format.commands import AlterTopic, CommandResult, CreatePartitions, CreateTopic, DeleteRecords, DeleteTopic
+from sparktxn.format.names import check_topic_name
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.requests import remember, remembered
+from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
+
+__all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records", "delete_topic"]
+
+HIGH_WATERMARK: Final = -1
+"""The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _add_partitions(delta: Delta, topic_id: int, first: int, end: int) -> None:
+    for partition in range(first, end):
+        delta.put(PartitionState(topic_id, partition))
+        delta.put(PartitionSegments(topic_id, partition))
+
+
+def _known_topic(delta: Delta, name: str, topic_id: int) -> TopicState | Refusal:
+    topic: TopicState | None = delta.get(("topic", name))
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    if topic.topic_id != topic_id:
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {name!r} has been deleted and created again: its id is {topic.topic_id}, not {topic_id}",
+        )
+    return topic
+
+
+def create_topic(delta: Delta, command: CreateTopic, context: Context) -> CommandResult | Refusal:
+    """Adds a topic and its partitions; the id is the store's next one."""
+    if known := remembered(delta, command.request_id):
+        return known
+    try:
+        check_topic_name(command.name)
+    except ConfigurationError as error:
+        return Refusal(ErrorCode.INVALID_TOPIC, str(error))
+    if delta.get(("topic", command.name)) is not None:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} already exists")
+    collision: TopicName | None = delta.get(("topic_name", _collision_key(command.name)))
+    if collision is not None:
+        return Refusal(ErrorCode.INVALID_TOPIC, f"topic {command.name!r} collides with the existing topic {collision.name!r}")
+    if not 1 <= command.partition_count <= PARTITION_COUNT_MAX:
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {command.name!r} would have {command.partition_count} partitions: expected 1 to {PARTITION_COUNT_MAX}",
+        )
+    store = delta.store()
+    topic_id = store.next_topic_id
+    delta.put(replace(store, next_topic_id=topic_id + 1))
+    delta.put(TopicName(_collision_key(command.name), command.name))
+    delta.put(
+        TopicState(command.name, topic_id, command.partition_count, command.settings, command.schema, context.entry)
+    )
+    _add_partitions(delta, topic_id, 0, command.partition_count)
+    return remember(delta, context, command.request_id, CommandResult(topic_id=topic_id))
+
+
+def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandResult | Refusal:
+    """Sets settings and adds nullable columns; a column that exists already is refused."""
+    if known := remembered(delta, command.request_id):
+        return known
+    topic = _known_topic(delta, command.name, command.topic_id)
+    if isinstance(topic, Refusal):
+        return topic
+    schema = topic.schema
+    if command.new_columns:
+        if schema is None:
+            return Refusal(ErrorCode.INVALID_CONFIG, f"topic {command.name!r} has Kafka's record: it takes no columns")
+        taken = {name for name, _, _ in schema}
+        for name, _, nullable in command.new_columns:
+            if name in taken or not nullable:
+                why = "exists already" if name in taken else "must be nullable: older records do not have it"
+                return Refusal(ErrorCode.INVALID_CONFIG, f"column {name!r} of topic {command.name!r} {why}")
+            taken.add(name)
+        schema = (*schema, *command.new_columns)
+    settings = {name: value for name, value in topic.settings.items() if name not in command.settings}
+    settings |= {name: value for name, value in command.settings.items() if value is not None}
+    delta.put(replace(topic, settings=settings, schema=schema))
+    return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
+
+
+def create_partitions(delta: Delta, command: CreatePartitions, context: Context) -> CommandResult | Refusal:
+    """Adds empty partitions at the end."""
+    if known := remembered(delta, command.request_id):
+        return known
+    topic = _known_topic(delta, command.name, command.topic_id)
+    if isinstance(topic, Refusal):
+        return topic
+    if not topic.partition_count < command.partition_count <= PARTITION_COUNT_MAX:
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {command.name!r} has {topic.partition_count} partitions: expected a count above that and up to "
+            f"{PARTITION_COUNT_MAX}, not {command.partition_count}",
+        )
+    _add_partitions(delta, topic.topic_id, topic.partition_count, command.partition_count)
+    delta.put(replace(topic, partition_count=command.partition_count))
+    return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
+
+
+def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> CommandResult | Refusal:
+    """Removes a topic and its partitions; open transactions simply lose them (K55)."""
+    if known := remembered(delta, command.request_id):
+        return known
+    topic = _known_topic(delta, command.name, command.topic_id)
+    if isinstance(topic, Refusal):
+        return topic
+    for partition in range(topic.partition_count):
+        delta.remove(("partition", topic.topic_id, partition))
+        delta.remove(("segments", topic.topic_id, partition))
+    delta.remove(("topic_name", _collision_key(topic.name)))
+    delta.remove(topic.key)
+    return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
+
+
+def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> CommandResult | Refusal:
+    """Moves the log start up to `before_offset`; what lies wholly below it is no longer named."""
+    if known := remembered(delta, command.request_id):
+        return known
+    partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    if partition is None:
+        where = f"partition {command.partition} of topic id {command.topic_id}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist")
+    end = partition.log_end_offset
+    before = end if command.before_offset == HIGH_WATERMARK else command.before_offset
+    if not 0 <= before <= end:
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {before} to delete before is not within 0 to {end}")
+    if before > partition.log_start_offset:
+        delta.put(replace(partition, log_start_offset=before))
+        located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
+        delta.put(
+            replace(
+                located,
+                sealed=tuple(run for run in located.sealed if run.end_offset > before),
+                segments=tuple(segment for segment in located.segments if segment.end_offset > before),
+                aborted=tuple(aborted for aborted in located.aborted if aborted.last_offset >= before),
+            )
+        )
+    return remember(delta, context, command.request_id, CommandResult(base_offset=max(before, partition.log_start_offset)))
