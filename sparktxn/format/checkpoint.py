@@ -42,12 +42,13 @@ class PartRef(Struct, frozen=True, array_like=True):
 
 
 class CheckpointHead(Struct, frozen=True, kw_only=True):
-    """The head. `token`, `previous` and `timestamp_ms` are the token, checksum and timestamp of entry `entry`."""
+    """The head. `token`, `entry_checksum` and `timestamp_ms` are those of entry `entry`; `checkpoint` is in its name."""
 
     format: int
+    checkpoint: str
     entry: int
     token: str
-    previous: str
+    entry_checksum: str
     timestamp_ms: int
     digest: str
     parts: dict[str, PartRef]
@@ -55,10 +56,10 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointHint(Struct, frozen=True):
-    """Where the newest checkpoint was when the hint was written; never trusted."""
+    """Which checkpoint was the newest when the hint was written; never trusted."""
 
     entry: int
-    token: str
+    checkpoint: str
 
 
 _encoder: Final = msgspec.json.Encoder()

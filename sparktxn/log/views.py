@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
-from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef, TopicState
+from sparktxn.state.delta import ReadState
+from sparktxn.structs import (
+    AbortedTransaction,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    SegmentRef,
+    TopicState,
+)
 
-__all__ = ["PartitionView", "ReadView"]
+__all__ = ["PartitionView", "ReadView", "capture_view"]
 
 
 class PartitionView(Struct, frozen=True):
@@ -34,3 +44,28 @@ class ReadView(Struct, frozen=True):
     timestamp_ms: int
     topics: dict[str, TopicState]
     partitions: dict[tuple[str, int], PartitionView]
+
+
+def capture_view(
+    read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int
+) -> ReadView:
+    """The view of a state: its records are frozen, so naming them is enough."""
+    named: dict[str, TopicState] = {}
+    partitions: dict[tuple[str, int], PartitionView] = {}
+    for topic in topics:
+        named[topic.name] = topic
+        for number in range(topic.partition_count):
+            state: PartitionState = read(("partition", topic.topic_id, number))
+            located: PartitionSegments = read(("segments", topic.topic_id, number))
+            partitions[topic.name, number] = PartitionView(
+                topic,
+                number,
+                entry,
+                state.log_start_offset,
+                state.last_stable_offset,
+                state.log_end_offset,
+                located.sealed,
+                located.segments,
+                located.aborted,
+            )
+    return ReadView(entry, timestamp_ms, named, partitions)

@@ -76,15 +76,15 @@ def is_valid_transition(previous: TransactionStatus, status: TransactionStatus) 
     return previous in VALID_PREVIOUS_STATES[status]
 
 
-def transition(transaction: TransactionState, status: TransactionStatus, **changes: Any) -> TransactionState:
+def transition(current: TransactionState, status: TransactionStatus, /, **changes: Any) -> TransactionState:
     """The transaction in another state: the only place that changes one.
 
     Raises:
         AssertionError: the table forbids it; a caller has not checked what it should have.
     """
-    if not is_valid_transition(transaction.status, status):
-        raise AssertionError(f"transaction state {transaction.status.name} cannot become {status.name}")
-    return replace(transaction, status=status, **changes)
+    if not is_valid_transition(current.status, status):
+        raise AssertionError(f"transaction state {current.status.name} cannot become {status.name}")
+    return replace(current, status=status, **changes)
 
 
 def check_identity(

@@ -1,0 +1,77 @@
+"""Finding and reading checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, decode_hint, decode_part
+from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.structs import StateRecord
+
+__all__ = ["hinted_head", "newest_head", "read_head", "read_part", "read_parts"]
+
+logger = logging.getLogger("sparktxn")
+
+
+def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHead | None:
+    """The head that the hint names, if it is whole; it may be old. `hint` saves reading the hint's object again."""
+    data = hint if hint is not None else objects.get(LAST_CHECKPOINT)
+    named = decode_hint(data) if data is not None else None
+    return read_head(objects, named.entry, named.checkpoint) if named is not None else None
+
+
+def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
+    """A head by its name, or None, loudly, if it is damaged; quietly if it does not exist."""
+    name = checkpoint_head(entry, checkpoint)
+    if parse_checkpoint_head(name) is None:
+        return None
+    data = objects.get(name)
+    if data is None:
+        return None
+    try:
+        return decode_head(data, name, entry)
+    except (DamagedObject, FormatVersionError) as error:
+        logger.error("checkpoint skipped: %s", error)
+        return None
+
+
+def newest_head(
+    objects: ObjectStore, *, at_most: int | None = None, excluded: frozenset[str] = frozenset()
+) -> CheckpointHead | None:
+    """The newest whole head, by a listing; heads after entry `at_most` and checkpoints in `excluded` do not count."""
+    found = []
+    for name in objects.list_names(CHECKPOINTS):
+        parsed = parse_checkpoint_head(name)
+        if parsed is not None and parsed[1] not in excluded and (at_most is None or parsed[0] <= at_most):
+            found.append(parsed)
+    for entry, checkpoint in sorted(found, reverse=True):
+        head = read_head(objects, entry, checkpoint)
+        if head is not None:
+            return head
+    return None
+
+
+def read_part(objects: ObjectStore, ref: PartRef) -> list[StateRecord]:
+    """A part's records.
+
+    Raises:
+        DamagedObject: it is missing or damaged.
+    """
+    return read_parts(objects, [ref])[0]
+
+
+def read_parts(objects: ObjectStore, refs: Sequence[PartRef]) -> list[list[StateRecord]]:
+    """The records of several parts, fetched side by side.
+
+    Raises:
+        DamagedObject: one is missing or damaged.
+    """
+    read = []
+    for ref, data in zip(refs, objects.get_many([ref.name for ref in refs]), strict=True):
+        if data is None:
+            raise DamagedObject(ref.name, "the checkpoint's head names it and it does not exist")
+        read.append(decode_part(data, ref.name, ref))
+    return read

@@ -1,0 +1,329 @@
+"""The write loop: the only place that creates log entries (PROTOCOL.md, "Won, lost, unknown").
+
+Callers leave lists of commands; whoever gets the lock writes, in one entry, all that have gathered, its own among them
+(group commit). A slot is never left before it is known who has it, its bytes never change while that is open, and
+nobody is told anything before it is confirmed. What cannot be known by the deadline is said to be unknown, and stays in
+flight: the next call, whoever makes it, resolves that slot first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sparktxn.clock import Clock, Deadline, Ids
+from sparktxn.errors import CommandRefused, KafkaException, OutcomeUnknown, StoreError, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import Command, CommandResult
+from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
+from sparktxn.log.follower import Follower
+from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.machine import Applied, apply_list
+from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.structs import StateKey, StateRecord
+
+__all__ = ["Committer", "Ticket"]
+
+logger = logging.getLogger("sparktxn")
+
+_COMMANDS_PER_ENTRY: Final = 512
+_BACKOFF_S: Final = 0.02
+_BACKOFF_S_MAX: Final = 1.0
+
+
+class Ticket:
+    """One list of commands on its way: all of it takes effect, or none."""
+
+    __slots__ = ("_committer", "base_entry", "commands", "error", "results", "sent")
+
+    def __init__(self, committer: Committer, commands: Sequence[Command], base_entry: int) -> None:
+        self._committer = committer
+        self.commands = commands
+        self.base_entry = base_entry
+        self.results: list[CommandResult] | None = None
+        self.error: KafkaException | None = None
+        self.sent = False
+
+    @property
+    def done(self) -> bool:
+        """True once the outcome is known and final."""
+        return self.results is not None or self.error is not None
+
+    def wait(self, deadline: Deadline) -> list[CommandResult]:
+        """The commands' results, in order; works on the log until they are known. May be called again after an error.
+
+        Raises:
+            CommandRefused: the state refuses a command; nothing was written.
+            OutcomeUnknown: the deadline passed; the list may take effect, or have taken it: wait again.
+            StoreUnavailable: the deadline passed before anything was sent: wait again, or withdraw.
+            DamagedObject: the log cannot be read.
+        """
+        if not self.done:
+            self._committer.work_for(self, deadline)
+        if self.error is not None:
+            raise self.error
+        assert self.results is not None  # noqa: S101 - narrows the type: done means one of the two
+        return self.results
+
+    def withdraw(self) -> bool:
+        """True if the list was in no body that was sent: then it never will be."""
+        return self._committer.withdraw(self)
+
+
+class _Flight:
+    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved."""
+
+    __slots__ = ("accepted", "changes", "data", "entry", "settled")
+
+    def __init__(
+        self,
+        entry: LogEntry,
+        data: bytes,
+        changes: Mapping[StateKey, StateRecord | None],
+        accepted: list[tuple[Ticket, Applied]],
+        settled: list[tuple[Ticket, Applied | Refusal]],
+    ) -> None:
+        self.entry = entry
+        self.data = data
+        self.changes = changes
+        self.accepted = accepted
+        self.settled = settled
+
+
+class Committer:
+    """Writes entries for all clients of a process."""
+
+    def __init__(
+        self, objects: ObjectStore, follower: Follower, clock: Clock, ids: Ids, *, request_timeout_s: float
+    ) -> None:
+        self._objects = objects
+        self._follower = follower
+        self._clock = clock
+        self._ids = ids
+        self._request_timeout_s = request_timeout_s
+        self._waiting: deque[Ticket] = deque()
+        self._flight: _Flight | None = None
+        self._probe = objects.probe_is_cheap
+        self._clock_ahead_told = False
+
+    def send(self, commands: Sequence[Command]) -> Ticket:
+        """Queues a list; nothing is written before somebody waits."""
+        ticket = Ticket(self, commands, self._follower.tail.entry)
+        self._waiting.append(ticket)
+        return ticket
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Takes a list out of the queue, if it was in no body that was sent."""
+        if ticket.sent or ticket.done:
+            return False
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            return False
+        return True
+
+    def work_for(self, ticket: Ticket, deadline: Deadline) -> None:
+        """Writes entries until the ticket is done.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
+        """
+        backoff_s = _BACKOFF_S
+        while not ticket.done:
+            with self._follower.locked(deadline, "commit"):
+                if ticket.done:
+                    return
+                try:
+                    with self._objects.contention_lock():
+                        self._round(deadline)
+                    continue
+                except StoreUnavailable:
+                    if deadline.passed():
+                        raise
+            self._clock.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+
+    def _round(self, deadline: Deadline) -> None:
+        """Resolves what is in flight, or writes one entry with all that waits."""
+        if self._flight is None:
+            self._flight = self._build()
+            if self._flight is None:
+                return
+        self._resolve(self._flight, deadline)
+
+    def _build(self) -> _Flight | None:
+        """The next entry's body, from a state as new as it must be; None if nothing is left to write."""
+        tail = self._follower.tail
+        fresh = self._probe
+        if fresh:
+            tail.advance()
+        taken = self._take()
+        try:
+            while True:
+                flight = self._compose(taken)
+                if flight.settled and not fresh:
+                    # A refusal, or "done before", may come from what the log has said since: read it first.
+                    tail.advance()
+                    fresh = True
+                    continue
+                if flight.accepted:
+                    return flight
+                if self._follower.confirm():
+                    self._answer(flight)
+                    return None
+                self._follower.reopen()
+                tail, fresh = self._follower.tail, True
+        except BaseException:
+            self._give_back(ticket for ticket in taken if not ticket.done)
+            raise
+
+    def _take(self) -> list[Ticket]:
+        taken: list[Ticket] = []
+        count = 0
+        while self._waiting and (not taken or count + len(self._waiting[0].commands) <= _COMMANDS_PER_ENTRY):
+            ticket = self._waiting.popleft()
+            count += len(ticket.commands)
+            taken.append(ticket)
+        return taken
+
+    def _give_back(self, tickets: Iterable[Ticket]) -> None:
+        self._waiting.extendleft(reversed(list(tickets)))
+
+    def _compose(self, taken: Sequence[Ticket]) -> _Flight:
+        tail = self._follower.tail
+        context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
+        entry_delta = Delta(tail.parts.get)
+        accepted: list[tuple[Ticket, Applied]] = []
+        settled: list[tuple[Ticket, Applied | Refusal]] = []
+        commands: list[Command] = []
+        for ticket in taken:
+            outcome = apply_list(entry_delta.get, ticket.commands, context)
+            if isinstance(outcome, Refusal) or not outcome.to_write:
+                settled.append((ticket, outcome))
+            else:
+                entry_delta.changes.update(outcome.changes)
+                commands.extend(outcome.to_write)
+                accepted.append((ticket, outcome))
+        entry = LogEntry(
+            format=FORMAT_VERSION,
+            entry=context.entry,
+            token=self._ids.token(),
+            previous=tail.checksum,
+            timestamp_ms=context.timestamp_ms,
+            commands=tuple(commands),
+        )
+        data, checksum = encode_entry(entry)
+        entry = LogEntry(
+            format=entry.format,
+            entry=entry.entry,
+            token=entry.token,
+            previous=entry.previous,
+            timestamp_ms=entry.timestamp_ms,
+            commands=entry.commands,
+            checksum=checksum,
+        )
+        return _Flight(entry, data, entry_delta.changes, accepted, settled)
+
+    def _timestamp_ms(self, previous_ms: int) -> int:
+        now_ms = self._clock.wall_ms()
+        if now_ms < previous_ms and not self._clock_ahead_told:
+            self._clock_ahead_told = True
+            logger.warning("the log's newest timestamp is %d ms ahead of this clock: it is kept", previous_ms - now_ms)
+        return max(previous_ms, now_ms)
+
+    def _resolve(self, flight: _Flight, deadline: Deadline) -> None:
+        """Puts the body until its slot is resolved, confirms, and tells everybody."""
+        for ticket, _ in flight.accepted:
+            ticket.sent = True
+        other = self._put_until_resolved(flight, deadline)
+        if not self._confirm(flight, deadline):
+            self._follower.reopen()
+            self._flight = None
+            self._look_for(flight)
+            return
+        tail = self._follower.tail
+        if other is None:
+            tail.take(flight.entry, flight.changes, len(flight.data))
+        else:
+            tail.apply(*other)
+        tail.confirmed_entry = tail.entry
+        self._flight = None
+        self._probe = other is not None or self._objects.probe_is_cheap
+        if other is None:
+            self._answer(flight)
+        else:
+            self._give_back(ticket for ticket, _ in (*flight.accepted, *flight.settled))
+
+    def _confirm(self, flight: _Flight, deadline: Deadline) -> bool:
+        backoff_s = _BACKOFF_S
+        while True:
+            try:
+                return self._follower.is_confirmed()
+            except StoreUnavailable as error:
+                if deadline.passed():
+                    raise self._unknown(flight, error) from None
+            self._clock.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+
+    def _put_until_resolved(self, flight: _Flight, deadline: Deadline) -> tuple[LogEntry, int] | None:
+        """None once the slot holds this body; the entry and its size if it holds another's."""
+        name = names.entry(flight.entry.entry)
+        backoff_s = _BACKOFF_S
+        while True:
+            remaining_s = deadline.remaining_s()
+            timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
+            if self._objects.put_if_absent(name, flight.data, timeout_s=timeout_s) is PutOutcome.CREATED:
+                return None
+            try:
+                data = self._objects.get(name)
+            except StoreUnavailable as error:
+                if deadline.passed():
+                    raise self._unknown(flight, error) from None
+                data = None
+            if data is not None:
+                entry = decode_entry(data, name, flight.entry.entry)
+                if entry.token != flight.entry.token:
+                    return entry, len(data)
+                self._objects.make_durable(name)
+                return None
+            if deadline.passed():
+                raise self._unknown(flight, None)
+            self._clock.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+
+    def _unknown(self, flight: _Flight, cause: StoreError | None) -> OutcomeUnknown:
+        why = f" ({cause})" if cause is not None else ""
+        return OutcomeUnknown(
+            f"the outcome of log entry {flight.entry.entry} is unknown at the deadline{why}: "
+            "call the same method again, which resolves it; nothing was deleted"
+        )
+
+    def _answer(self, flight: _Flight) -> None:
+        for ticket, applied in flight.accepted:
+            ticket.results = applied.results
+        for ticket, outcome in flight.settled:
+            if isinstance(outcome, Refusal):
+                ticket.error = CommandRefused(outcome.code, outcome.reason)
+            else:
+                ticket.results = outcome.results
+
+    def _look_for(self, flight: _Flight) -> None:
+        """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
+        tail = self._follower.tail
+        context = Context(tail.entry + 1, tail.timestamp_ms)
+        again: list[Ticket] = [ticket for ticket, _ in flight.settled]
+        for ticket, _ in flight.accepted:
+            found = apply_list(tail.parts.get, ticket.commands, context)
+            if not isinstance(found, Refusal) and not found.to_write:
+                ticket.results = found.results
+            elif tail.entry - ticket.base_entry < REQUEST_WINDOW:
+                again.append(ticket)
+            else:
+                ticket.error = OutcomeUnknown(
+                    f"log entry {flight.entry.entry} has been vacuumed and the log has gone on by more than "
+                    f"{REQUEST_WINDOW} entries: whether the request took effect is no longer known"
+                )
+        self._give_back(again)

@@ -1,0 +1,293 @@
+"""A store's log, as one process uses it: sending commands, following, read views, and what the state says.
+
+All clients of a process share one `Log` per store: that is what makes their commits travel together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Deadline, Ids
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
+from sparktxn.format import names
+from sparktxn.format.commands import Command, CommandResult
+from sparktxn.format.entry import decode_entry, decode_store, encode_store
+from sparktxn.log.checkpointer import Checkpointer
+from sparktxn.log.checkpoints import newest_head
+from sparktxn.log.committer import Committer, Ticket
+from sparktxn.log.follower import Follower
+from sparktxn.log.horizon import read_horizon
+from sparktxn.log.sealing import put_new
+from sparktxn.log.tail import Tail
+from sparktxn.log.views import ReadView, capture_view
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.structs import CommittedOffset, PendingOffset, ProducerState, TopicState, TransactionState
+
+__all__ = ["Log"]
+
+_BORN_MAX_AGE_S: Final = 60.0
+
+
+class Log:
+    """One process's handle of a store's log."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        settings: StoreSettings,
+        clock: Clock,
+        ids: Ids,
+        background: Background,
+        store_id: str,
+        hint: bytes | None,
+    ) -> None:
+        self.objects = objects
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        self.background = background
+        self.store_id = store_id
+        self._follower = Follower(objects, clock, checkpoint_entries=settings.checkpoint_entries, hint=hint)
+        self._committer = Committer(
+            objects, self._follower, clock, ids, request_timeout_s=settings.request_timeout_ms / 1000
+        )
+        self._checkpointer = Checkpointer(objects, self._follower, background, clock, ids, settings)
+
+    @classmethod
+    def open(
+        cls,
+        objects: ObjectStore,
+        *,
+        settings: StoreSettings,
+        clock: Clock,
+        ids: Ids,
+        background: Background,
+        create: bool = False,
+    ) -> Log:
+        """Opens a store's log, to a confirmed state; with `create`, makes the store if there is none.
+
+        Raises:
+            StoreNotFound: there is no store, and `create` is False.
+            DamagedObject, FormatVersionError: the store cannot be read.
+            StoreUnavailable: the object store does not answer.
+        """
+        document, hint = objects.get_many([names.STORE, names.LAST_CHECKPOINT])
+        if document is None and create:
+            put_new(objects, names.STORE, encode_store(ids.token(), clock.wall_ms()))
+            document = objects.get(names.STORE)
+        if document is None:
+            raise StoreNotFound(
+                f"there is no store at {objects.uri!r}: create one with its first topic, "
+                f"AdminClient({{'bootstrap.servers': {objects.uri!r}}}).create_topics([NewTopic(…)])"
+            )
+        store_id = decode_store(document, names.STORE).store_id
+        return cls(
+            objects,
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            background=background,
+            store_id=store_id,
+            hint=hint,
+        )
+
+    def deadline(self, timeout_s: float | None = None) -> Deadline:
+        """A deadline by this log's clock; without `timeout_s` never."""
+        return Deadline(self.clock, timeout_s)
+
+    def send(self, commands: Sequence[Command]) -> Ticket:
+        """Queues a list of commands, all or nothing; it is written when somebody waits for it, or for another."""
+        return self._committer.send(commands)
+
+    def submit(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        """Sends a list and waits for it; a list that was not sent by the deadline is withdrawn.
+
+        Raises:
+            CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
+        """
+        ticket = self.send(commands)
+        try:
+            return ticket.wait(deadline)
+        except Exception:
+            ticket.withdraw()
+            raise
+        finally:
+            self.after_commit()
+
+    def after_commit(self) -> None:
+        """Makes a checkpoint in the background if one is due; call it after a ticket is done."""
+        self._checkpointer.after_win()
+
+    def checkpoint(self) -> int | None:
+        """Writes a checkpoint now, and tells its entry; None if vacuum has passed it meanwhile."""
+        head = self._checkpointer.checkpoint()
+        return head.entry if head is not None else None
+
+    @property
+    def entry(self) -> int:
+        """The newest entry that this process has applied."""
+        return self._follower.tail.entry
+
+    def refresh(self, deadline: Deadline) -> int:
+        """Follows the log to its end, confirmed; the newest entry's number.
+
+        Raises:
+            OutcomeUnknown: another thread kept the log busy until the deadline.
+            StoreUnavailable, DamagedObject: the log cannot be read.
+        """
+        with self._follower.locked(deadline, "refresh"):
+            self._follower.refresh()
+            return self._follower.tail.entry
+
+    def born(self, deadline: Deadline) -> int:
+        """The newest entry known, for the name of a segment: read from the log if that knowledge is over a minute old."""
+        if self.clock.monotonic_s() - self._follower.refreshed_s > _BORN_MAX_AGE_S:
+            self.refresh(deadline)
+        return self._follower.tail.entry
+
+    def view(
+        self,
+        topics: Iterable[str] | None,
+        deadline: Deadline,
+        *,
+        entry: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> ReadView:
+        """The named topics (None: all) at the log's end, at `entry`, or at the last entry not after `timestamp_ms`.
+
+        Raises:
+            CommandRefused: a topic does not exist there (UNKNOWN_TOPIC_OR_PARTITION), or `entry` is not in the log yet.
+            ViewExpired: vacuum has passed the entry.
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
+        """
+        with self._follower.locked(deadline, "view"):
+            self._follower.refresh()
+            tail = self._follower.tail
+            if timestamp_ms is not None:
+                entry = self._entry_at(timestamp_ms, tail)
+            if entry is not None and entry != tail.entry:
+                tail = self._tail_at(entry, tail)
+            return self._capture(tail, topics)
+
+    def _capture(self, tail: Tail, topics: Iterable[str] | None) -> ReadView:
+        found = self._topics_of(tail) if topics is None else []
+        for name in topics or ():
+            topic: TopicState | None = tail.parts.get(("topic", name))
+            if topic is None:
+                known = [known.name for known in self._topics_of(tail)]
+                raise CommandRefused(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name!r} does not exist in {self.objects.uri!r}{did_you_mean(name, known)}; "
+                    "AdminClient.create_topics([NewTopic(…)]) creates one",
+                )
+            found.append(topic)
+        return capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms)
+
+    def _tail_at(self, entry: int, newest: Tail) -> Tail:
+        """A replica that stands at an older entry: from the newest checkpoint not after it, and the entries between."""
+        if not 0 <= entry <= newest.entry:
+            raise CommandRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no entry {entry}: the log's newest is {newest.entry}"
+            )
+        tail = Tail(self.objects, newest_head(self.objects, at_most=entry))
+        tail.advance(at_most=entry, window=self.settings.checkpoint_entries)
+        if tail.entry != entry or read_horizon(self.objects) > tail.confirmed_entry + 1:
+            raise ViewExpired(
+                f"entry {entry} can no longer be viewed: vacuum has deleted entries below {read_horizon(self.objects)}"
+            )
+        return tail
+
+    def _entry_at(self, timestamp_ms: int, newest: Tail) -> int:
+        """The last entry whose timestamp is not after `timestamp_ms`, by bisection: timestamps never fall."""
+        low, high = read_horizon(self.objects) - 1, newest.entry
+        if newest.timestamp_ms <= timestamp_ms:
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            data = self.objects.get(names.entry(middle))
+            if data is None:
+                low = middle
+                continue
+            if decode_entry(data, names.entry(middle), middle).timestamp_ms <= timestamp_ms:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _topics_of(self, tail: Tail) -> list[TopicState]:
+        found = [
+            record
+            for part in tail.parts.names("topics/")
+            for record in tail.parts.part(part).values()
+            if isinstance(record, TopicState)
+        ]
+        return sorted(found, key=lambda topic: topic.name)
+
+    def topics(self) -> list[TopicState]:
+        """All topics by name, as last known."""
+        with self._follower.locked(self.deadline(), "topics"):
+            return self._topics_of(self._follower.tail)
+
+    def topic(self, name: str) -> TopicState | None:
+        """A topic as last known."""
+        with self._follower.locked(self.deadline(), "topic"):
+            topic: TopicState | None = self._follower.tail.parts.get(("topic", name))
+            return topic
+
+    def transaction(self, transactional_id: str) -> TransactionState | None:
+        """A transactional id as last known."""
+        with self._follower.locked(self.deadline(), "transaction"):
+            found: TransactionState | None = self._follower.tail.parts.get(("transaction", transactional_id))
+            return found
+
+    def producer(self, topic_id: int, partition: int, producer_id: int) -> ProducerState | None:
+        """A producer in a partition as last known."""
+        with self._follower.locked(self.deadline(), "producer"):
+            found: ProducerState | None = self._follower.tail.parts.get(("producer", topic_id, partition, producer_id))
+            return found
+
+    def committed_offset(self, group_id: str, topic_id: int, partition: int) -> CommittedOffset | None:
+        """A group's committed offset as last known."""
+        with self._follower.locked(self.deadline(), "committed offset"):
+            found: CommittedOffset | None = self._follower.tail.parts.get(("offset", group_id, topic_id, partition))
+            return found
+
+    def group_offsets(self, group_id: str) -> list[CommittedOffset]:
+        """All committed offsets of a group as last known."""
+        return [
+            record
+            for record in self._group_records()
+            if isinstance(record, CommittedOffset) and record.group_id == group_id
+        ]
+
+    def pending_offsets(self, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
+        """Offsets of a partition that wait for the end of their transactions, as last known."""
+        wanted = (group_id, topic_id, partition)
+        return tuple(
+            record
+            for record in self._group_records()
+            if isinstance(record, PendingOffset) and (record.group_id, record.topic_id, record.partition) == wanted
+        )
+
+    def group_ids(self) -> list[str]:
+        """All groups that have committed an offset, as last known."""
+        return sorted({record.group_id for record in self._group_records()})
+
+    def _group_records(self) -> list[CommittedOffset | PendingOffset]:
+        with self._follower.locked(self.deadline(), "group offsets"):
+            parts = self._follower.tail.parts
+            return [
+                record
+                for part in parts.names("groups/")
+                for record in parts.part(part).values()
+                if isinstance(record, CommittedOffset | PendingOffset)
+            ]
+
+    def close(self) -> None:
+        """Waits for background work; calling twice is harmless."""
+        self.background.close()
+        self.objects.close()

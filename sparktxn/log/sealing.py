@@ -1,0 +1,146 @@
+"""Sealing: a partition's single segments become a run with a manifest, so that the state does not grow with them.
+
+A run's folder has a unique name: two processes may seal the same segments differently, and each checkpoint names its
+own. Runs of one level are merged into a longer one when there are enough of them, so their number grows with the
+logarithm of the log's length. Validation never asks what is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.clock import Ids
+from sparktxn.errors import DamagedObject, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.manifest import decode_manifest, encode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
+from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
+from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.structs import (
+    AbortedTransaction,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    ProducerState,
+    SegmentRef,
+)
+
+__all__ = ["put_new", "seal"]
+
+_RUNS_TO_MERGE: Final = 16
+_ATTEMPTS: Final = 5
+
+
+def put_new(objects: ObjectStore, name: str, data: bytes) -> None:
+    """Creates an object under a name that nobody else uses.
+
+    Raises:
+        StoreUnavailable: the store did not take it.
+    """
+    for _ in range(_ATTEMPTS):
+        if objects.put_if_absent(name, data) is not PutOutcome.UNKNOWN:
+            return
+        if objects.get(name) == data:
+            return
+    raise StoreUnavailable(f"object {name!r} could not be written")
+
+
+def seal(
+    objects: ObjectStore,
+    ids: Ids,
+    folder: str,
+    partition: PartitionState,
+    located: PartitionSegments,
+    producers: Sequence[ProducerState],
+    entry: int,
+) -> PartitionSegments:
+    """The same records' places, with all single segments in a sealed run; the run's objects are written.
+
+    `folder` is the partition's folder, `producers` are the partition's, and all are of the state after `entry`.
+
+    Raises:
+        StoreUnavailable: an object could not be written; what was written is garbage that nobody names.
+    """
+    run = _write_run(
+        objects, ids, folder, located.segments, located.aborted, partition.log_end_offset, producers, entry, level=0
+    )
+    sealed = (*located.sealed, run)
+    while len(tail := _mergeable(sealed)) >= _RUNS_TO_MERGE:
+        sealed = (*sealed[: -len(tail)], _merge(objects, ids, folder, tail, producers, entry))
+    return replace(located, sealed=sealed, segments=(), aborted=())
+
+
+def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
+    """The runs at the end that have the last one's level."""
+    start = len(sealed)
+    while start and sealed[start - 1].level == sealed[-1].level:
+        start -= 1
+    return sealed[start:]
+
+
+def _merge(
+    objects: ObjectStore,
+    ids: Ids,
+    folder: str,
+    runs: Sequence[ManifestRef],
+    producers: Sequence[ProducerState],
+    entry: int,
+) -> ManifestRef:
+    segments: list[SegmentRef] = []
+    aborted: list[AbortedTransaction] = []
+    for run in runs:
+        segments += decode_manifest(_read(objects, names.manifest(folder, run.folder)), names.manifest(folder, run.folder))
+        if run.aborted_count:
+            index = names.transaction_index(folder, run.folder, run.base_offset)
+            aborted += decode_transaction_index(_read(objects, index), index)
+    return _write_run(
+        objects, ids, folder, segments, aborted, runs[-1].end_offset, producers, entry, level=runs[-1].level + 1
+    )
+
+
+def _read(objects: ObjectStore, name: str) -> bytes:
+    data = objects.get(name)
+    if data is None:
+        raise DamagedObject(name, "a sealed run names it and it does not exist")
+    return data
+
+
+def _write_run(
+    objects: ObjectStore,
+    ids: Ids,
+    folder: str,
+    segments: Sequence[SegmentRef],
+    aborted: Sequence[AbortedTransaction],
+    end_offset: int,
+    producers: Sequence[ProducerState],
+    entry: int,
+    *,
+    level: int,
+) -> ManifestRef:
+    base_offset = segments[0].base_offset
+    run_folder = names.sealed_folder(base_offset, entry, ids.token())
+    data = encode_manifest(segments)
+    if aborted:
+        index = names.transaction_index(folder, run_folder, base_offset)
+        put_new(objects, index, encode_transaction_index(aborted))
+    snapshot = encode_snapshot([snapshot_entry(producer) for producer in producers])
+    put_new(objects, names.snapshot(folder, run_folder, end_offset), snapshot)
+    put_new(objects, names.manifest(folder, run_folder), data)
+    return ManifestRef(
+        folder=run_folder,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        segment_count=len(segments),
+        level=level,
+        entry_min=segments[0].entry,
+        entry_max=segments[-1].entry,
+        timestamp_min_ms=min(segment.timestamp_min_ms for segment in segments),
+        timestamp_max_ms=max(segment.timestamp_max_ms for segment in segments),
+        size_bytes=sum(segment.size_bytes for segment in segments),
+        checksum=checksum(data),
+        aborted_count=len(aborted),
+    )

@@ -1,0 +1,116 @@
+"""One replica of the state, and its way along the log.
+
+A tail starts from a checkpoint, or from nothing, and applies entry after entry. What it has read since it was last
+confirmed is a guess until the horizon says otherwise (`log/follower.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead, PartRef
+from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
+from sparktxn.log.checkpoints import newest_head, read_part
+from sparktxn.log.parts import StateParts
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.machine import apply
+from sparktxn.structs import StateKey, StateRecord
+
+__all__ = ["Tail"]
+
+logger = logging.getLogger("sparktxn")
+
+_WINDOW_MAX: Final = 64
+
+
+class Tail:
+    """The state after entry `entry`; `confirmed_entry` is the newest entry that no deletion can have falsified."""
+
+    def __init__(
+        self, objects: ObjectStore, head: CheckpointHead | None, excluded: frozenset[str] = frozenset()
+    ) -> None:
+        self._objects = objects
+        self._excluded = excluded if head is None else excluded | {head.checkpoint}
+        self.parts = StateParts(head.parts if head is not None else {}, self._load_part)
+        self.entry = head.entry if head is not None else 0
+        self.token = head.token if head is not None else ""
+        self.checksum = head.entry_checksum if head is not None else NO_CHECKSUM
+        self.timestamp_ms = head.timestamp_ms if head is not None else 0
+        self.confirmed_entry = self.entry
+        self.checkpoint_entry = self.entry
+        self.bytes_since_checkpoint = 0
+
+    def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
+        """Applies the entries that follow, up to `at_most` or the end of the log.
+
+        `window` is how many entries are asked for at once, growing while there are more: a reader far behind, on a
+        store where every request is slow, then pays few round trips.
+
+        Raises:
+            DamagedObject: an entry is damaged, or does not follow the one before it.
+            FormatVersionError: an entry is of a newer format.
+        """
+        while at_most is None or self.entry < at_most:
+            first = self.entry + 1
+            end = first + window if at_most is None else min(first + window, at_most + 1)
+            if window == 1:
+                fetched = [self._objects.get(names.entry(first))]
+            else:
+                fetched = self._objects.get_many([names.entry(number) for number in range(first, end)])
+            for number, data in enumerate(fetched, first):
+                if data is None:
+                    return
+                self.apply(decode_entry(data, names.entry(number), number), len(data))
+            window = min(2 * window, _WINDOW_MAX)
+
+    def apply(self, entry: LogEntry, size_bytes: int) -> None:
+        """Applies the next entry.
+
+        Raises:
+            DamagedObject: it names another entry before it, or holds a command that the state refuses.
+        """
+        name = names.entry(entry.entry)
+        if entry.previous != self.checksum:
+            raise DamagedObject(
+                name, f"it follows an entry with checksum {entry.previous}, and entry {self.entry} has {self.checksum}"
+            )
+        context = Context(entry.entry, entry.timestamp_ms)
+        delta = Delta(self.parts.get)
+        for command in entry.commands:
+            result = apply(delta, command, context)
+            if isinstance(result, Refusal):
+                raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
+        self.take(entry, delta.changes, size_bytes)
+
+    def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
+        """Folds in the changes of the next entry, which were computed from this very state."""
+        self.parts.fold(changes, entry.entry)
+        self.entry = entry.entry
+        self.token = entry.token
+        self.checksum = entry.checksum
+        self.timestamp_ms = entry.timestamp_ms
+        self.bytes_since_checkpoint += size_bytes
+
+    def rebase(self, head: CheckpointHead) -> None:
+        """Takes a newer checkpoint of this log as what the parts that have not changed since are loaded from."""
+        self.parts.rebase(head.parts, head.entry)
+        self._excluded |= {head.checkpoint}
+        self.checkpoint_entry = head.entry
+
+    def _load_part(self, part: str, ref: PartRef) -> list[StateRecord]:
+        """A part of the checkpoint; if it is damaged, the same part as an older checkpoint and the entries give it."""
+        try:
+            return read_part(self._objects, ref)
+        except DamagedObject as damaged:
+            logger.error("checkpoint after entry %d: %s", self.checkpoint_entry, damaged)
+            older = newest_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
+            replay = Tail(self._objects, older, self._excluded)
+            replay.advance(at_most=self.checkpoint_entry, window=_WINDOW_MAX)
+            if replay.entry != self.checkpoint_entry:
+                raise damaged from None
+            return list(replay.parts.part(part).values())
