@@ -7,6 +7,7 @@ background. The head is written last: a process that dies on the way leaves garb
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -76,7 +77,7 @@ class Checkpointer:
         self._clock = clock
         self._ids = ids
         self._settings = settings
-        self._busy = False
+        self._busy = threading.Lock()
 
     def after_win(self) -> None:
         """Starts a checkpoint if one is due and none is being made; the caller has won an entry and been told so."""
@@ -86,9 +87,12 @@ class Checkpointer:
             entries >= self._settings.checkpoint_entries
             or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
         )
-        if due and not self._busy:
-            self._busy = True
-            self._background.submit(self._run)
+        if due and self._busy.acquire(blocking=False):
+            try:
+                self._background.submit(self._run)
+            except RuntimeError:
+                # The handle is being closed: the next process to win an entry finds that a checkpoint is due.
+                self._busy.release()
 
     def _run(self) -> None:
         try:
@@ -97,7 +101,7 @@ class Checkpointer:
             # The next win tries again; entries are not deleted before a checkpoint holds what they say.
             logger.warning("no checkpoint was written: %s", error)
         finally:
-            self._busy = False
+            self._busy.release()
 
     def checkpoint(self, *, only_if_due: bool = False) -> CheckpointHead | None:
         """Writes a checkpoint of the newest confirmed state; None if another process has just done so.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from sparktxn.clock import Clock, Deadline, Ids
@@ -97,13 +97,21 @@ class Committer:
     """Writes entries for all clients of a process."""
 
     def __init__(
-        self, objects: ObjectStore, follower: Follower, clock: Clock, ids: Ids, *, request_timeout_s: float
+        self,
+        objects: ObjectStore,
+        follower: Follower,
+        clock: Clock,
+        ids: Ids,
+        *,
+        request_timeout_s: float,
+        after_win: Callable[[], None],
     ) -> None:
         self._objects = objects
         self._follower = follower
         self._clock = clock
         self._ids = ids
         self._request_timeout_s = request_timeout_s
+        self._after_win = after_win
         self._waiting: deque[Ticket] = deque()
         self._flight: _Flight | None = None
         self._probe = objects.probe_is_cheap
@@ -145,6 +153,7 @@ class Committer:
                         raise
             self._clock.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+        self._after_win()
 
     def _round(self, deadline: Deadline) -> None:
         """Resolves what is in flight, or writes one entry with all that waits."""
@@ -244,12 +253,7 @@ class Committer:
             self._flight = None
             self._look_for(flight)
             return
-        tail = self._follower.tail
-        if other is None:
-            tail.take(flight.entry, flight.changes, len(flight.data))
-        else:
-            tail.apply(*other)
-        tail.confirmed_entry = tail.entry
+        self._apply(flight, other)
         self._flight = None
         self._probe = other is not None or self._objects.probe_is_cheap
         if other is None:
@@ -257,11 +261,22 @@ class Committer:
         else:
             self._give_back(ticket for ticket, _ in (*flight.accepted, *flight.settled))
 
+    def _apply(self, flight: _Flight, other: tuple[LogEntry, int] | None) -> None:
+        """Applies the entry that the slot holds, unless following the log has done so since the body was first sent."""
+        tail = self._follower.tail
+        if tail.entry + 1 != flight.entry.entry:
+            tail.advance()
+        elif other is None:
+            tail.take(flight.entry, flight.changes, len(flight.data))
+        else:
+            tail.apply(*other)
+        tail.confirmed_entry = tail.entry
+
     def _confirm(self, flight: _Flight, deadline: Deadline) -> bool:
         backoff_s = _BACKOFF_S
         while True:
             try:
-                return self._follower.is_confirmed()
+                return self._follower.is_confirmed(flight.entry.entry)
             except StoreUnavailable as error:
                 if deadline.passed():
                     raise self._unknown(flight, error) from None

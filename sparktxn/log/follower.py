@@ -55,9 +55,13 @@ class Follower:
             self.reopen()
         self.refreshed_s = started_s
 
-    def is_confirmed(self) -> bool:
-        """True if no slot that was read or put since the last confirmed state can have been deleted and created again."""
-        return read_horizon(self._objects) <= self.tail.confirmed_entry + 1
+    def is_confirmed(self, slot: int | None = None) -> bool:
+        """True if no slot that was read or put since the last confirmed state can have been deleted and created again.
+
+        `slot` is one that was asked for besides, such as one of a body that was sent long ago.
+        """
+        first_slot = self.tail.confirmed_entry + 1
+        return read_horizon(self._objects) <= (first_slot if slot is None else min(first_slot, slot))
 
     def confirm(self) -> bool:
         """`is_confirmed`, noted in the tail."""

@@ -52,10 +52,15 @@ class Log:
         self.background = background
         self.store_id = store_id
         self._follower = Follower(objects, clock, checkpoint_entries=settings.checkpoint_entries, hint=hint)
-        self._committer = Committer(
-            objects, self._follower, clock, ids, request_timeout_s=settings.request_timeout_ms / 1000
-        )
         self._checkpointer = Checkpointer(objects, self._follower, background, clock, ids, settings)
+        self._committer = Committer(
+            objects,
+            self._follower,
+            clock,
+            ids,
+            request_timeout_s=settings.request_timeout_ms / 1000,
+            after_win=self._checkpointer.after_win,
+        )
 
     @classmethod
     def open(
@@ -115,12 +120,6 @@ class Log:
         except Exception:
             ticket.withdraw()
             raise
-        finally:
-            self.after_commit()
-
-    def after_commit(self) -> None:
-        """Makes a checkpoint in the background if one is due; call it after a ticket is done."""
-        self._checkpointer.after_win()
 
     def checkpoint(self) -> int | None:
         """Writes a checkpoint now, and tells its entry; None if vacuum has passed it meanwhile."""

@@ -1,0 +1,83 @@
+"""One log per process and store: clients of one address share it, and with it each other's entries."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from sparktxn.background import ThreadBackground
+from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
+from sparktxn.log.log import Log
+from sparktxn.objectstore import ObjectStore, open_store
+
+__all__ = ["acquire_log", "objects_of", "release_log"]
+
+_Key = tuple[str, tuple[tuple[str, str], ...], int]
+
+_lock = threading.Lock()
+_logs: dict[_Key, tuple[Log, int]] = {}
+_objects: dict[_Key, ObjectStore] = {}
+
+
+def _key(uri: str, options: Mapping[str, Any]) -> _Key:
+    return (uri, tuple(sorted((name, repr(value)) for name, value in options.items())), os.getpid())
+
+
+def _open_objects(uri: str, options: Mapping[str, Any]) -> tuple[ObjectStore, StoreSettings]:
+    given = {name: value for name, value in options.items() if not name.startswith(STORAGE_PREFIX)}
+    settings = StoreSettings.parse(given)
+    return open_store(uri, settings=settings, storage=storage_options(options), clock=SystemClock()), settings
+
+
+def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
+    """This process's log of the store at `uri` under these options; release it when done.
+
+    Raises:
+        ConfigurationError: the URI or an option is wrong.
+        StoreNotFound: there is no store, and `create` is False.
+    """
+    key = _key(uri, options)
+    with _lock:
+        if key in _logs:
+            log, users = _logs[key]
+            _logs[key] = (log, users + 1)
+            return log
+        objects, settings = _open_objects(uri, options)
+        try:
+            log = Log.open(
+                objects,
+                settings=settings,
+                clock=SystemClock(),
+                ids=RandomIds(),
+                background=ThreadBackground("sparktxn", settings.upload_threads + 1),
+                create=create,
+            )
+        except BaseException:
+            objects.close()
+            raise
+        _logs[key] = (log, 1)
+        return log
+
+
+def release_log(log: Log) -> None:
+    """Gives a log back; the last user closes it."""
+    with _lock:
+        for key, (known, users) in list(_logs.items()):
+            if known is log:
+                if users > 1:
+                    _logs[key] = (log, users - 1)
+                    return
+                del _logs[key]
+    log.close()
+
+
+def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
+    """This process's object store at `uri`, without a log: for readers and writers of single objects, kept for ever."""
+    key = _key(uri, options)
+    with _lock:
+        if key not in _objects:
+            _objects[key], _ = _open_objects(uri, options)
+        return _objects[key]

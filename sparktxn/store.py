@@ -1,0 +1,416 @@
+"""The public surface below the clients: for engines that read and write a store in many processes at once.
+
+The process that opens a `Store` plans and commits; others get picklable values and never open the log::
+
+    store = Store.open("/data/log")
+    view = store.view(["flights"])
+    tasks = store.plan(view, store.ranges(view))            # → executors: read_task(task, store.options)
+    plan = store.stage_plan(["delays", "late"])             # → executors: plan.open().write(batch) … finish()
+    store.commit(staged, transactional_id="job-7")          # one transaction, one entry
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.config.topic import check_topic_settings
+from sparktxn.errors import (
+    BatchRefused,
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    ProducerFenced,
+    SegmentExpired,
+)
+from sparktxn.fork import ForkGuard
+from sparktxn.format.commands import Append, Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
+from sparktxn.format.names import check_topic_name
+from sparktxn.format.schema import check_schema
+from sparktxn.log.log import Log
+from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.registry import acquire_log, objects_of, release_log
+from sparktxn.scan.alignment import Cut, aligned_cut
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
+from sparktxn.scan.reader import read
+from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
+from sparktxn.state.producers import next_sequence
+from sparktxn.state.sinks import check_batch
+from sparktxn.structs import TopicState, TransactionState
+
+__all__ = ["CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
+
+TopicPartitionKey = tuple[str, int]
+
+
+class StagePlan(Struct, frozen=True):
+    """All that a process needs to stage records: picklable, no secrets in its `repr`."""
+
+    store_uri: str
+    options: dict[str, Any]
+    born: int
+    topics: dict[str, StageTopic]
+
+    def open(self, *, seed: int, default_topic: str | None = None, partitioner: str = "consistent_random") -> SegmentStager:
+        """A stager in this process; equal rows under an equal `seed` go to equal partitions."""
+        objects = objects_of(self.store_uri, self.options)
+        return SegmentStager(
+            objects,
+            RandomIds(),
+            self.born,
+            self.topics,
+            seed=seed,
+            default_topic=default_topic,
+            partitioner=partitioner,
+            clock=SystemClock(),
+        )
+
+    def __repr__(self) -> str:
+        return f"StagePlan(store_uri={self.store_uri!r}, born={self.born}, topics={sorted(self.topics)})"
+
+
+class SinkCommit(Struct, frozen=True):
+    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs."""
+
+    writer_id: str
+    run_id: str
+    batch_id: int
+
+
+class CommitResult(Struct, frozen=True):
+    """A committed transaction: its entry, or the one that had committed the same batch before (`replayed`)."""
+
+    entry: int
+    replayed: bool
+
+
+class Store:
+    """A store, opened for planning and committing. Handles of one process and address share one log."""
+
+    def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:
+        self.uri = uri
+        self.options = dict(options)
+        self.log = log
+        self._fork = ForkGuard()
+        self._closed = False
+        self._identities: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def open(cls, uri: str, *, options: Mapping[str, Any] | None = None, create: bool = False) -> Store:
+        """Opens the store at `uri` (a folder, ``file://``, ``s3://``, ``memory://``).
+
+        Args:
+            uri: the store's root.
+            options: ``store.*`` and ``checkpoint.*`` settings, and ``storage.*`` for fsspec.
+            create: make the store if there is none.
+
+        Raises:
+            ConfigurationError: the URI or an option is wrong.
+            StoreNotFound: there is no store, and `create` is False.
+        """
+        options = dict(options or {})
+        return cls(uri, options, acquire_log(uri, options, create=create))
+
+    def __repr__(self) -> str:
+        return f"Store({self.log.objects.uri!r})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the log back; calling twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            if not self._fork.forked():
+                release_log(self.log)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("this store is closed")
+        self._fork.check("store")
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int = 1,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+        timeout_s: float | None = None,
+    ) -> TopicState:
+        """Creates a topic of Kafka's record, or with `schema` a typed one.
+
+        Raises:
+            ConfigurationError: the name, a setting or the schema is wrong.
+            CommandRefused: it exists (TOPIC_ALREADY_EXISTS), or the partition count is wrong.
+        """
+        self._check()
+        check_topic_name(name)
+        checked = check_topic_settings(settings or {})
+        columns = check_schema(schema) if schema is not None else None
+        command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
+        self.log.submit([command], self.log.deadline(timeout_s))
+        topic = self.log.topic(name)
+        if topic is None:
+            raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted at once")
+        return topic
+
+    def topics(self, timeout_s: float | None = None) -> list[TopicState]:
+        """All topics, by name."""
+        self._check()
+        self.log.refresh(self.log.deadline(timeout_s))
+        return self.log.topics()
+
+    def view(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        entry: int | None = None,
+        timestamp_ms: int | None = None,
+        at_least_entry: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ReadView:
+        """A frozen view of the named topics (None: all), now, at an entry, or at a time.
+
+        `at_least_entry` is an entry that the log must already hold, such as the one of an earlier view.
+
+        Raises:
+            CommandRefused: a topic does not exist, or the entry is not in the log.
+            ViewExpired: vacuum has passed the entry.
+        """
+        self._check()
+        view = self.log.view(topics, self.log.deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
+        if at_least_entry is not None and view.entry < at_least_entry:
+            raise CommandRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the log of {self.uri!r} ends at entry {view.entry}, before entry {at_least_entry}: is it another store?",
+            )
+        return view
+
+    def ranges(self, view: ReadView, *, isolation: Isolation = "read_committed") -> dict[TopicPartitionKey, tuple[int, int]]:
+        """All records of a view: from each partition's log start to its last stable, or last, offset."""
+        return {
+            key: (partition.log_start_offset, _end(partition, isolation)) for key, partition in view.partitions.items()
+        }
+
+    def plan(
+        self,
+        view: ReadView,
+        ranges: Mapping[TopicPartitionKey, tuple[int, int]],
+        *,
+        isolation: Isolation = "read_committed",
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+    ) -> list[ReadTask]:
+        """Self-contained tasks that read the ranges; any process runs them with `read_task`.
+
+        Raises:
+            RetentionPassed: a range starts below a partition's log start.
+        """
+        self._check()
+        return plan_ranges(
+            self.log.objects,
+            self.uri,
+            view,
+            ranges,
+            isolation=isolation,
+            columns=columns,
+            rows_per_task=rows_per_task,
+        )
+
+    def cut(
+        self,
+        view: ReadView,
+        starts: Mapping[TopicPartitionKey, int],
+        *,
+        rows_max: int | None = None,
+        alignment: str = "transaction",
+    ) -> Cut:
+        """Where a micro-batch that starts at `starts` may end so that it holds whole transactions only."""
+        self._check()
+        return aligned_cut(self.log.objects, view, starts, rows_max=rows_max, alignment=alignment)
+
+    def offset_for_time(
+        self, partition: PartitionView, timestamp_ms: int, *, isolation: Isolation = "read_committed"
+    ) -> int | None:
+        """The first offset whose record is not older than `timestamp_ms`; None if there is none."""
+        self._check()
+        return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
+
+    def stage_plan(self, topics: Iterable[str], *, timeout_s: float | None = None) -> StagePlan:
+        """What other processes need to stage records for these topics.
+
+        Raises:
+            CommandRefused: a topic does not exist.
+        """
+        self._check()
+        view = self.view(topics, timeout_s=timeout_s)
+        return StagePlan(
+            self.uri, self.options, view.entry, {name: StageTopic.of(topic) for name, topic in view.topics.items()}
+        )
+
+    def commit(
+        self,
+        staged: Sequence[StagedSegment],
+        *,
+        transactional_id: str,
+        sink: SinkCommit | None = None,
+        timeout_s: float | None = None,
+    ) -> CommitResult:
+        """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
+
+        With `sink`, a batch that was committed before takes effect no second time, and claims nothing.
+
+        Raises:
+            BatchRefused: a newer run or query has committed, or the batch was committed with other rows.
+            SegmentExpired: vacuum has passed a segment: stage it again.
+            ProducerFenced, CommandRefused: another producer has initialised the transactional id.
+            OutcomeUnknown: the outcome is not known at the deadline; call again with the same arguments and a `sink`.
+        """
+        self._check()
+        deadline = self.log.deadline(timeout_s)
+        self.log.refresh(deadline)
+        if sink is not None:
+            replayed = self._replayed(staged, transactional_id, sink)
+            if replayed is not None:
+                return replayed
+        if not staged and sink is None:
+            return CommitResult(self.log.entry, replayed=False)
+        state = self._initialised(transactional_id, deadline)
+        commands = self._transaction(staged, state, sink)
+        try:
+            self.log.submit(commands, deadline)
+        except CommandRefused as refused:
+            # Another driver may have committed the very batch since we looked.
+            replayed = self._replayed(staged, transactional_id, sink) if sink is not None else None
+            if replayed is not None:
+                return replayed
+            raise _prescriptive(refused) from None
+        return CommitResult(self.log.entry, replayed=False)
+
+    def _replayed(self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit) -> CommitResult | None:
+        state = self.log.transaction(transactional_id)
+        if state is None:
+            return None
+        found = check_batch(state.sink, _batch(staged, state, sink))
+        if found is None:
+            return None
+        if isinstance(found, tuple):
+            raise BatchRefused(found.reason)
+        return CommitResult(found.entry, replayed=True)
+
+    def _initialised(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+        """The transactional id's state under this handle's own epoch: initialised once per handle."""
+        state = self.log.transaction(transactional_id)
+        identity = self._identities.get(transactional_id)
+        if state is None or identity != (state.producer_id, state.producer_epoch):
+            if identity is not None and state is not None:
+                reason = (
+                    f"transactional id {transactional_id!r} has been taken over by a newer producer "
+                    f"({state.producer_id}, epoch {state.producer_epoch})"
+                )
+                raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
+            command = InitProducerId(self.log.ids.token(), transactional_id)
+            result = self.log.submit([command], deadline)[0]
+            self._identities[transactional_id] = (result.producer_id, result.producer_epoch)
+            state = self.log.transaction(transactional_id)
+        if state is None:
+            raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")
+        return state
+
+    def _transaction(
+        self, staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit | None
+    ) -> list[Command]:
+        number = state.transaction + 1
+        identity = (state.transactional_id, state.producer_id, state.producer_epoch, number)
+        commands: list[Command] = []
+        if sink is not None:
+            commands.append(_batch(staged, state, sink))
+        sequences: dict[tuple[int, int], int] = {}
+        for segment in staged:
+            where = (segment.topic_id, segment.partition)
+            if where not in sequences:
+                known = self.log.producer(*where, state.producer_id)
+                same_epoch = known is not None and known.producer_epoch == state.producer_epoch
+                sequences[where] = next_sequence(known.last_sequence, 1) if known is not None and same_epoch else 0
+            commands.append(
+                Append(
+                    topic_id=segment.topic_id,
+                    partition=segment.partition,
+                    segment=segment.segment,
+                    record_count=segment.record_count,
+                    size_bytes=segment.size_bytes,
+                    checksum=segment.checksum,
+                    producer_id=state.producer_id,
+                    producer_epoch=state.producer_epoch,
+                    base_sequence=sequences[where],
+                    timestamp_min_ms=segment.timestamp_min_ms,
+                    timestamp_max_ms=segment.timestamp_max_ms,
+                    transactional_id=state.transactional_id,
+                    transaction=number,
+                )
+            )
+            sequences[where] = next_sequence(sequences[where], segment.record_count)
+        commands.append(EndTxn(*identity, committed=True))
+        return commands
+
+
+def _prescriptive(refused: CommandRefused) -> KafkaException:
+    """A refusal as the class that says what to do about it."""
+    code, reason = refused.error.code(), refused.error.str()
+    if code == ErrorCode.KAFKA_STORAGE_ERROR:
+        return SegmentExpired(reason)
+    if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+        return ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
+    return refused
+
+
+def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:
+    return SinkBatchCommit(
+        transactional_id=state.transactional_id,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        transaction=state.transaction + 1,
+        writer_id=sink.writer_id,
+        run_id=sink.run_id,
+        batch_id=sink.batch_id,
+        fingerprint=_fingerprint(staged),
+    )
+
+
+def _fingerprint(staged: Sequence[StagedSegment]) -> str:
+    """Rows and bytes per partition, whatever the order of rows, tasks and segments: what a replay must repeat."""
+    totals: dict[str, list[int]] = {}
+    for segment in staged:
+        total = totals.setdefault(f"{segment.topic_id}/{segment.partition}", [0, 0])
+        total[0] += segment.record_count
+        total[1] += segment.payload_bytes
+    return hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _end(partition: PartitionView, isolation: Isolation) -> int:
+    return partition.last_stable_offset if isolation == "read_committed" else partition.log_end_offset
+
+
+def read_task(
+    task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in offset order, in any process that can reach the store's objects.
+
+    Raises:
+        DamagedObject: a segment is missing or is not what the log names.
+        ViewExpired: vacuum has passed the view that the task was planned in.
+    """
+    yield from read(objects_of(task.store_uri, options or {}), task, batch_rows=batch_rows)
