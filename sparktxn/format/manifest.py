@@ -1,0 +1,127 @@
+"""Manifests: the segments of a sealed run, as Parquet with one row per segment (PROTOCOL.md, "Manifests").
+
+The columns are the fields of `SegmentRef`. The footer's statistics let any Parquet reader skip by offset, entry and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TRANSACTION, SegmentRef
+
+__all__ = ["MANIFEST_SCHEMA", "decode_manifest", "encode_manifest"]
+
+_TEXTS: Final = {"name", "checksum"}
+
+MANIFEST_SCHEMA: Final = pa.schema(
+    [
+        pa.field(field, pa.string() if field in _TEXTS else pa.int64(), nullable=False)
+        for field in SegmentRef.__struct_fields__
+    ]
+)
+"""One column per field of `SegmentRef`, none of them ever null."""
+
+_INTEGERS: Final = [field.name for field in MANIFEST_SCHEMA if field.name not in _TEXTS]
+_ROW_GROUP_ROWS: Final = 65_536
+_SEGMENTS_MAX: Final = 10_000_000
+_CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
+
+# The least value of each field that has one; the others are any 64-bit integer.
+_LEAST: Final = {
+    "base_offset": 0,
+    "record_count": 1,
+    "size_bytes": 1,
+    "entry": 1,
+    "producer_id": NO_PRODUCER_ID,
+    "producer_epoch": NO_PRODUCER_EPOCH,
+    "base_sequence": NO_SEQUENCE,
+    "transaction": NO_TRANSACTION,
+}
+
+
+def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
+    """The manifest's bytes.
+
+    Raises:
+        ValueError: there are no segments, or what they say cannot be.
+    """
+    if not segments:
+        raise ValueError("a manifest holds at least one segment")
+    if problem := _problem(segments):
+        raise ValueError(f"segments cannot be sealed: {problem}")
+    columns = [
+        pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in MANIFEST_SCHEMA
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA),
+        sink,
+        row_group_size=_ROW_GROUP_ROWS,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(_INTEGERS, "DELTA_BINARY_PACKED"),
+        write_statistics=_INTEGERS,
+        store_schema=False,
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
+    """The segments in the manifest, by base offset.
+
+    Raises:
+        DamagedObject: the bytes are not a manifest, or what they say cannot be.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        # Before anything is decoded: buffers are allocated by what the footer says.
+        if not 0 < file.metadata.num_rows <= _SEGMENTS_MAX:
+            raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected 1 to {_SEGMENTS_MAX}")
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        found = {field.name: field.type for field in table.schema}
+        if found != {field.name: field.type for field in MANIFEST_SCHEMA}:
+            raise DamagedObject(name, f"it has the columns {found}: expected {MANIFEST_SCHEMA}")
+        columns = [table.column(field).to_pylist() for field in MANIFEST_SCHEMA.names]
+    except DamagedObject:
+        raise
+    except Exception as error:  # foreign bytes make the decoders below us fail in any way
+        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
+    segments = tuple(SegmentRef(*row) for row in zip(*columns, strict=True))
+    if problem := _problem(segments):
+        raise DamagedObject(name, problem)
+    return segments
+
+
+def _problem(segments: Sequence[SegmentRef]) -> str | None:
+    previous_end = -1
+    for segment in segments:
+        if problem := _field_problem(segment):
+            return f"segment {segment.name!r}: {problem}"
+        if segment.base_offset < previous_end:
+            return f"segment {segment.name!r} starts at offset {segment.base_offset}, before the end of the one before it"
+        previous_end = segment.end_offset
+    return None
+
+
+def _field_problem(segment: SegmentRef) -> str | None:
+    for field, least in _LEAST.items():
+        value = getattr(segment, field)
+        if value is None or value < least:
+            return f"its {field} is {value}: expected {least} or more"
+    if not segment.name or names.parse_segment_born(segment.name) is None:
+        return "that is not the name of a segment"
+    if not segment.checksum or len(segment.checksum) != 8 or not _CHECKSUM_DIGITS.issuperset(segment.checksum):
+        return f"its checksum is {segment.checksum!r}: expected 8 lower-case hexadecimal digits"
+    if segment.timestamp_min_ms is None or segment.timestamp_max_ms is None:
+        return "it has no timestamps"
+    if segment.timestamp_min_ms > segment.timestamp_max_ms:
+        return f"its timestamps run from {segment.timestamp_min_ms} down to {segment.timestamp_max_ms}"
+    return None
