@@ -1,0 +1,28 @@
+"""The Spark data source ``txnlog``: a transactional log on object storage, read and written with no JVM code.
+
+Spark finds this package by itself once it is installed, so ``spark.read.format("txnlog")`` needs no registration.
+Importing it is cheap: Spark imports every ``pyspark_*`` package when it looks for data sources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_txnlog.source import DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DefaultSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``txnlog`` known to `spark` where Spark's own discovery cannot see this package.
+
+    That is so when the package was shipped with ``--py-files``, or lies on a path that only the driver has.
+
+    Spark looks for data sources with the Python of the environment variable ``PYSPARK_PYTHON``, or else with the first
+    ``python3`` on the PATH. If ``format("txnlog")`` fails with ``DATA_SOURCE_NOT_FOUND`` although the package is
+    installed, that Python is another one: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is built.
+    """
+    spark.dataSource.register(DefaultSource)

@@ -1,0 +1,116 @@
+"""Batch writes: tasks upload segments, the driver's commit names them in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pyspark_txnlog.options import WriteOptions
+from pyspark_txnlog.schema import WriteLayout, declared_columns, write_layout
+from pyspark_txnlog.stores import commit_batch, open_store
+from sparktxn import ConfigurationError, SinkCommit, Store, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+    from sparktxn import StagedSegment, StagePlan
+
+__all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "stage_rows", "staged_segments"]
+
+
+class StagedRows(WriterCommitMessage):
+    """What one task has uploaded: nobody sees it before a commit names it."""
+
+    def __init__(self, segments: tuple[StagedSegment, ...]) -> None:
+        self.segments = segments
+
+
+class TxnLogWriter(DataSourceArrowWriter):
+    """One transaction. Made and committed on the driver; `write` runs in tasks, which never open the log.
+
+    With the options txnAppId and txnVersion, a write of a version that the application has committed does nothing.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            refuse_overwrite()
+        self._options = options
+        self._plan, self._layout = prepare_write(options, schema)
+        # An application keeps its id, so that its versions are compared. Other writes must not fence one another.
+        default_id = f"spark-{options.application_id or uuid.uuid4()}"
+        self._transactional_id = options.transactional_id or default_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Uploads one task's rows."""
+        return StagedRows(stage_rows(self._plan, self._layout, self._options.topic, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Names all that the tasks have uploaded in one entry.
+
+        Raises:
+            OutcomeUnknown: the store did not answer in time; the write may have landed.
+            BatchRefused: the version was committed with other rows, or a later one was.
+        """
+        options, staged = self._options, staged_segments(messages)
+        if options.application_id is not None and options.application_version is not None:
+            sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
+            commit_batch(options.path, options.store, staged, transactional_id=self._transactional_id, sink=sink)
+            return
+        with Store.open(options.path, options=options.store) as store:
+            store.commit(staged, transactional_id=self._transactional_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def refuse_overwrite() -> NoReturn:
+    """Raises the error for what a log cannot do."""
+    raise ConfigurationError(
+        "a log takes records at its end only: write with mode 'append' (output mode 'append' for streams)"
+    )
+
+
+def prepare_write(options: WriteOptions, schema: StructType) -> tuple[StagePlan, WriteLayout]:
+    """What tasks need to upload rows of `schema`, after every check that does not need the rows.
+
+    Raises:
+        ConfigurationError: an option or a column is wrong.
+        CommandRefused: the topic does not exist.
+    """
+    store = open_store(options.path, options.store, create=options.create_topic)
+    topics = {topic.name: topic for topic in store.topics()}
+    if options.topic is None:
+        layout = write_layout(schema, None, topic_from_option=False)
+        return store.stage_plan([name for name, topic in topics.items() if topic.schema is None]), layout
+    topic = topics.get(options.topic)
+    if topic is None and options.create_topic:
+        topic = store.create_topic(options.topic, options.create_topic_partitions, schema=declared_columns(schema))
+    if topic is None:
+        raise ConfigurationError(
+            f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with Store.create_topic({options.topic!r}, partition_count), "
+            "with AdminClient.create_topics, or set the option createTopic to true"
+        )
+    return store.stage_plan([topic.name]), write_layout(schema, topic, topic_from_option=True)
+
+
+def stage_rows(
+    plan: StagePlan, layout: WriteLayout, topic: str | None, batches: Iterator[pa.RecordBatch]
+) -> tuple[StagedSegment, ...]:
+    """Uploads a task's rows, in bounded memory; `topic` None stands for the topics that the rows name.
+
+    The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
+    """
+    context = TaskContext.get()
+    stager = plan.open(seed=context.partitionId() if context is not None else 0, default_topic=topic)
+    for batch in batches:
+        stager.write(layout.apply(batch))
+    return tuple(stager.finish())
+
+
+def staged_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:
+    """All that the tasks have uploaded, in the tasks' order, which is that of the rows."""
+    return [segment for message in messages if isinstance(message, StagedRows) for segment in message.segments]

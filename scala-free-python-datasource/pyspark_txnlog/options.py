@@ -1,0 +1,357 @@
+"""The options of the source: one table, parsed once on the driver into frozen values.
+
+Spark hands options over in lower case, and all of them to every use of the source; messages show the spelling of the
+table. `docs` prints the table as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+from pyspark_txnlog.offsets import StartingOffsets, parse_offsets
+from sparktxn import ConfigurationError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "OPTIONS",
+    "READ",
+    "READ_STREAM",
+    "SCHEMA",
+    "TABLE_OPTIONS_KEY",
+    "WRITE",
+    "WRITE_STREAM",
+    "Option",
+    "ReadOptions",
+    "WriteOptions",
+    "with_table_options",
+]
+
+READ: Final = "read"
+READ_STREAM: Final = "readStream"
+WRITE: Final = "write"
+WRITE_STREAM: Final = "writeStream"
+SCHEMA: Final = "read or readStream"
+"""While Spark asks for the schema it does not yet say which of the two it will do."""
+
+_READS: Final = frozenset({READ, READ_STREAM})
+_WRITES: Final = frozenset({WRITE, WRITE_STREAM})
+_ALL: Final = _READS | _WRITES
+
+_STORE_PREFIXES: Final = ("storage.", "store.", "checkpoint.", "clock.")
+_CLIENT_PREFIXES: Final = ("txnlog.", "kafka.")
+_CLIENT_SETTINGS: Final = {
+    "bootstrap.servers": "path",
+    "isolation.level": "isolationLevel",
+    "transactional.id": "transactionalId",
+}
+_SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options that Spark reads itself and hands over all the same."""
+
+TABLE_OPTIONS_KEY: Final = "txnlog.options"
+
+
+def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"option {name!r} is {value!r}: expected {expected}")
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise _refuse(name, value, "text")
+    return value.strip()
+
+
+def _boolean(name: str, value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise _refuse(name, value, "true or false")
+    return lowered == "true"
+
+
+def _integer(minimum: int) -> Callable[[str, str], int]:
+    def parse(name: str, value: str) -> int:
+        try:
+            parsed = int(value)
+        except ValueError:
+            parsed = minimum - 1
+        if parsed < minimum:
+            raise _refuse(name, value, f"a whole number from {minimum}")
+        return parsed
+
+    return parse
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def parse(name: str, value: str) -> str:
+        word = value.strip().lower()
+        if word not in allowed:
+            raise ConfigurationError(
+                f"option {name!r} is {value!r}: expected one of {', '.join(allowed)}{did_you_mean(word, allowed)}"
+            )
+        return word
+
+    return parse
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names):
+        raise _refuse(name, value, "names separated by commas, none of them empty")
+    if len(set(names)) < len(names):
+        raise _refuse(name, value, "each name once")
+    return names
+
+
+def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
+    expected = 'JSON such as {"flights":[0,1]}'
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): expected {expected}"
+        ) from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise _refuse(name, value, expected)
+    for topic, partitions in parsed.items():
+        whole = isinstance(partitions, list) and all(type(number) is int and number >= 0 for number in partitions)
+        if not whole or not partitions:
+            raise ConfigurationError(
+                f"option {name!r} has {partitions!r} for topic {topic!r}: expected a list of partition numbers, as in {expected}"
+            )
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
+
+
+class Option(NamedTuple):
+    """One option: its name, the uses that know it, its default as text, how it is parsed, and what it means."""
+
+    name: str
+    uses: frozenset[str]
+    default: str | None
+    parse: Callable[[str, str], Any]
+    meaning: str
+
+
+OPTIONS: Final = (
+    Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
+    Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions."),
+    Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
+    Option("topic", _ALL, None, _text, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
+    Option("startingOffsets", _READS, None, parse_offsets, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default) or {"flights":{"0":23,"1":-2}}; -2 is earliest, -1 latest.'),
+    Option("endingOffsets", frozenset({READ}), "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}.'),
+    Option("maxOffsetsPerTrigger", frozenset({READ_STREAM}), None, _integer(1), "About how many records a micro-batch takes; it always takes whole transactions, at least one."),
+    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split."),
+    Option("rowsPerTask", _READS, None, _integer(1), "At most about so many records per task."),
+    Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
+    Option("alignment", _READS, "transaction", _choice("transaction", "lso"), "transaction ends every read where no transaction is cut; lso ends it at the last stable offsets, as Kafka does."),
+    Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
+    Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
+    Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
+    Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
+    Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
+    Option("transactionalId", _WRITES, None, _text, "The transactional id of the writes. Default: one per query, or per batch write."),
+    Option("txnAppId", frozenset({WRITE}), None, _text, "With txnVersion: a write of a version that was already committed does nothing."),
+    Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
+    Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created."),
+    Option("createTopicPartitions", _WRITES, "1", _integer(1), "How many partitions `createTopic` makes."),
+    Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
+)  # fmt: skip
+
+_BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
+
+
+def _resolve(name: str) -> str:
+    """The lower-case option that `name`, lower-case, stands for."""
+    for prefix in _CLIENT_PREFIXES:
+        bare = name.removeprefix(prefix)
+        if bare != name:
+            return _CLIENT_SETTINGS.get(bare, bare).lower()
+    return name
+
+
+def _unknown(name: str, use: str) -> ConfigurationError:
+    known = [option.name for option in OPTIONS if use == SCHEMA or use in option.uses]
+    nearest = did_you_mean(_resolve(name), [option.lower() for option in known])
+    for option in known:
+        nearest = nearest.replace(f"{option.lower()!r}", f"{option!r}")
+    return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
+
+
+def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values by the table's names, defaults filled in, and the settings of the store's handle.
+
+    Raises:
+        ConfigurationError: an option is unknown, belongs to another use, is given twice or has a wrong value.
+    """
+    values: dict[str, Any] = {}
+    store: dict[str, str] = {}
+    uses = _READS if use == SCHEMA else frozenset({use})
+    for given_name, value in given.items():
+        name = given_name.lower()
+        if name in _SPARK_OWN:
+            continue
+        if name.startswith(_STORE_PREFIXES):
+            store[name] = value
+            continue
+        option = _BY_LOWER.get(_resolve(name))
+        if option is None:
+            raise _unknown(name, use)
+        if not option.uses & uses:
+            raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
+        parsed = option.parse(option.name, value)
+        if values.setdefault(option.name, parsed) != parsed:
+            raise ConfigurationError(f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}")
+    for option in OPTIONS:
+        if option.name not in values and option.default is not None:
+            values[option.name] = option.parse(option.name, option.default)
+    if "path" not in values:
+        raise ConfigurationError(
+            "option 'path' is missing: load() and save() take the store's URI. "
+            "A table of the catalog keeps its options only if CREATE TABLE has OPTIONS (catalogTable 'true', ...)"
+        )
+    return values, store
+
+
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    """The parsed options of a read; see OPTIONS for their meaning. `topics` None stands for the partitions of `assign`."""
+
+    path: str
+    store: dict[str, str]
+    use: Literal["read", "readStream", "read or readStream"]
+    topics: tuple[str, ...]
+    assigned: dict[str, tuple[int, ...]] | None
+    starting_offsets: StartingOffsets
+    ending_offsets: StartingOffsets
+    rows_per_trigger: int | None
+    partitions_min: int | None
+    rows_per_task: int | None
+    isolation: str
+    alignment: str
+    columns: tuple[str, ...] | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    as_of_entry: int | None
+    as_of_timestamp_ms: int | None
+    table_options: dict[str, str] | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: Literal["read", "readStream", "read or readStream"]) -> ReadOptions:
+        """The options of `given` for `use`.
+
+        Raises:
+            ConfigurationError: an option is wrong, or two of them contradict each other.
+        """
+        values, store = _parse(given, use)
+        topics, assigned = _topics_to_read(values)
+        starting = values.get("startingOffsets", "latest" if use == READ_STREAM else "earliest")
+        ending = values.get("endingOffsets", "latest")
+        _check_offsets(starting, ending, topics, use)
+        if "asOfEntry" in values and "asOfTimestamp" in values:
+            raise ConfigurationError("options 'asOfEntry' and 'asOfTimestamp' exclude each other: give one")
+        return cls(
+            path=values["path"],
+            store=store,
+            use=use,
+            topics=topics,
+            assigned=assigned,
+            starting_offsets=starting,
+            ending_offsets=ending,
+            rows_per_trigger=values.get("maxOffsetsPerTrigger"),
+            partitions_min=values.get("minPartitions"),
+            rows_per_task=values.get("rowsPerTask"),
+            isolation=values["isolationLevel"],
+            alignment=values["alignment"],
+            columns=values.get("columns"),
+            include_headers=values["includeHeaders"],
+            fail_on_data_loss=values["failOnDataLoss"],
+            as_of_entry=values.get("asOfEntry"),
+            as_of_timestamp_ms=values.get("asOfTimestamp"),
+            table_options=_table_options(given) if values["catalogTable"] else None,
+        )
+
+
+class WriteOptions(Struct, frozen=True, kw_only=True):
+    """The parsed options of a write; see OPTIONS for their meaning."""
+
+    path: str
+    store: dict[str, str]
+    topic: str | None
+    include_headers: bool
+    transactional_id: str | None
+    application_id: str | None
+    application_version: int | None
+    create_topic: bool
+    create_topic_partitions: int
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: Literal["write", "writeStream"]) -> WriteOptions:
+        """The options of `given` for `use`.
+
+        Raises:
+            ConfigurationError: an option is wrong, or one of a pair is missing.
+        """
+        values, store = _parse(given, use)
+        if ("txnAppId" in values) != ("txnVersion" in values):
+            missing = "txnVersion" if "txnAppId" in values else "txnAppId"
+            raise ConfigurationError(f"option {missing!r} is missing: txnAppId and txnVersion go together")
+        if values["createTopic"] and "topic" not in values:
+            raise ConfigurationError("option 'createTopic' needs the option 'topic': it names the topic to create")
+        return cls(
+            path=values["path"],
+            store=store,
+            topic=values.get("topic"),
+            include_headers=values["includeHeaders"],
+            transactional_id=values.get("transactionalId"),
+            application_id=values.get("txnAppId"),
+            application_version=values.get("txnVersion"),
+            create_topic=values["createTopic"],
+            create_topic_partitions=values["createTopicPartitions"],
+        )
+
+
+def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
+    named = [name for name in ("subscribe", "assign", "topic") if name in values]
+    if len(named) != 1:
+        found = f"{' and '.join(repr(name) for name in named)} are given" if named else "none is given"
+        raise ConfigurationError(f"exactly one of the options 'subscribe', 'assign' and 'topic' says what to read: {found}")
+    if named == ["assign"]:
+        return tuple(values["assign"]), values["assign"]
+    return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
+
+
+def _check_offsets(starting: StartingOffsets, ending: StartingOffsets, topics: Iterable[str], use: str) -> None:
+    """Refuses offsets that the use of the source cannot have, before the store is asked for anything."""
+    known = set(topics)
+    for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
+        if isinstance(offsets, str):
+            continue
+        for topic in offsets:
+            if topic not in known:
+                raise ConfigurationError(
+                    f"option {name!r} has offsets of topic {topic!r}, which is not read{did_you_mean(topic, known)}"
+                )
+    if ending == "earliest" or (not isinstance(ending, str) and any(-2 in by.values() for by in ending.values())):
+        raise ConfigurationError("option 'endingOffsets' cannot be earliest (-2): expected latest (-1) or offsets")
+    latest = starting == "latest" or (not isinstance(starting, str) and any(-1 in by.values() for by in starting.values()))
+    if use == READ and latest:
+        raise ConfigurationError("option 'startingOffsets' cannot be latest (-1) for a batch: it would read nothing")
+
+
+def _table_options(given: Mapping[str, str]) -> dict[str, str]:
+    """What a catalog's table keeps: everything but credentials, which do not belong into a schema."""
+    return {name: value for name, value in given.items() if not name.lower().startswith("storage.")}
+
+
+def with_table_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options of `given` over those that CREATE TABLE left in `schema`.
+
+    Spark hands a catalog table's options to `schema()` alone, when the table is created; the schema comes back.
+    """
+    kept: dict[str, str] = {}
+    for field in schema.fields:
+        kept.update(json.loads(field.metadata.get(TABLE_OPTIONS_KEY, "{}")))
+    return {**kept, **given}

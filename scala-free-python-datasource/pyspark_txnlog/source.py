@@ -1,0 +1,79 @@
+"""The entry point that Spark knows: hands each use of the source to the module that does it.
+
+Everything but pyspark's base class is imported when a use begins: Spark imports this module only to learn its name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """``txnlog``. Every option is in `options.OPTIONS`; all of them are checked on the driver, before anything is written.
+
+    The read view of a batch read is pinned when the DataFrame is made: Spark plans a DataFrame more than once, and
+    plans with different filters must not see different entries.
+    """
+
+    _pinned_entry: int | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format()`` takes."""
+        return "txnlog"
+
+    def schema(self) -> StructType:
+        """The columns of the topics that the options name; pins the read view.
+
+        Raises:
+            ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.
+        """
+        from pyspark_txnlog.batch_reader import read_schema
+        from pyspark_txnlog.options import SCHEMA, ReadOptions
+
+        options = ReadOptions.parse(self.options, SCHEMA)
+        schema, self._pinned_entry = read_schema(options)
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one read view."""
+        from pyspark_txnlog.batch_reader import make_reader
+        from pyspark_txnlog.options import READ, ReadOptions, with_table_options
+
+        options = ReadOptions.parse(with_table_options(self.options, schema), READ)
+        return make_reader(options, schema, self._pinned_entry)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that follows the log in transaction-aligned cuts."""
+        from pyspark_txnlog.options import READ_STREAM, ReadOptions, with_table_options
+        from pyspark_txnlog.stream_reader import TxnLogStreamReader
+
+        return TxnLogStreamReader(ReadOptions.parse(with_table_options(self.options, schema), READ_STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of one transaction."""
+        from pyspark_txnlog.batch_writer import TxnLogWriter
+        from pyspark_txnlog.options import WRITE, WriteOptions, with_table_options
+
+        return TxnLogWriter(WriteOptions.parse(with_table_options(self.options, schema), WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer of one transaction per micro-batch, exactly once."""
+        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions, with_table_options
+        from pyspark_txnlog.stream_writer import TxnLogStreamWriter
+
+        options = WriteOptions.parse(with_table_options(self.options, schema), WRITE_STREAM)
+        return TxnLogStreamWriter(options, schema, overwrite)

@@ -1,0 +1,86 @@
+"""The streaming sink: one transaction per micro-batch over all its topics and partitions, exactly once.
+
+A micro-batch is known by (transactional id, query id, batch id); the log remembers the last ones, and which run of the
+query wrote them. Spark makes new writer objects for every step, so all of this travels in the tasks' messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pyspark_txnlog.batch_writer import StagedRows, prepare_write, refuse_overwrite, stage_rows, staged_segments
+from pyspark_txnlog.options import WriteOptions
+from pyspark_txnlog.stores import commit_batch
+from sparktxn import ConfigurationError, SinkCommit
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+    from sparktxn import StagedSegment
+
+__all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_RUN_ID: Final = "spark.jobGroup.id"
+
+
+class StagedMicroBatch(StagedRows):
+    """What one task of a micro-batch has uploaded, with the identity that Spark gives to the tasks alone."""
+
+    def __init__(self, segments: tuple[StagedSegment, ...], query_id: str, run_id: str, batch_id: int) -> None:
+        super().__init__(segments)
+        self.query_id = query_id
+        self.run_id = run_id
+        self.batch_id = batch_id
+
+
+class TxnLogStreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for every step: twice to plan a micro-batch, once more to commit it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            refuse_overwrite()
+        self._options = options
+        self._plan, self._layout = prepare_write(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
+        segments = stage_rows(self._plan, self._layout, self._options.topic, iterator)
+        return StagedMicroBatch(segments, _property(_QUERY_ID), _property(_RUN_ID), int(_property(_BATCH_ID)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Names all that the tasks have uploaded in one entry; a micro-batch that is already there changes nothing.
+
+        Raises:
+            BatchRefused: another run of the query has committed since, the transactional id belongs to another query
+                now, or the micro-batch was committed with other rows.
+            OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log tells.
+        """
+        parts = [message for message in messages if isinstance(message, StagedMicroBatch)]
+        if not parts:
+            return
+        first = parts[0]
+        options = self._options
+        commit_batch(
+            options.path,
+            options.store,
+            staged_segments(parts),
+            transactional_id=options.transactional_id or f"spark-{first.query_id}",
+            sink=SinkCommit(writer_id=first.query_id, run_id=first.run_id, batch_id=batchId),
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    value = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise ConfigurationError(f"this task has no local property {name!r}: the sink must run inside a streaming query")
+    return str(value)
