@@ -1,0 +1,65 @@
+"""How many bytes records hold, whatever their order and encoding.
+
+A value of text or bytes counts its length, a number its width (a boolean one byte), a null nothing, a nested value the
+sum of its parts.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["payload_bytes", "record_bytes"]
+
+
+def payload_bytes(table: pa.Table) -> int:
+    """The bytes of all records of `table`."""
+    return sum(_column_bytes(column) for column in table.columns)
+
+
+def _column_bytes(column: pa.ChunkedArray) -> int:
+    if column.null_count == len(column):
+        return 0
+    if _is_sized(column.type):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    if pa.types.is_nested(column.type):
+        return sum(pc.sum(record_bytes(chunk)).as_py() or 0 for chunk in column.chunks)
+    return (len(column) - column.null_count) * _width_bytes(column.type)
+
+
+def record_bytes(array: pa.Array) -> pa.Array:
+    """The bytes of each value of `array`, as int64 without nulls."""
+    data_type = array.type
+    if array.null_count == len(array):
+        return _repeat(0, len(array))
+    if _is_sized(data_type):
+        return pc.fill_null(pc.binary_length(array).cast(pa.int64()), 0)
+    if pa.types.is_list(data_type):
+        return _list_bytes(array)
+    if pa.types.is_struct(data_type):
+        total = _repeat(0, len(array))
+        for field in array.flatten():
+            total = pc.add(total, record_bytes(field))
+        return total
+    widths = _repeat(_width_bytes(data_type), len(array))
+    return pc.if_else(array.is_valid(), widths, 0) if array.null_count else widths
+
+
+def _list_bytes(array: pa.ListArray) -> pa.Array:
+    """Per list the difference of the running total of its items' bytes at its two ends."""
+    lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
+    ends = pc.cumulative_sum(lengths)
+    totals = pa.concat_arrays([_repeat(0, 1), pc.cumulative_sum(record_bytes(array.flatten()))])
+    return pc.subtract(totals.take(ends), totals.take(pc.subtract(ends, lengths)))
+
+
+def _repeat(value: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int64()), count)
+
+
+def _is_sized(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(data_type) or pa.types.is_string(data_type))
+
+
+def _width_bytes(data_type: pa.DataType) -> int:
+    return int(max(8, data_type.bit_width)) // 8

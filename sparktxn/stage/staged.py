@@ -1,0 +1,43 @@
+"""What staging takes and gives: a topic as a writer must know it, and a segment that is uploaded and not yet named."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from sparktxn.structs import TopicState
+
+__all__ = ["StageTopic", "StagedSegment"]
+
+
+class StageTopic(Struct, frozen=True):
+    """A topic as staging knows it: picklable, so that processes without the log can stage."""
+
+    name: str
+    topic_id: int
+    partition_count: int
+    settings: dict[str, str]
+    schema: tuple[tuple[str, str, bool], ...] | None
+
+    @classmethod
+    def of(cls, topic: TopicState) -> StageTopic:
+        """What staging needs of a topic's state."""
+        return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
+
+
+class StagedSegment(Struct, frozen=True):
+    """A segment in the store that no entry names yet: invisible, and removed by a vacuum if it stays so.
+
+    `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their order,
+    their division into segments and their encoding: a replayed batch has the same sum.
+    """
+
+    topic: str
+    topic_id: int
+    partition: int
+    segment: str
+    record_count: int
+    size_bytes: int
+    checksum: str
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    payload_bytes: int

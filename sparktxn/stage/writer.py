@@ -1,0 +1,116 @@
+"""Uploading a segment: encoded once, put under a unique name, and known to be there before anyone names it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparktxn.clock import Clock, Deadline, Ids, SystemClock
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.segment import checksum, encode_segment, stored_schema
+from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.stage.sizes import payload_bytes
+from sparktxn.stage.staged import StagedSegment, StageTopic
+
+__all__ = ["StageTopic", "StagedSegment", "upload_segment"]
+
+_TIMEOUT_S: Final = 60.0
+_ATTEMPTS_MAX: Final = 8
+_BACKOFF_S: Final = 0.05
+_BACKOFF_S_MAX: Final = 2.0
+
+
+def upload_segment(
+    objects: ObjectStore,
+    ids: Ids,
+    born: int,
+    topic: StageTopic,
+    partition: int,
+    table: pa.Table,
+    *,
+    clock: Clock | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> StagedSegment:
+    """Encodes `table` and uploads it as a segment that no entry names yet.
+
+    Args:
+        objects: the store.
+        ids: for the segment's unique name.
+        born: the newest entry that the writer knows; a vacuum's floor is compared with it.
+        topic: the topic, with the settings ``segment.format`` and ``compression.type``.
+        partition: one of the topic's partitions.
+        table: the records in the topic's stored schema, at least one.
+        clock: for the waits between attempts.
+        timeout_s: how long the upload may take, all attempts together.
+
+    Raises:
+        StoreUnavailable: the store did not say that the object is there. Nothing names it, so nothing is lost.
+        CommandRefused: MESSAGE_TOO_LARGE, the encoded segment is more than one put can carry.
+    """
+    clock = clock or SystemClock()
+    segment_format: str = topic_setting(topic.settings, "segment.format")
+    data = encode_segment(
+        table, segment_format=segment_format, compression=topic_setting(topic.settings, "compression.type")
+    )
+    if len(data) > OBJECT_SIZE_MAX:
+        raise CommandRefused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a segment of {table.num_rows} records for topic {topic.name!r} has {len(data)} bytes: expected at most "
+            f"{OBJECT_SIZE_MAX}; send smaller records",
+        )
+    file_name = names.segment_file(born, ids.token(), segment_format)
+    name = names.segment(topic.name, topic.topic_id, partition, file_name)
+    _put_surely(objects, name, data, clock, Deadline(clock, timeout_s))
+    first_ms, last_ms = _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    return StagedSegment(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        segment=file_name,
+        record_count=table.num_rows,
+        size_bytes=len(data),
+        checksum=checksum(data),
+        timestamp_min_ms=first_ms,
+        timestamp_max_ms=last_ms,
+        payload_bytes=payload_bytes(table),
+    )
+
+
+def _timestamp_range_ms(table: pa.Table, column: str) -> tuple[int, int]:
+    found = pc.min_max(table.column(column).cast(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _put_surely(objects: ObjectStore, name: str, data: bytes, clock: Clock, deadline: Deadline) -> None:
+    """Puts `data` under `name` until the store shows that it is there.
+
+    The name is ours alone, so the same bytes may be put again after any answer, and EXISTS is an earlier attempt of ours.
+    """
+    pause_s = _BACKOFF_S
+    for _ in range(_ATTEMPTS_MAX):
+        outcome = objects.put_if_absent(name, data, timeout_s=deadline.remaining_s())
+        if outcome is PutOutcome.CREATED or _is_there(objects, name, data):
+            return
+        if deadline.passed():
+            break
+        clock.sleep(min(pause_s, deadline.remaining_s() or 0.0))
+        pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
+    raise StoreUnavailable(f"segment {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
+
+
+def _is_there(objects: ObjectStore, name: str, data: bytes) -> bool:
+    try:
+        found = objects.get(name)
+        if found is None:
+            return False
+        if found != data:
+            raise DamagedObject(name, "it holds other bytes than were put under this unique name")
+        objects.make_durable(name)
+    except StoreUnavailable:
+        return False
+    return True
