@@ -128,7 +128,7 @@ class ErrorCode(IntEnum):
 
 
 class _KafkaErrorCodes(type):
-    """Lets ``KafkaError._FENCED`` and ``KafkaError.PRODUCER_FENCED`` be read as class attributes, as in confluent-kafka."""
+    """Lets ``KafkaError._FENCED`` and its like be read as class attributes, as in confluent-kafka."""
 
     def __getattr__(cls, name: str) -> int:
         key = f"LOCAL{name}" if name.startswith("_") and not name.startswith("__") else name
@@ -136,6 +136,10 @@ class _KafkaErrorCodes(type):
             return int(ErrorCode[key])
         except KeyError:
             raise AttributeError(f"KafkaError has no error code {name!r}") from None
+
+
+_Text = str
+"""`str`, where a method of that name hides it."""
 
 
 class KafkaError(metaclass=_KafkaErrorCodes):
@@ -205,8 +209,8 @@ class KafkaError(metaclass=_KafkaErrorCodes):
         flags = (self._fatal, self._retriable, self._txn_requires_abort)
         return (KafkaError, (self._code, self._reason, *flags))
 
-    def __str__(self) -> str:
-        return f"KafkaError{{code={self.name()},val={self._code},str=\"{self.str()}\"}}"
+    def __str__(self) -> _Text:
+        return f'KafkaError{{code={self.name()},val={self._code},str="{self.str()}"}}'
 
     __repr__ = __str__
 
@@ -221,7 +225,7 @@ class KafkaException(Exception):
 
 
 class ProducerFenced(KafkaException):
-    """A newer producer of the same transactional id, an administrator or a time-out ended this one (code 90 or _FENCED)."""
+    """A newer producer of the transactional id, an administrator or a time-out ended this one (code 90 or _FENCED)."""
 
 
 class TransactionAborted(KafkaException):
@@ -229,7 +233,7 @@ class TransactionAborted(KafkaException):
 
 
 class CommandRefused(KafkaException):
-    """A command that the state refuses; nothing was written. Clients add the flags that its code has in their operation."""
+    """A command that the state refuses; nothing was written. Clients add the flags of its code in their operation."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(KafkaError(code, reason))
@@ -335,7 +339,7 @@ class RetentionPassed(StoreError):
 
 
 class BatchRefused(StoreError):
-    """A micro-batch of a superseded run or query, or with other content than the batch already committed under its id."""
+    """A micro-batch of a superseded run or query, or with other content than the batch committed under its id."""
 
     kind = "batch_refused"
     code = ErrorCode.PRODUCER_FENCED

@@ -38,7 +38,7 @@ from sparktxn.format.schema import check_schema
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_log
-from sparktxn.scan.alignment import Cut, aligned_cut
+from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
 from sparktxn.scan.reader import read
@@ -60,7 +60,9 @@ class StagePlan(Struct, frozen=True):
     born: int
     topics: dict[str, StageTopic]
 
-    def open(self, *, seed: int, default_topic: str | None = None, partitioner: str = "consistent_random") -> SegmentStager:
+    def open(
+        self, *, seed: int, default_topic: str | None = None, partitioner: str = "consistent_random"
+    ) -> SegmentStager:
         """A stager in this process; equal rows under an equal `seed` go to equal partitions."""
         objects = objects_of(self.store_uri, self.options)
         return SegmentStager(
@@ -195,11 +197,14 @@ class Store:
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the log of {self.uri!r} ends at entry {view.entry}, before entry {at_least_entry}: is it another store?",
+                f"the log of {self.uri!r} ends at entry {view.entry}, before entry {at_least_entry}: "
+                "is it another store?",
             )
         return view
 
-    def ranges(self, view: ReadView, *, isolation: Isolation = "read_committed") -> dict[TopicPartitionKey, tuple[int, int]]:
+    def ranges(
+        self, view: ReadView, *, isolation: Isolation = "read_committed"
+    ) -> dict[TopicPartitionKey, tuple[int, int]]:
         """All records of a view: from each partition's log start to its last stable, or last, offset."""
         return {
             key: (partition.log_start_offset, _end(partition, isolation)) for key, partition in view.partitions.items()
@@ -236,7 +241,7 @@ class Store:
         starts: Mapping[TopicPartitionKey, int],
         *,
         rows_max: int | None = None,
-        alignment: str = "transaction",
+        alignment: Alignment = "transaction",
     ) -> Cut:
         """Where a micro-batch that starts at `starts` may end so that it holds whole transactions only."""
         self._check()
@@ -300,7 +305,9 @@ class Store:
             raise _prescriptive(refused) from None
         return CommitResult(self.log.entry, replayed=False)
 
-    def _replayed(self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit) -> CommitResult | None:
+    def _replayed(
+        self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit
+    ) -> CommitResult | None:
         state = self.log.transaction(transactional_id)
         if state is None:
             return None

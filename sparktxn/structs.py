@@ -316,7 +316,7 @@ class PendingOffset(Struct, frozen=True, tag="pending_offset"):
 
 
 class RequestResult(Struct, frozen=True, array_like=True):
-    """A request id that an entry has applied, with what it told its caller (topic id, producer id, epoch, transaction)."""
+    """A request id that an entry has applied, with what it told its caller."""
 
     request_id: str
     entry: int

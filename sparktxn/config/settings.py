@@ -63,7 +63,7 @@ def number(minimum: float, maximum: float) -> Parser:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """true or false"""  # noqa: D403, D415 - also printed as what is expected
+    """true or false"""
     if isinstance(value, bool):
         return value
     lowered = str(value).lower()
@@ -87,7 +87,7 @@ def choice(*allowed: str) -> Parser:
 
 
 def text(name: str, value: Any) -> str:
-    """text"""  # noqa: D403, D415 - also printed as what is expected
+    """text"""
     if not isinstance(value, str):
         raise _refuse(name, value, "text")
     return value

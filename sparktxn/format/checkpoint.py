@@ -42,7 +42,7 @@ class PartRef(Struct, frozen=True, array_like=True):
 
 
 class CheckpointHead(Struct, frozen=True, kw_only=True):
-    """The head. `token`, `entry_checksum` and `timestamp_ms` are those of entry `entry`; `checkpoint` is in its name."""
+    """The head. `token`, `entry_checksum` and `timestamp_ms` are those of the entry; `checkpoint` is in its name."""
 
     format: int
     checkpoint: str

@@ -105,7 +105,7 @@ class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
 
 
 class Append(_Base, frozen=True, tag="append"):
-    """Names a segment at the end of a partition. `transactional_id` is None and `transaction` -1 outside transactions."""
+    """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions."""
 
     topic_id: int
     partition: int

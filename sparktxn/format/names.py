@@ -139,7 +139,7 @@ def checked_name(name: str, found_in: str) -> str:
     """`name`, if it stays inside the store's root.
 
     Raises:
-        DamagedObject: the object `found_in` holds a name that is absolute, climbs, or has other characters than we write.
+        DamagedObject: `found_in` holds a name that is absolute, climbs, or has other characters than we write.
     """
     if not _SAFE_NAME.fullmatch(name) or any(part in (".", "..") for part in name.split("/")):
         raise DamagedObject(found_in, f"it holds the object name {name!r}, which is not a name inside the store")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -138,14 +137,14 @@ class Checkpointer:
             self._follower.refresh()
             tail = self._follower.tail
         parts = tail.parts
-        to_seal = []
-        for part in parts.changed:
-            if not part.startswith(SEGMENTS_PREFIX):
-                continue
-            for record in parts.part(part).values():
-                if isinstance(record, PartitionSegments):
-                    if len(record.segments) >= self._settings.checkpoint_seal_segments:
-                        to_seal.append(self._with_partition(tail, record))
+        many = self._settings.checkpoint_seal_segments
+        to_seal = [
+            self._with_partition(tail, record)
+            for part in list(parts.changed)
+            if part.startswith(SEGMENTS_PREFIX)
+            for record in parts.part(part).values()
+            if isinstance(record, PartitionSegments) and len(record.segments) >= many
+        ]
         return _Captured(
             tail,
             tail.entry,
@@ -224,9 +223,8 @@ class Checkpointer:
 def _newer_than(current: PartitionSegments, sealed: PartitionSegments) -> PartitionSegments:
     """The sealed places, with what the log has added or dropped since."""
     end_offset = sealed.sealed[-1].end_offset
-    first_offset = min(
-        (part.base_offset for part in (*current.sealed, *current.segments)), default=end_offset
-    )
+    bases = [run.base_offset for run in current.sealed] + [segment.base_offset for segment in current.segments]
+    first_offset = min(bases, default=end_offset)
     return PartitionSegments(
         current.topic_id,
         current.partition,

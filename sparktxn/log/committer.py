@@ -47,8 +47,7 @@ class Ticket:
         self.error: KafkaException | None = None
         self.sent = False
 
-    @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True once the outcome is known and final."""
         return self.results is not None or self.error is not None
 
@@ -61,11 +60,11 @@ class Ticket:
             StoreUnavailable: the deadline passed before anything was sent: wait again, or withdraw.
             DamagedObject: the log cannot be read.
         """
-        if not self.done:
+        if not self.is_done():
             self._committer.work_for(self, deadline)
         if self.error is not None:
             raise self.error
-        assert self.results is not None  # noqa: S101 - narrows the type: done means one of the two
+        assert self.results is not None
         return self.results
 
     def withdraw(self) -> bool:
@@ -125,7 +124,7 @@ class Committer:
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Takes a list out of the queue, if it was in no body that was sent."""
-        if ticket.sent or ticket.done:
+        if ticket.sent or ticket.is_done():
             return False
         try:
             self._waiting.remove(ticket)
@@ -140,9 +139,9 @@ class Committer:
             OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
         """
         backoff_s = _BACKOFF_S
-        while not ticket.done:
+        while not ticket.is_done():
             with self._follower.locked(deadline, "commit"):
-                if ticket.done:
+                if ticket.is_done():
                     return
                 try:
                     with self._objects.contention_lock():
@@ -186,7 +185,7 @@ class Committer:
                 self._follower.reopen()
                 tail, fresh = self._follower.tail, True
         except BaseException:
-            self._give_back(ticket for ticket in taken if not ticket.done)
+            self._give_back(ticket for ticket in taken if not ticket.is_done())
             raise
 
     def _take(self) -> list[Ticket]:

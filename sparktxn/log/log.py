@@ -143,7 +143,7 @@ class Log:
             return self._follower.tail.entry
 
     def born(self, deadline: Deadline) -> int:
-        """The newest entry known, for the name of a segment: read from the log if that knowledge is over a minute old."""
+        """The newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
         if self.clock.monotonic_s() - self._follower.refreshed_s > _BORN_MAX_AGE_S:
             self.refresh(deadline)
         return self._follower.tail.entry

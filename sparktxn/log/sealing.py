@@ -93,7 +93,9 @@ def _merge(
     segments: list[SegmentRef] = []
     aborted: list[AbortedTransaction] = []
     for run in runs:
-        segments += decode_manifest(_read(objects, names.manifest(folder, run.folder)), names.manifest(folder, run.folder))
+        segments += decode_manifest(
+            _read(objects, names.manifest(folder, run.folder)), names.manifest(folder, run.folder)
+        )
         if run.aborted_count:
             index = names.transaction_index(folder, run.folder, run.base_offset)
             aborted += decode_transaction_index(_read(objects, index), index)

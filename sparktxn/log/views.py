@@ -46,9 +46,7 @@ class ReadView(Struct, frozen=True):
     partitions: dict[tuple[str, int], PartitionView]
 
 
-def capture_view(
-    read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int
-) -> ReadView:
+def capture_view(read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int) -> ReadView:
     """The view of a state: its records are frozen, so naming them is enough."""
     named: dict[str, TopicState] = {}
     partitions: dict[tuple[str, int], PartitionView] = {}

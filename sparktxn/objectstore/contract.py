@@ -67,7 +67,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> Sequence[str]:
         """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing."""
 
     def delete(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The transaction coordinator as pure functions: producer ids and epochs, registering, ending (kafka TransactionCoordinator)."""
+"""Kafka's TransactionCoordinator as pure functions: producer ids and epochs, registering, ending."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _next_producer_id(delta: Delta) -> int:
 
 
 def _first(delta: Delta, command: InitProducerId) -> TransactionState:
-    assert command.transactional_id is not None  # noqa: S101 - narrows the type; checked by the caller
+    assert command.transactional_id is not None
     return TransactionState(
         transactional_id=command.transactional_id,
         producer_id=_next_producer_id(delta),

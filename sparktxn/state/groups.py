@@ -22,9 +22,7 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
     if not command.group_id:
         return Refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
     if command.member_id:
-        return Refusal(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"group {command.group_id!r} has no member {command.member_id!r}"
-        )
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"group {command.group_id!r} has no member {command.member_id!r}")
     if command.generation_id >= 0:
         return Refusal(
             ErrorCode.ILLEGAL_GENERATION, f"group {command.group_id!r} has no generation {command.generation_id}"

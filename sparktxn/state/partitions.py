@@ -156,9 +156,7 @@ def end_partition(
     first_offset = producer.current_transaction_first_offset
     control_offset = partition.log_end_offset
     still_open = tuple(o for o in partition.open_transactions if o.producer_id != transaction.producer_id)
-    delta.put(
-        replace(partition, log_end_offset=control_offset + 1, open_transactions=still_open)
-    )
+    delta.put(replace(partition, log_end_offset=control_offset + 1, open_transactions=still_open))
     delta.put(
         producers.with_marker(
             producer,

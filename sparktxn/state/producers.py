@@ -1,4 +1,4 @@
-"""Producers in a partition: epochs, sequences, the last five batches (kafka ProducerStateManager, ProducerAppendInfo)."""
+"""Producers in a partition: epochs, sequences, the last five batches (kafka ProducerStateManager)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from sparktxn.config.topic import PARTITION_COUNT_MAX
 from sparktxn.errors import ConfigurationError, ErrorCode
-from sparktxn.format.commands import AlterTopic, CommandResult, CreatePartitions, CreateTopic, DeleteRecords, DeleteTopic
+from sparktxn.format.commands import (
+    AlterTopic,
+    CommandResult,
+    CreatePartitions,
+    CreateTopic,
+    DeleteRecords,
+    DeleteTopic,
+)
 from sparktxn.format.names import check_topic_name
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
@@ -54,11 +61,14 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} already exists")
     collision: TopicName | None = delta.get(("topic_name", _collision_key(command.name)))
     if collision is not None:
-        return Refusal(ErrorCode.INVALID_TOPIC, f"topic {command.name!r} collides with the existing topic {collision.name!r}")
+        return Refusal(
+            ErrorCode.INVALID_TOPIC, f"topic {command.name!r} collides with the existing topic {collision.name!r}"
+        )
     if not 1 <= command.partition_count <= PARTITION_COUNT_MAX:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {command.name!r} would have {command.partition_count} partitions: expected 1 to {PARTITION_COUNT_MAX}",
+            f"topic {command.name!r} would have {command.partition_count} partitions: "
+            f"expected 1 to {PARTITION_COUNT_MAX}",
         )
     store = delta.store()
     topic_id = store.next_topic_id
@@ -151,4 +161,6 @@ def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> Co
                 aborted=tuple(aborted for aborted in located.aborted if aborted.last_offset >= before),
             )
         )
-    return remember(delta, context, command.request_id, CommandResult(base_offset=max(before, partition.log_start_offset)))
+    return remember(
+        delta, context, command.request_id, CommandResult(base_offset=max(before, partition.log_start_offset))
+    )

@@ -20,7 +20,15 @@ from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.structs import TransactionState, TransactionStatus
 
-__all__ = ["VALID_PREVIOUS_STATES", "Begun", "TransactionCommand", "check_identity", "is_valid_transition", "join_transaction", "transition"]
+__all__ = [
+    "VALID_PREVIOUS_STATES",
+    "Begun",
+    "TransactionCommand",
+    "check_identity",
+    "is_valid_transition",
+    "join_transaction",
+    "transition",
+]
 
 _S: Final = TransactionStatus
 
