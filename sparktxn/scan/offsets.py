@@ -1,0 +1,92 @@
+"""Offsets by time (kafka ListOffsets, Consumer.offsets_for_times)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparktxn.format import names
+from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, decode_segment, stored_schema
+from sparktxn.log.views import PartitionView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.plan import (
+    LOG_APPEND_TIME,
+    AbortedRanges,
+    Isolation,
+    aborted_between,
+    end_of,
+    segments_between,
+    timestamp_type,
+)
+from sparktxn.scan.reader import fetch_segment
+from sparktxn.structs import SegmentRef
+
+__all__ = ["offset_for_time"]
+
+_TIMESTAMP_TYPE = RECORD_SCHEMA.field("timestamp").type
+
+
+def offset_for_time(
+    objects: ObjectStore, view: PartitionView, timestamp_ms: int, isolation: Isolation = "read_committed"
+) -> int | None:
+    """The first offset whose record the isolation level shows and whose timestamp is `timestamp_ms` or later.
+
+    None if there is none: under read_committed never an offset at or above the last stable offset, nor of an aborted
+    record.
+
+    Raises:
+        DamagedObject: a manifest, an index or a segment is missing or altered.
+        ViewExpired: it is missing because the vacuum has passed the view.
+    """
+    start, end = view.log_start_offset, end_of(view, isolation)
+    aborted: AbortedRanges | None = None
+    for segment in _candidates(objects, view, timestamp_ms, start, end):
+        if aborted is None:
+            below = max(start, segment.base_offset)
+            found = () if isolation == "read_uncommitted" else aborted_between(objects, view, below, end)
+            aborted = AbortedRanges(found)
+        offset = _first_in(objects, view, segment, timestamp_ms, aborted.kept(segment, start, end))
+        if offset is not None:
+            return offset
+    return None
+
+
+def _candidates(
+    objects: ObjectStore, view: PartitionView, timestamp_ms: int, start: int, end: int
+) -> Iterator[SegmentRef]:
+    """The segments in offset order whose newest record is new enough; only the manifests of such runs are loaded."""
+    for run in view.sealed:
+        if run.timestamp_max_ms >= timestamp_ms and run.end_offset > start and run.base_offset < end:
+            segments = segments_between(objects, view, max(start, run.base_offset), min(end, run.end_offset))
+            yield from (segment for segment in segments if segment.timestamp_max_ms >= timestamp_ms)
+    for segment in view.segments:
+        if segment.timestamp_max_ms >= timestamp_ms and segment.end_offset > start and segment.base_offset < end:
+            yield segment
+
+
+def _first_in(
+    objects: ObjectStore, view: PartitionView, segment: SegmentRef, timestamp_ms: int, kept: list[tuple[int, int]]
+) -> int | None:
+    if not kept:
+        return None
+    if segment.timestamp_min_ms >= timestamp_ms or timestamp_type(view) == LOG_APPEND_TIME:
+        return kept[0][0]
+    timestamps = _timestamps(objects, view, segment)
+    new_enough = pc.greater_equal(timestamps, pa.scalar(timestamp_ms, _TIMESTAMP_TYPE))
+    for start, end in kept:
+        row = pc.index(new_enough.slice(start - segment.base_offset, end - start), value=True).as_py()
+        if row >= 0:
+            return int(start + row)
+    return None
+
+
+def _timestamps(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> pa.ChunkedArray:
+    topic = view.topic
+    name = names.segment(topic.name, topic.topic_id, view.partition, segment.name)
+    data = fetch_segment(objects, name, segment, view.entry)
+    column = "timestamp" if topic.schema is None else TIMESTAMP_COLUMN
+    schema = stored_schema(topic.schema)
+    table = decode_segment(data, name, schema=schema, columns=[column], record_count=segment.record_count)
+    return table.column(column)

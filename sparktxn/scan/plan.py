@@ -1,0 +1,414 @@
+"""Offset ranges of a read view → read tasks: self-contained, picklable, and read without the log.
+
+A task names the segments to fetch and the aborted ranges to leave out. Segments that an aborted transaction holds whole
+are left out here, so nobody fetches them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import (
+    ConfigurationError,
+    DamagedObject,
+    ErrorCode,
+    RetentionPassed,
+    StoreError,
+    ViewExpired,
+    did_you_mean,
+)
+from sparktxn.format import names
+from sparktxn.format.manifest import decode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
+
+__all__ = [
+    "CREATE_TIME",
+    "LOG_APPEND_TIME",
+    "AbortedRanges",
+    "Isolation",
+    "ReadTask",
+    "aborted_between",
+    "end_of",
+    "missing_object",
+    "plan_ranges",
+    "segments_between",
+    "timestamp_type",
+]
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+_Part = TypeVar("_Part", SegmentRef, ManifestRef)
+
+_CACHED_SEGMENTS_MAX: Final = 200_000
+_INDEXES_PER_FETCH: Final = 16
+
+
+class ReadTask(Struct, frozen=True):
+    """A part of a partition's range, to be read by anyone who can reach the store's objects.
+
+    The tasks of a range tile it: each starts where the one before it ends. `segments` are those with rows to return, in
+    offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `reader.output_schema`.
+    """
+
+    store_uri: str
+    topic: str
+    topic_id: int
+    partition: int
+    start_offset: int
+    end_offset: int
+    segments: tuple[SegmentRef, ...]
+    aborted: tuple[AbortedTransaction, ...]
+    schema: tuple[tuple[str, str, bool], ...] | None
+    columns: tuple[str, ...] | None
+    timestamp_type: int
+    view_entry: int
+
+    def segment_name(self, segment: SegmentRef) -> str:
+        """The object name of one of the task's segments."""
+        return names.segment(self.topic, self.topic_id, self.partition, segment.name)
+
+
+class AbortedRanges:
+    """Which rows of a segment a read_committed reader returns: those outside its producer's aborted ranges."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, list[AbortedTransaction]] = {}
+        for transaction in aborted:
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
+        # A producer's transactions in a partition follow one another, so both ends of their ranges grow together.
+        for ranges in self._by_producer.values():
+            ranges.sort(key=_last_offset)
+
+    def overlapping(self, segment: SegmentRef, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """The aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
+        ranges = self._by_producer.get(segment.producer_id)
+        if not ranges:
+            return ()
+        first = bisect_left(ranges, start, key=_last_offset)
+        last = bisect_left(ranges, end, key=_first_offset)
+        return ranges[first:last]
+
+    def kept(self, segment: SegmentRef, start: int, end: int) -> list[tuple[int, int]]:
+        """The segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
+        position = max(start, segment.base_offset)
+        end = min(end, segment.end_offset)
+        kept = []
+        for transaction in self.overlapping(segment, position, end):
+            if position < transaction.first_offset:
+                kept.append((position, transaction.first_offset))
+            position = max(position, transaction.last_offset + 1)
+        if position < end:
+            kept.append((position, end))
+        return kept
+
+
+def _first_offset(transaction: AbortedTransaction) -> int:
+    return transaction.first_offset
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
+
+
+def _end_offset(part: SegmentRef | ManifestRef) -> int:
+    return part.end_offset
+
+
+def _base_offset(part: SegmentRef | ManifestRef) -> int:
+    return part.base_offset
+
+
+class _ManifestCache:
+    """Decoded manifests of this process, by object name and checksum: a sealed run never changes."""
+
+    def __init__(self, segments_max: int) -> None:
+        self._segments_max = segments_max
+        self._lock = Lock()
+        self._manifests: OrderedDict[tuple[str, str, str], tuple[SegmentRef, ...]] = OrderedDict()
+        self._segment_count = 0
+
+    def get(self, key: tuple[str, str, str]) -> tuple[SegmentRef, ...] | None:
+        with self._lock:
+            segments = self._manifests.get(key)
+            if segments is not None:
+                self._manifests.move_to_end(key)
+            return segments
+
+    def add(self, key: tuple[str, str, str], segments: tuple[SegmentRef, ...]) -> None:
+        with self._lock:
+            if key in self._manifests:
+                return
+            self._manifests[key] = segments
+            self._segment_count += len(segments)
+            while self._segment_count > self._segments_max and len(self._manifests) > 1:
+                self._segment_count -= len(self._manifests.popitem(last=False)[1])
+
+
+_manifests = _ManifestCache(_CACHED_SEGMENTS_MAX)
+
+
+def timestamp_type(view: PartitionView) -> int:
+    """CREATE_TIME or LOG_APPEND_TIME, as the topic's settings say."""
+    log_append = topic_setting(view.topic.settings, "message.timestamp.type") == "LogAppendTime"
+    return LOG_APPEND_TIME if log_append else CREATE_TIME
+
+
+def end_of(view: PartitionView, isolation: Isolation) -> int:
+    """The offset after the last one that a reader of this isolation level sees."""
+    return view.log_end_offset if isolation == "read_uncommitted" else view.last_stable_offset
+
+
+def missing_object(objects: ObjectStore, name: str, view_entry: int) -> StoreError:
+    """The error for an object that a view at `view_entry` names and that is not there.
+
+    Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject).
+    """
+    horizon = max((names.parse_horizon(found) or 1 for found in objects.list_names(names.HORIZONS)), default=1)
+    if view_entry < horizon:
+        return ViewExpired(
+            f"the read view at entry {view_entry} is older than entry {horizon}, from which the vacuum has kept "
+            f"everything; object {name!r} is gone: open a newer view"
+        )
+    return DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
+
+
+def segments_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> list[SegmentRef]:
+    """The partition's segments with records from offset `start` to `end` (exclusive), in offset order.
+
+    Loads only the manifests of the sealed runs that the range touches.
+
+    Raises:
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    runs = _overlapping(view.sealed, start, end)
+    found = [
+        segment for manifest in _manifests_of(objects, view, runs) for segment in _overlapping(manifest, start, end)
+    ]
+    found += _overlapping(view.segments, start, end)
+    return found
+
+
+def _overlapping(parts: Sequence[_Part], start: int, end: int) -> Sequence[_Part]:
+    first = bisect_right(parts, start, key=_end_offset)
+    last = bisect_left(parts, end, key=_base_offset)
+    return parts[first:last]
+
+
+def _folder(view: PartitionView) -> str:
+    return names.partition_folder(view.topic.name, view.topic.topic_id, view.partition)
+
+
+def _manifests_of(
+    objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]
+) -> Iterator[tuple[SegmentRef, ...]]:
+    keys = [(objects.uri, names.manifest(_folder(view), run.folder), run.checksum) for run in runs]
+    cached = [_manifests.get(key) for key in keys]
+    absent = [index for index, segments in enumerate(cached) if segments is None]
+    fetched = objects.get_many([keys[index][1] for index in absent])
+    for index, data in zip(absent, fetched, strict=True):
+        segments = _decoded_manifest(objects, view, runs[index], keys[index][1], data)
+        _manifests.add(keys[index], segments)
+        cached[index] = segments
+    return (segments for segments in cached if segments is not None)
+
+
+def _decoded_manifest(
+    objects: ObjectStore, view: PartitionView, run: ManifestRef, name: str, data: bytes | None
+) -> tuple[SegmentRef, ...]:
+    if data is None:
+        raise missing_object(objects, name, view.entry)
+    if (found := checksum(data)) != run.checksum:
+        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
+    segments = decode_manifest(data, name)
+    if len(segments) != run.segment_count:
+        raise DamagedObject(name, f"it names {len(segments)} segments, expected {run.segment_count}")
+    for segment in segments:
+        if names.parse_segment_born(segment.name) is None:
+            raise DamagedObject(name, f"it names {segment.name!r}, which is not a segment")
+    return segments
+
+
+def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with records from offset `start` to `end` (exclusive), in the order of their ends.
+
+    A transaction is in the index of the run where it ended, so runs after the range are read too, until one of their
+    transactions shows by its last stable offset that none older was still open (kafka TransactionIndex.collectAborted).
+
+    Raises:
+        DamagedObject: an index is missing or altered.
+        ViewExpired: an index is missing because the vacuum has passed the view.
+    """
+    found: list[AbortedTransaction] = []
+    for transactions in _aborted_in_order(objects, view, start):
+        for aborted in transactions:
+            if aborted.last_offset >= start and aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:
+                return tuple(found)
+    return tuple(found)
+
+
+def _aborted_in_order(
+    objects: ObjectStore, view: PartitionView, start: int
+) -> Iterator[Sequence[AbortedTransaction]]:
+    first = bisect_right(view.sealed, start, key=_end_offset)
+    runs = [run for run in view.sealed[first:] if run.aborted_count]
+    folder = _folder(view)
+    for position in range(0, len(runs), _INDEXES_PER_FETCH):
+        some = runs[position : position + _INDEXES_PER_FETCH]
+        index_names = [names.transaction_index(folder, run.folder, run.base_offset) for run in some]
+        for run, name, data in zip(some, index_names, objects.get_many(index_names), strict=True):
+            if data is None:
+                raise missing_object(objects, name, view.entry)
+            transactions = decode_transaction_index(data, name)
+            if len(transactions) != run.aborted_count:
+                raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
+            yield transactions
+    yield view.aborted
+
+
+def plan_ranges(
+    objects: ObjectStore,
+    uri: str,
+    view: ReadView,
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    *,
+    isolation: Isolation = "read_committed",
+    columns: Sequence[str] | None = None,
+    rows_per_task: int | None = None,
+) -> list[ReadTask]:
+    """The tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
+
+    An end past what the isolation level sees is lowered to it. A range with nothing to return gives no task. A task has
+    at most about `rows_per_task` rows (None: no limit); segments are not split.
+
+    Raises:
+        RetentionPassed: a start is below the partition's log start offset.
+        ConfigurationError: a partition is not in the view, the isolation level is unknown, `rows_per_task` is below 1.
+    """
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise ConfigurationError(f"isolation level {isolation!r} is unknown: expected read_committed or read_uncommitted")
+    if rows_per_task is not None and rows_per_task < 1:
+        raise ConfigurationError(f"rows_per_task is {rows_per_task}: expected 1 or more")
+    tasks: list[ReadTask] = []
+    for (topic, partition), (start, end) in ranges.items():
+        partition_view = view.partitions.get((topic, partition))
+        if partition_view is None:
+            raise _not_in_view(view, topic, partition)
+        if start < partition_view.log_start_offset:
+            raise _retention_passed(partition_view, start)
+        whole = _whole_range(objects, uri, partition_view, start, end, isolation=isolation, columns=columns)
+        if whole is not None:
+            tasks.extend(_split(whole, rows_per_task))
+    return tasks
+
+
+def _not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
+    if topic not in view.topics:
+        reason = f"topic {topic!r} is not in the read view{did_you_mean(topic, view.topics)}"
+    else:
+        count = view.topics[topic].partition_count
+        reason = f"partition {partition} of topic {topic!r} is not in the read view: it has partitions 0 to {count - 1}"
+    return ConfigurationError(reason, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _retention_passed(view: PartitionView, start: int) -> RetentionPassed:
+    return RetentionPassed(
+        f"offset {start} of partition {view.partition} of topic {view.topic.name!r} is below its log start offset "
+        f"{view.log_start_offset}: those records are deleted; start at {view.log_start_offset} or later"
+    )
+
+
+def _whole_range(
+    objects: ObjectStore,
+    uri: str,
+    view: PartitionView,
+    start: int,
+    end: int,
+    *,
+    isolation: Isolation,
+    columns: Sequence[str] | None,
+) -> ReadTask | None:
+    """One task for the whole range, with only what it needs; None if there is nothing to return."""
+    end = min(end, end_of(view, isolation))
+    if start >= end:
+        return None
+    segments: Sequence[SegmentRef] = segments_between(objects, view, start, end)
+    if not segments:
+        return None
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if isolation == "read_committed" and (aborted := aborted_between(objects, view, start, end)):
+        ranges = AbortedRanges(aborted)
+        segments = [segment for segment in segments if ranges.kept(segment, start, end)]
+        if not segments:
+            return None
+    return ReadTask(
+        store_uri=uri,
+        topic=view.topic.name,
+        topic_id=view.topic.topic_id,
+        partition=view.partition,
+        start_offset=start,
+        end_offset=end,
+        segments=tuple(segments),
+        aborted=aborted,
+        schema=view.topic.schema,
+        columns=None if columns is None else tuple(columns),
+        timestamp_type=timestamp_type(view),
+        view_entry=view.entry,
+    )
+
+
+class _Group(NamedTuple):
+    """Consecutive segments that one task reads."""
+
+    start_offset: int
+    segments: list[SegmentRef]
+
+
+def _split(whole: ReadTask, rows_per_task: int | None) -> Iterator[ReadTask]:
+    groups: list[_Group] = []
+    rows = 0
+    for segment in whole.segments:
+        start = max(segment.base_offset, whole.start_offset)
+        count = min(segment.end_offset, whole.end_offset) - start
+        if groups and (rows_per_task is None or rows + count <= rows_per_task):
+            groups[-1].segments.append(segment)
+            rows += count
+        else:
+            groups.append(_Group(start if groups else whole.start_offset, [segment]))
+            rows = count
+    ranges = AbortedRanges(whole.aborted)
+    ends = [group.start_offset for group in groups[1:]] + [whole.end_offset]
+    for group, end in zip(groups, ends, strict=True):
+        yield replace(
+            whole,
+            start_offset=group.start_offset,
+            end_offset=end,
+            segments=tuple(group.segments),
+            aborted=_touching(ranges, group, end),
+        )
+
+
+def _touching(ranges: AbortedRanges, group: _Group, end: int) -> tuple[AbortedTransaction, ...]:
+    """The aborted ranges that leave rows out of the group's segments: a task carries no others."""
+    touching: dict[AbortedTransaction, None] = {}
+    for segment in group.segments:
+        start = max(group.start_offset, segment.base_offset)
+        touching.update(dict.fromkeys(ranges.overlapping(segment, start, min(end, segment.end_offset))))
+    return tuple(touching)

@@ -1,0 +1,240 @@
+"""Read tasks → Arrow batches, with the read_committed filter (PROTOCOL.md, "Reading").
+
+Kafka-record topics give Kafka's columns; typed topics give their own and ``_topic``, ``_partition``, ``_offset``,
+``_timestamp``. What a segment does not store (offset, topic, partition) is made from the task, and a task that asks for
+nothing else fetches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
+from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, checksum, decode_segment, stored_schema
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.plan import LOG_APPEND_TIME, AbortedRanges, ReadTask, missing_object
+from sparktxn.structs import SegmentRef
+
+__all__ = ["fetch_segment", "output_schema", "read"]
+
+Columns = tuple[tuple[str, str, bool], ...]
+"""A typed topic's declared columns as (name, type, nullable)."""
+
+_WINDOW_SEGMENTS_MAX: Final = 64
+_WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
+_WINDOW_GROWTH: Final = 4
+
+_TOPIC: Final = "topic"
+_PARTITION: Final = "partition"
+_OFFSET: Final = "offset"
+_TIMESTAMP_TYPE: Final = "timestampType"
+
+_RECORD_OUTPUT: Final = pa.schema(
+    [
+        RECORD_SCHEMA.field("key"),
+        RECORD_SCHEMA.field("value"),
+        pa.field(_TOPIC, pa.string(), nullable=False),
+        pa.field(_PARTITION, pa.int32(), nullable=False),
+        pa.field(_OFFSET, pa.int64(), nullable=False),
+        RECORD_SCHEMA.field("timestamp"),
+        pa.field(_TIMESTAMP_TYPE, pa.int32(), nullable=False),
+        RECORD_SCHEMA.field("headers"),
+    ]
+)
+
+
+def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of what `read` gives: of `columns` in that order, or of all (None).
+
+    Raises:
+        ConfigurationError: the topic has no such column, or one is named twice.
+    """
+    whole = _whole_output(topic_schema)
+    if columns is None:
+        return whole
+    for column in columns:
+        if column not in whole.names:
+            raise ConfigurationError(
+                f"column {column!r} is unknown: the topic has {', '.join(whole.names)}{did_you_mean(column, whole.names)}"
+            )
+    if len(set(columns)) < len(columns):
+        raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
+    return pa.schema([whole.field(column) for column in columns])
+
+
+@lru_cache(maxsize=256)
+def _whole_output(topic_schema: Columns | None) -> pa.Schema:
+    if topic_schema is None:
+        return _RECORD_OUTPUT
+    stored = stored_schema(topic_schema)
+    reserved = [_RECORD_OUTPUT.field(name).with_name(f"_{name}") for name in (_TOPIC, _PARTITION, _OFFSET)]
+    declared = [field for field in stored if field.name != TIMESTAMP_COLUMN]
+    return pa.schema([*declared, *reserved, stored.field(TIMESTAMP_COLUMN)])
+
+
+def read(
+    objects: ObjectStore, task: ReadTask, *, batch_rows: int | None = None, check_checksums: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The task's rows in offset order, in batches of at most `batch_rows` (None: as the segments hold them).
+
+    Segments are fetched some at a time, the more the further the reading goes; nothing is fetched before the first
+    batch is asked for.
+
+    Raises:
+        DamagedObject: a segment is missing or altered; rows of the segments before it have been given.
+        ViewExpired: a segment is missing because the vacuum has passed the task's view.
+        ConfigurationError: the task asks for a column that the topic does not have.
+    """
+    assembly = _Assembly(task)
+    aborted = AbortedRanges(task.aborted)
+    for segment, data in _fetched(objects, task, needs_data=bool(assembly.stored_columns)):
+        kept = aborted.kept(segment, task.start_offset, task.end_offset)
+        if not kept:
+            continue
+        stored = None
+        if data is not None:
+            name = task.segment_name(segment)
+            _check_bytes(name, segment, data, check_checksums=check_checksums)
+            stored = decode_segment(
+                data,
+                name,
+                schema=assembly.stored_schema,
+                columns=assembly.stored_columns,
+                record_count=segment.record_count,
+            )
+        for start, end in kept:
+            yield from assembly.batches(segment, stored, start, end, batch_rows)
+
+
+def fetch_segment(
+    objects: ObjectStore, name: str, segment: SegmentRef, view_entry: int, *, check_checksums: bool = True
+) -> bytes:
+    """The bytes of one segment, checked against what the log says of it.
+
+    Raises:
+        DamagedObject: the segment is missing or altered.
+        ViewExpired: it is missing because the vacuum has passed the view.
+    """
+    data = objects.get(name)
+    if data is None:
+        raise missing_object(objects, name, view_entry)
+    _check_bytes(name, segment, data, check_checksums=check_checksums)
+    return data
+
+
+def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums: bool) -> None:
+    if len(data) != segment.size_bytes:
+        raise DamagedObject(name, f"it has {len(data)} bytes, expected {segment.size_bytes}")
+    if check_checksums and (found := checksum(data)) != segment.checksum:
+        raise DamagedObject(name, f"its checksum is {found}, expected {segment.checksum}")
+
+
+def _fetched(
+    objects: ObjectStore, task: ReadTask, *, needs_data: bool
+) -> Iterator[tuple[SegmentRef, bytes | None]]:
+    """The task's segments with their bytes, or with None where nothing is to be decoded."""
+    if not needs_data:
+        yield from ((segment, None) for segment in task.segments)
+        return
+    for window in _windows(task.segments):
+        names = [task.segment_name(segment) for segment in window]
+        fetched = objects.get_many(names) if len(names) > 1 else [objects.get(names[0])]
+        # The window's list must not keep what has been read: a window's bytes are freed one by one.
+        fetched.reverse()
+        for segment, name in zip(window, names, strict=True):
+            data = fetched.pop()
+            if data is None:
+                raise missing_object(objects, name, task.view_entry)
+            yield segment, data
+
+
+def _windows(segments: Sequence[SegmentRef]) -> Iterator[Sequence[SegmentRef]]:
+    """Runs of segments to fetch together: the first alone, so that the first rows come soon, then ever more."""
+    position, count_max = 0, 1
+    while position < len(segments):
+        end, size_bytes = position, 0
+        while end < len(segments) and end - position < count_max:
+            size_bytes += segments[end].size_bytes
+            if end > position and size_bytes > _WINDOW_BYTES_MAX:
+                break
+            end += 1
+        yield segments[position:end]
+        position, count_max = end, min(count_max * _WINDOW_GROWTH, _WINDOW_SEGMENTS_MAX)
+
+
+class _Assembly:
+    """Puts a task's output columns together from stored columns and from what the task says."""
+
+    def __init__(self, task: ReadTask) -> None:
+        self._task = task
+        self.schema = output_schema(task.schema, task.columns)
+        self.stored_schema = stored_schema(task.schema)
+        made = self._made_columns()
+        self.stored_columns = [name for name in self.schema.names if name not in made]
+        self._made = {name: make for name, make in made.items() if name in self.schema.names}
+        self._constants: dict[str, pa.Array] = {}
+
+    def _made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
+        task = self._task
+        prefix = "" if task.schema is None else "_"
+        made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
+            prefix + _TOPIC: self._constant(_TOPIC, pa.scalar(task.topic, pa.string())),
+            prefix + _PARTITION: self._constant(_PARTITION, pa.scalar(task.partition, pa.int32())),
+            prefix + _OFFSET: _offsets,
+        }
+        if task.schema is None:
+            made[_TIMESTAMP_TYPE] = self._constant(_TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
+        if task.timestamp_type == LOG_APPEND_TIME:
+            made[prefix + "timestamp"] = _entry_timestamps
+        return made
+
+    def _constant(self, name: str, value: pa.Scalar) -> Callable[[SegmentRef, int, int], pa.Array]:
+        """The same value in every row; the longest array so far serves the shorter ones as a slice."""
+
+        def make(segment: SegmentRef, start: int, end: int) -> pa.Array:
+            array = self._constants.get(name)
+            if array is None or len(array) < end - start:
+                array = self._constants[name] = pa.repeat(value, end - start)
+            return array.slice(0, end - start)
+
+        return make
+
+    def batches(
+        self, segment: SegmentRef, stored: pa.Table | None, start: int, end: int, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of offsets `start` to `end`, all inside the segment."""
+        if stored is None:
+            step = batch_rows or end - start
+            for first in range(start, end, step):
+                yield self._batch(segment, None, first, min(first + step, end))
+            return
+        position = start
+        rows = stored.slice(start - segment.base_offset, end - start)
+        for chunk in rows.to_batches(max_chunksize=batch_rows):
+            yield self._batch(segment, chunk, position, position + chunk.num_rows)
+            position += chunk.num_rows
+
+    def _batch(self, segment: SegmentRef, stored: pa.RecordBatch | None, start: int, end: int) -> pa.RecordBatch:
+        if not self.schema.names:
+            return pa.record_batch([_offsets(segment, start, end)], names=[_OFFSET]).select([])
+        arrays = []
+        for name in self.schema.names:
+            make = self._made.get(name)
+            if make is not None:
+                arrays.append(make(segment, start, end))
+            elif stored is not None:
+                arrays.append(stored.column(name))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
+    return pa.arange(start, end)
+
+
+def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
+    """LogAppendTime: every record has the time of the entry that its segment came with."""
+    return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)
