@@ -27,7 +27,7 @@ _NETWORK: Final = """
     socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms topic.blacklist
     topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
     topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
-""".split()
+"""
 
 _SECURITY: Final = """
     enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification https.ca.location https.ca.pem
@@ -46,12 +46,12 @@ _SECURITY: Final = """
     ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm
     ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location
     ssl.keystore.password ssl.providers ssl.sigalgs.list ssl_ca ssl_certificate ssl_engine_callback_data ssl_key
-""".split()
+"""
 
 _CALLBACKS: Final = """
     background_event_cb closesocket_cb connect_cb default_topic_conf default.topic.config error_cb interceptors
     log_cb logger oauth_cb oauthbearer_token_refresh_cb opaque open_cb resolve_cb socket_cb stats_cb throttle_cb
-""".split()
+"""
 
 _CONSUMER: Final = """
     auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages consume_cb
@@ -61,7 +61,7 @@ _CONSUMER: Final = """
     max.partition.fetch.bytes max.poll.interval.ms offset.store.method offset.store.path offset.store.sync.interval.ms
     offset_commit_cb partition.assignment.strategy queued.max.messages.kbytes queued.min.messages rebalance_cb
     session.timeout.ms
-""".split()
+"""
 
 _PRODUCER: Final = """
     acks batch.num.messages batch.size compression.codec compression.level compression.type
@@ -70,9 +70,9 @@ _PRODUCER: Final = """
     partitioner_cb produce.offset.report queue.buffering.backpressure.threshold queue.buffering.max.kbytes
     queue.buffering.max.messages queue.buffering.max.ms queuing.strategy request.required.acks request.timeout.ms
     retries sticky.partitioning.linger.ms transaction.timeout.ms transactional.id
-""".split()
+"""
 
-IGNORED_SETTINGS: Final = frozenset([*_NETWORK, *_SECURITY, *_CALLBACKS, *_CONSUMER, *_PRODUCER])
+IGNORED_SETTINGS: Final = frozenset((_NETWORK + _SECURITY + _CALLBACKS + _CONSUMER + _PRODUCER).split())
 
 
 def report_ignored(names: Collection[str], client: str) -> None:

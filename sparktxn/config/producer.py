@@ -28,13 +28,13 @@ _INT_MAX: Final = 2**31 - 1
 
 
 def _acks(name: str, value: Any) -> int:
-    """all, or a whole number from -1 to 1000"""  # noqa: D403, D415 - also printed as what is expected
+    """all, or a whole number from -1 to 1000"""
     parsed: int = -1 if str(value).lower() == "all" else integer(-1, 1000)(name, value)
     return parsed
 
 
 def _callback(name: str, value: Any) -> Any:
-    """a function"""  # noqa: D403, D415 - also printed as what is expected
+    """a function"""
     if value is not None and not callable(value):
         raise ConfigurationError(f"setting {name!r} is {value!r}: expected a function")
     return value
@@ -171,12 +171,12 @@ def _check_idempotence(values: Mapping[str, Any], explicit: set[str]) -> None:
         raise ConfigurationError("`transactional.id` requires `enable.idempotence=true`")
     if values["enable.gapless.guarantee"] and "enable.idempotence" in explicit and not asked:
         raise ConfigurationError("`enable.gapless.guarantee` requires `enable.idempotence=true`")
-    if values["transactional.id"] and "delivery.timeout.ms" in explicit:
-        if values["delivery.timeout.ms"] > values["transaction.timeout.ms"]:
-            raise ConfigurationError(
-                "`message.timeout.ms` must be set <= `transaction.timeout.ms` "
-                f"({values['delivery.timeout.ms']} > {values['transaction.timeout.ms']})"
-            )
+    too_long = values["delivery.timeout.ms"] > values["transaction.timeout.ms"]
+    if values["transactional.id"] and "delivery.timeout.ms" in explicit and too_long:
+        raise ConfigurationError(
+            "`message.timeout.ms` must be set <= `transaction.timeout.ms` "
+            f"({values['delivery.timeout.ms']} > {values['transaction.timeout.ms']})"
+        )
     if not (asked or values["transactional.id"]):
         return
     if "acks" in explicit and values["acks"] != -1:

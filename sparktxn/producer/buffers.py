@@ -1,0 +1,247 @@
+"""Records that wait in memory, per partition, and how many may.
+
+`produce` appends to a partition's list without a lock: it only compares the list's length with an allowance. Who comes
+to the end of one calls `add`, which counts what waits, sends full segments off, and gives the next allowance.
+The allowances of all partitions together never pass the queue's limit. A list is emptied from its front, never
+replaced, so that a row appended meanwhile by another thread stays in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from sparktxn.config.producer import ProducerSettings
+from sparktxn.config.topic import topic_setting
+from sparktxn.producer.segments import PendingSegment, Row
+from sparktxn.stage.stager import StageTopic
+from sparktxn.structs import TopicState
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Buffers", "PartitionBuffer", "TopicBuffer"]
+
+_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
+
+_SEGMENT_BYTES_MAX: Final = _MEMORY_BYTES_MAX // 2
+"""What goes into one segment at the most, before compression: well below what one put can carry."""
+
+_ROOM_WAIT_S: Final = 1.0
+"""How long produce() waits for an upload under way before it says that the queue is full."""
+
+
+class PartitionBuffer:
+    """What waits for one partition: columns first, then rows, in the order they were produced."""
+
+    __slots__ = ("bytes_max", "partition", "rows", "rows_max", "size_bytes", "table_bytes", "table_rows", "tables", "topic")
+
+    def __init__(self, topic: TopicBuffer, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.rows: list[Row] = []
+        # Counted without a lock: two threads may lose a record's bytes between them. It only decides when to send.
+        self.size_bytes = 0
+        self.rows_max = 0
+        self.bytes_max = 0
+        self.tables: list[pa.Table] = []
+        self.table_rows = 0
+        self.table_bytes = 0
+
+    def record_count(self) -> int:
+        """How many records wait."""
+        return len(self.rows) + self.table_rows
+
+
+class TopicBuffer:
+    """A topic as the producer knows it, with its partitions' buffers."""
+
+    __slots__ = ("partition_count", "partitions", "segment_bytes", "segment_rows", "size_max", "stage", "state", "sticky")
+
+    def __init__(self, state: TopicState, message_bytes_max: int) -> None:
+        self.state = state
+        self.stage = StageTopic.of(state)
+        self.partition_count = state.partition_count
+        self.partitions = [PartitionBuffer(self, partition) for partition in range(state.partition_count)]
+        self.segment_rows: int = topic_setting(state.settings, "segment.rows")
+        self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(state.settings, "segment.bytes"))
+        self.size_max = min(message_bytes_max, topic_setting(state.settings, "max.message.bytes"))
+        self.sticky = 0
+
+
+class Buffers:
+    """All of a producer's waiting records, and the segments that they have become and no entry names yet."""
+
+    def __init__(self, log: Log, settings: ProducerSettings, *, on_waiting: Callable[[], None], served: Callable[[], int]) -> None:
+        self._log = log
+        self._settings = settings
+        self._on_waiting = on_waiting
+        self._served = served
+        self._lock = threading.Lock()
+        self._active: dict[PartitionBuffer, None] = {}
+        self._segments: list[PendingSegment] = []
+        self._bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
+
+    def __len__(self) -> int:
+        """Records that wait: not durable yet, or with a report that is still to come."""
+        with self._lock:
+            return self._buffered() + self._leaving()
+
+    def buffered(self) -> int:
+        """Records that are in no segment yet."""
+        with self._lock:
+            return self._buffered()
+
+    def buffered_bytes(self) -> int:
+        """Their bytes."""
+        with self._lock:
+            return self._buffered_bytes()
+
+    def has_records(self) -> bool:
+        """True if anything waits, or has been uploaded and is not named."""
+        with self._lock:
+            return bool(self._segments) or self._buffered() > 0
+
+    def add(self, buffer: PartitionBuffer, row: Row) -> None:
+        """Appends a row that `buffer`'s allowance does not cover, and gives it the next allowance.
+
+        Raises:
+            BufferError: the queue is full, and stayed so while an upload was waited for.
+        """
+        self._make_room(buffer)
+        buffer.rows.append(row)
+        self._on_waiting()
+
+    def _make_room(self, buffer: PartitionBuffer) -> None:
+        while True:
+            with self._lock:
+                self._active[buffer] = None
+                self._send_full(buffer)
+                granted = self._grant(buffer)
+                uploading = next((segment for segment in self._segments if segment.staged is None), None)
+            if granted:
+                return
+            before = len(self)
+            if uploading is not None:
+                self._wait_for(uploading)
+            if uploading is None or len(self) >= before:
+                raise BufferError(
+                    f"Local: Queue full: {before} records wait and queue.buffering.max.messages is "
+                    f"{self._settings.queue_messages_max}: call poll() and produce again"
+                )
+
+    def add_table(self, buffer: PartitionBuffer, table: pa.Table) -> None:
+        """Appends columns; waits while two uploads per thread are under way, so that memory stays bounded."""
+        with self._lock:
+            if buffer.rows:
+                self._roll(buffer)
+            self._active[buffer] = None
+            buffer.tables.append(table)
+            buffer.table_rows += table.num_rows
+            buffer.table_bytes += table.nbytes
+            if self._is_full(buffer) or self._buffered_bytes() >= self._bytes_max // 2:
+                self._roll(buffer)
+            uploading = [segment for segment in self._segments if segment.staged is None]
+        for segment in uploading[: len(uploading) - 2 * self._log.settings.upload_threads]:
+            self._wait_for(segment)
+        self._on_waiting()
+
+    def take(self) -> list[PendingSegment]:
+        """All that waits, as segments in order; they count as waiting until `settle`."""
+        with self._lock:
+            for buffer in list(self._active):
+                # An empty one stays for a round: a thread may be about to append what its allowance lets it.
+                if buffer.record_count() == 0 and buffer.rows_max == 0:
+                    del self._active[buffer]
+                else:
+                    self._roll(buffer, start=False)
+            return list(self._segments)
+
+    def settle(self, segments: list[PendingSegment]) -> None:
+        """Forgets segments whose outcome is known."""
+        with self._lock:
+            gone = set(map(id, segments))
+            self._segments = [segment for segment in self._segments if id(segment) not in gone]
+
+    def _buffered(self) -> int:
+        return sum(buffer.record_count() for buffer in self._active)
+
+    def _buffered_bytes(self) -> int:
+        return sum(buffer.size_bytes + buffer.table_bytes for buffer in self._active)
+
+    def _leaving(self) -> int:
+        return sum(map(self._waiting_in, self._segments))
+
+    def _waiting_in(self, segment: PendingSegment) -> int:
+        """Durable records of a transaction wait no more, except for reports that an early publish could bring."""
+        if segment.staged is None or self._settings.transactional_id is None:
+            return segment.record_count
+        return segment.report_count if self._settings.publish_on_flush else 0
+
+    def _is_full(self, buffer: PartitionBuffer) -> bool:
+        topic = buffer.topic
+        return buffer.record_count() >= topic.segment_rows or buffer.size_bytes + buffer.table_bytes >= topic.segment_bytes
+
+    def _send_full(self, buffer: PartitionBuffer) -> None:
+        """Sends off the full segment, or the largest one when half of what may wait does."""
+        if self._is_full(buffer):
+            self._roll(buffer)
+        elif self._buffered() >= max(1, self._settings.queue_messages_max // 2):
+            self._roll(max(self._active, key=PartitionBuffer.record_count))
+        elif self._buffered_bytes() >= self._bytes_max // 2:
+            self._roll(max(self._active, key=lambda active: active.size_bytes))
+
+    def _grant(self, buffer: PartitionBuffer) -> bool:
+        """Sets how many rows and bytes `buffer` may take before it asks again; False if none."""
+        queued = self._buffered()
+        room = self._settings.queue_messages_max - queued - self._leaving() - self._served()
+        if room <= 0:
+            return False
+        sharing = 2 * len(self._active)
+        half = max(1, self._settings.queue_messages_max // 2) - queued
+        rows = max(1, min(room, half, self._settings.batch_messages_max) // sharing)
+        waiting_bytes = self._bytes_max // 2 - self._buffered_bytes()
+        buffer.rows_max = min(len(buffer.rows) + rows, buffer.topic.segment_rows)
+        buffer.bytes_max = min(buffer.size_bytes + max(1, waiting_bytes // sharing), buffer.topic.segment_bytes)
+        return True
+
+    def _roll(self, buffer: PartitionBuffer, *, start: bool = True) -> None:
+        """Makes segments of what waits in `buffer`; with `start` their uploads begin in the background."""
+        made = self._table_segments(buffer)
+        count = len(buffer.rows)
+        if count:
+            rows = buffer.rows[:count]
+            size_bytes, buffer.size_bytes = buffer.size_bytes, 0
+            del buffer.rows[:count]
+            made.append(PendingSegment(self._log, buffer.topic.stage, buffer.partition, rows, size_bytes))
+        buffer.rows_max = 0
+        if buffer.partition == buffer.topic.sticky and made:
+            buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.partition_count
+        self._segments.extend(made)
+        if start:
+            for segment in made:
+                segment.start()
+
+    def _table_segments(self, buffer: PartitionBuffer) -> list[PendingSegment]:
+        if not buffer.tables:
+            return []
+        table = pa.concat_tables(buffer.tables)
+        size_bytes = buffer.table_bytes
+        buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
+        topic = buffer.topic
+        by_bytes = max(1, table.num_rows * topic.segment_bytes // max(1, size_bytes))
+        step = min(topic.segment_rows, by_bytes)
+        return [
+            PendingSegment(
+                self._log, topic.stage, buffer.partition, table.slice(start, step), size_bytes * step // table.num_rows
+            )
+            for start in range(0, table.num_rows, step)
+        ]
+
+    def _wait_for(self, segment: PendingSegment) -> None:
+        """Waits for an upload that goes on; what it raises is told by the call that publishes it."""
+        segment.wait(_ROOM_WAIT_S)

@@ -1,0 +1,582 @@
+"""The producer, in confluent-kafka's shape."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from zlib import crc32
+
+import pyarrow as pa
+
+from sparktxn.config.producer import ProducerSettings
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.fork import ForkGuard
+from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition
+from sparktxn.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
+from sparktxn.producer.columns import key_column, partition_slices, stored_table
+from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.producer.publisher import Publisher
+from sparktxn.producer.reports import DeliveryCallback, Reports
+from sparktxn.producer.segments import purged
+from sparktxn.producer.sender import Sender
+from sparktxn.producer.states import TransactionState
+from sparktxn.producer.transaction import Transactions
+from sparktxn.store import Store
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Producer"]
+
+_CALLBACK_SETTINGS: Final = frozenset({"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"})
+_PAUSE_S: Final = 0.05
+
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _refuse_records_after_fork() -> None:
+    for producer in _producers:
+        producer._accepting = {}  # produce() then takes the way that checks the handle  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_records_after_fork)
+
+
+class _Positioned(Protocol):
+    """What `Producer.transaction` needs of a consumer."""
+
+    def assignment(self) -> list[TopicPartition]: ...
+
+    def position(self, partitions: list[TopicPartition], /) -> list[TopicPartition]: ...
+
+    def consumer_group_metadata(self) -> ConsumerGroupMetadata: ...
+
+
+class Producer:
+    """Writes records to topics, each stored once; with ``transactional.id`` in transactions.
+
+    Safe for several threads. Callbacks are called only inside poll(), flush(), commit_transaction() and
+    abort_transaction(), on the thread that calls them.
+
+    Args:
+        config: settings under librdkafka's dotted names (sparktxn.config.producer); as keywords, ``_`` stands for ``.``.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        dotted = {name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()}
+        self._settings = ProducerSettings.parse({**(config or {}), **dotted})
+        self._fork = ForkGuard()
+        self._closed = False
+        self._connecting = threading.Lock()
+        self._store: Store | None = None
+        self._publisher: Publisher | None = None
+        self._sender: Sender | None = None
+        self._buffers: Buffers | None = None
+        self._reports = Reports()
+        self._on_delivery = self._settings.on_delivery
+        # A record's topic is found here in one step; while none may be produced the dictionary is an empty one.
+        self._accepting: dict[Any, TopicBuffer] = {}
+        self._topics: dict[str, TopicBuffer] = {}
+        self._choice = PartitionChoice(self._settings.partitioner)
+        self._by_crc32 = self._settings.partitioner == "consistent_random"
+        self._now_ms: Callable[[], int] = _no_clock
+        self._transactions: Transactions | None = None
+        if self._settings.transactional_id is not None:
+            self._transactions = Transactions(
+                self._settings.transactional_id,
+                self._settings.transaction_timeout_ms,
+                on_fatal=self._report_fatal,
+                on_change=self._look_at_topics,
+            )
+        _producers.add(self)
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] | None = None,
+    ) -> None:
+        """Queues one record. `timestamp` is in milliseconds, 0 is now; text is stored as UTF-8.
+
+        Raises:
+            BufferError: the queue is full: call poll(), then produce again.
+            KafkaException: _STATE outside a transaction, _UNKNOWN_TOPIC, _UNKNOWN_PARTITION, MSG_SIZE_TOO_LARGE, or the
+                error that the transaction must be aborted for.
+            TypeError: the key, the value or a header is neither text nor bytes.
+            RuntimeError: the producer is closed, or was made before a fork.
+        """
+        # Each step here costs every record: what is rare is done elsewhere. See buffers.py for why there is no lock.
+        try:
+            target = self._accepting[topic]
+        except (KeyError, TypeError):
+            target = self._record_topic(topic)
+        size = 0
+        if value is not None:
+            if type(value) is not bytes:
+                value = _bytes("value", value)
+            size = len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                key = _bytes("key", key)
+            size += len(key)
+        pairs: Headers | None = None
+        if headers is not None:
+            pairs, header_bytes = _headers(headers)
+            size += header_bytes
+        if size > target.size_max:
+            raise _too_large(target, size)
+        if partition < 0:
+            if key and self._by_crc32:
+                partition = crc32(key) % target.partition_count
+            else:
+                partition = self._choice.partition(target, key)
+        elif partition >= target.partition_count:
+            target = self._wider_topic(topic, partition)
+        if callback is None:
+            callback = on_delivery or self._on_delivery
+        now_ms = self._now_ms()
+        report = None if callback is None else (callback, now_ms)
+        buffer = target.partitions[partition]
+        rows = buffer.rows
+        row = (key, value, timestamp or now_ms, pairs, report)
+        if len(rows) >= buffer.rows_max or buffer.size_bytes >= buffer.bytes_max:
+            self._add(buffer, row)
+        else:
+            rows.append(row)
+        buffer.size_bytes += size
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: Sequence[dict[str, Any]],
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> int:
+        """Queues many records, each a dictionary of produce()'s arguments; how many were queued.
+
+        A record that is refused gets its KafkaError as ``_error``; the others go on.
+        """
+        queued = 0
+        for message in messages:
+            arguments = {name: value for name, value in message.items() if name != "_error"}
+            arguments.setdefault("partition", partition)
+            if "callback" not in arguments and "on_delivery" not in arguments:
+                arguments["callback"] = callback or on_delivery
+            try:
+                self.produce(topic, **arguments)
+            except BufferError as error:
+                message["_error"] = KafkaError(ErrorCode.LOCAL_QUEUE_FULL, str(error), retriable=True)
+            except KafkaException as error:
+                if error.error.code() == ErrorCode.LOCAL_STATE:
+                    raise
+                message["_error"] = error.error
+            else:
+                queued += 1
+        return queued
+
+    def produce_arrow(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = -1) -> None:
+        """Queues the rows of a record batch or table; no delivery reports are made for them.
+
+        For Kafka's record the columns are key, value, headers, timestamp and partition, each optional; for a typed topic
+        the declared ones, and ``_timestamp``. Waits while too much is being uploaded, so memory stays bounded.
+
+        Raises:
+            ConfigurationError: a column is unknown, missing or of another type.
+            KafkaException: as produce().
+        """
+        target = self._topic(topic, "produce_arrow")
+        if partition >= target.partition_count:
+            target = self._wider_topic(topic, partition)
+        given = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        if not isinstance(given, pa.Table):
+            raise TypeError(f"batch is {type(batch).__name__}: expected a pyarrow.RecordBatch or pyarrow.Table")
+        table, chosen = stored_table(target.state, given, self._now_ms())
+        if table.num_rows == 0:
+            return
+        buffers = self._opened_buffers()
+        if partition >= 0:
+            buffers.add_table(target.partitions[partition], table)
+            return
+        if chosen is None and target.partition_count > 1:
+            chosen = self._choice.column(target, key_column(target.state, table), table.num_rows)
+        if chosen is None:
+            buffers.add_table(target.partitions[0], table)
+            return
+        for number, rows in partition_slices(target.state, table, chosen):
+            buffers.add_table(target.partitions[number], rows)
+
+    def __len__(self) -> int:
+        """Records that wait, and delivery reports not yet told."""
+        return (len(self._buffers) if self._buffers is not None else 0) + len(self._reports)
+
+    def __bool__(self) -> bool:
+        """Always True."""
+        return True
+
+    # --- waiting ---------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = -1) -> int:
+        """Tells delivery reports, after waiting up to `timeout` seconds (below 0: without limit) for the first; how many.
+
+        Where only the open transaction's own records could bring one, it acts as flush().
+        """
+        self._check()
+        timeout_s = -1.0 if timeout is None else timeout
+        served = self._reports.serve()
+        if served or not self._may_wait(timeout_s):
+            return served
+        if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
+            self._flush_transaction(timeout_s)
+        else:
+            self._reports.wait(None if timeout_s < 0 else timeout_s)
+            self._check()
+        return self._reports.serve()
+
+    def flush(self, timeout: float | None = -1) -> int:
+        """Stores what waits, and tells the reports; how many records and reports are left.
+
+        Inside a transaction it publishes the records, uncommitted, or with transaction.publish=commit only makes them
+        durable. What fails is told by delivery reports and by the commit.
+        """
+        self._check()
+        timeout_s = -1.0 if timeout is None else timeout
+        if self._transactions is not None:
+            self._flush_transaction(timeout_s)
+            self._reports.serve()
+        elif self._store is not None:
+            self._flush_sender(timeout_s)
+        return len(self)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drops records that no list of commands names yet; their reports carry _PURGE_QUEUE."""
+        self._check()
+        if not in_queue or self._publisher is None or self._store is None:
+            return
+        with self._publisher.exclusive(self._store.log.deadline(-1.0 if blocking or in_flight else 0.0)):
+            self._publisher.discard(purged("the record was purged"))
+
+    # --- transactions ----------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Takes the transactional id over: fences an older producer, aborts what it left open. Once, before the rest.
+
+        Raises:
+            KafkaException: _NOT_CONFIGURED without transactional.id, _STATE if it was done; see the flags for the rest.
+            StoreNotFound: there is no store at the address.
+        """
+        self._transactional("init_transactions").init(self._connect, timeout)
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction; nothing is written before it publishes."""
+        self._transactional("begin_transaction").begin()
+
+    def send_offsets_to_transaction(
+        self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
+    ) -> None:
+        """Commits a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
+        transactions = self._transactional("send_offsets_to_transaction")
+        if not isinstance(group_metadata, ConsumerGroupMetadata):
+            raise TypeError(
+                f"group_metadata is {type(group_metadata).__name__}: expected what Consumer.consumer_group_metadata() gives"
+            )
+        transactions.add_offsets(positions, group_metadata, timeout)
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Commits: when it returns, the transaction is durable and every new reader sees all of it.
+
+        Raises:
+            ProducerFenced: fatal; another producer, or a time-out, has ended this one.
+            TransactionAborted: the transaction must be aborted.
+            KafkaException: test fatal(), txn_requires_abort(), retriable() in this order; retriable: call it again.
+        """
+        try:
+            self._transactional("commit_transaction").commit(timeout)
+        finally:
+            self._reports.serve()
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Aborts: nothing of the transaction is ever seen by read_committed. Waiting records' reports carry _PURGE_QUEUE."""
+        try:
+            self._transactional("abort_transaction").abort(timeout)
+        finally:
+            self._reports.serve()
+
+    @contextmanager
+    def transaction(self, *, offsets_from: _Positioned | None = None) -> Iterator[Producer]:
+        """Begins a transaction, and commits it at the end of the block; an exception in the block aborts it.
+
+        With `offsets_from`, a consumer, its positions are committed with the transaction. A fatal error, and a commit
+        whose outcome is not known, go on as they are: after the latter call commit_transaction() again.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            if offsets_from is not None:
+                positions = offsets_from.position(offsets_from.assignment())
+                self.send_offsets_to_transaction(positions, offsets_from.consumer_group_metadata())
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+        try:
+            self.commit_transaction()
+        except KafkaException as error:
+            if error.error.txn_requires_abort():
+                self._abort_after(error)
+            raise
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id, -1 before there is one."""
+        return self._publisher.identity.producer_id if self._publisher is not None else -1
+
+    @property
+    def producer_epoch(self) -> int:
+        """The producer epoch, -1 before there is one."""
+        return self._publisher.identity.producer_epoch if self._publisher is not None else -1
+
+    @property
+    def transaction_state(self) -> TransactionState:
+        """Where the producer is between init_transactions() and close(); UNINITIALIZED if it is not transactional."""
+        return self._transactions.state if self._transactions is not None else TransactionState.UNINITIALIZED
+
+    # --- the handle ------------------------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """All topics, or the one asked for, which carries an error if it does not exist."""
+        self._check()
+        log, _ = self._connect()
+        log.refresh(log.deadline(timeout))
+        return cluster_metadata(log.objects.uri, log.topics(), topic)
+
+    def close(self, timeout: float = -1) -> None:
+        """Stores what waits, or aborts the open transaction, and frees the handle; calling twice is harmless."""
+        if self._closed:
+            return
+        if not self._fork.forked():
+            try:
+                self._finish(timeout)
+            finally:
+                self._release()
+        self._closed = True
+        self._accepting = {}
+        self._reports.wake()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("this producer is closed: make a new one")
+        self._fork.check("producer")
+
+    def _transactional(self, call: str) -> Transactions:
+        self._check()
+        if self._transactions is None:
+            reason = f"{call}() needs the setting transactional.id, and this producer has none"
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_CONFIGURED, reason))
+        return self._transactions
+
+    def _connect(self) -> tuple[Log, Publisher]:
+        """Opens the store at the first time."""
+        with self._connecting:
+            if self._store is None or self._publisher is None:
+                store = Store.open(self._settings.uri, options=self._settings.store_options)
+                log = store.log
+                buffers = Buffers(log, self._settings, on_waiting=self._notice, served=self._reports.__len__)
+                self._publisher = Publisher(log, buffers, self._reports)
+                self._buffers = buffers
+                self._now_ms = log.clock.wall_ms
+                self._choice.seed(log.ids)
+                if self._transactions is None:
+                    self._sender = Sender(log, self._publisher, buffers, self._settings, self._after_round)
+                self._store = store
+            return self._store.log, self._publisher
+
+    def _opened_buffers(self) -> Buffers:
+        if self._buffers is None:
+            raise AssertionError("a record passed the topic check before the store was opened")
+        return self._buffers
+
+    def _add(self, buffer: PartitionBuffer, row: Any) -> None:
+        self._opened_buffers().add(buffer, row)
+
+    def _notice(self) -> None:
+        if self._sender is not None:
+            self._sender.notice()
+
+    def _after_round(self) -> None:
+        self._look_at_topics()
+        self._reports.wake()
+
+    def _look_at_topics(self) -> None:
+        """Opens or closes the way of produce(), and forgets topics that have changed since they were looked up."""
+        transactions = self._transactions
+        if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:
+            self._accepting = {}
+            return
+        if self._store is None or self._closed:
+            return
+        log = self._store.log
+        self._topics = {name: topic for name, topic in self._topics.items() if log.topic(name) == topic.state}
+        self._accepting = {name: topic for name, topic in self._topics.items() if topic.state.schema is None}
+
+    def _topic(self, name: object, call: str) -> TopicBuffer:
+        """A topic by its name, if this call may write to it now."""
+        self._check()
+        if not isinstance(name, str):
+            raise TypeError(f"topic is {type(name).__name__}: expected a str")
+        if self._transactions is not None:
+            self._transactions.require_open(call)
+        log, _ = self._connect()
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        state = log.topic(name)
+        if state is None:
+            log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
+            state = log.topic(name)
+        if state is None:
+            names = [topic.name for topic in log.topics()]
+            reason = (
+                f"topic {name!r} does not exist in {log.objects.uri}{did_you_mean(name, names)}: "
+                "create it with AdminClient.create_topics([NewTopic(...)])"
+            )
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
+        topic = TopicBuffer(state, self._settings.message_bytes_max)
+        self._choice.prepare(topic)
+        self._topics[name] = topic
+        if state.schema is None:
+            self._accepting[name] = topic
+        return topic
+
+    def _record_topic(self, name: object) -> TopicBuffer:
+        topic = self._topic(name, "produce")
+        if topic.state.schema is not None:
+            columns = ", ".join(column[0] for column in topic.state.schema)
+            raise ConfigurationError(
+                f"topic {topic.state.name!r} has declared columns ({columns}): write to it with "
+                "produce_arrow(topic, batch)"
+            )
+        return topic
+
+    def _wider_topic(self, name: str, partition: int) -> TopicBuffer:
+        """The topic with at least `partition` + 1 partitions, if it has been given them since it was looked up."""
+        log, _ = self._connect()
+        log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
+        self._look_at_topics()
+        topic = self._topic(name, "produce")
+        if partition >= topic.partition_count:
+            reason = f"partition {partition} of topic {name!r} does not exist: it has 0 to {topic.partition_count - 1}"
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+        return topic
+
+    def _may_wait(self, timeout_s: float) -> bool:
+        """True if poll() may do more than look: also without a timeout once the queue is full, or it would stay so."""
+        return timeout_s != 0 or len(self) >= self._settings.queue_messages_max
+
+    def _flush_transaction(self, timeout_s: float) -> None:
+        transactions = self._transactions
+        if transactions is None:
+            return
+        if self._settings.publish_on_flush:
+            transactions.publish(timeout_s)
+        else:
+            transactions.upload(timeout_s)
+
+    def _flush_sender(self, timeout_s: float) -> None:
+        log, _ = self._connect()
+        deadline = log.deadline(timeout_s)
+        while True:
+            self._reports.serve()
+            if not len(self) or self._sender is None or (deadline.passed() and timeout_s >= 0):
+                return
+            self._sender.hurry()
+            remaining_s = deadline.remaining_s()
+            self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
+
+    def _abort_after(self, error: BaseException) -> None:
+        """Aborts the open transaction, if it can be; `error` is what the caller will see, whatever the abort says."""
+        if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) and error.error.fatal():
+            return
+        if self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+            try:
+                self.abort_transaction()
+            except KafkaException as abort_error:
+                error.add_note(f"the abort that followed failed: {abort_error}")
+
+    def _finish(self, timeout_s: float) -> None:
+        if self._transactions is None:
+            if self._store is not None:
+                self._flush_sender(timeout_s)
+        elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
+            self.abort_transaction(timeout_s)
+        self._reports.serve()
+
+    def _release(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+        if self._store is not None:
+            self._store.close()
+
+    def _report_fatal(self, error: KafkaError) -> None:
+        if self._settings.error_cb is not None:
+            self._reports.add_error(self._settings.error_cb, error)
+
+
+def _no_clock() -> int:
+    raise AssertionError("a record passed the topic check before the store was opened")
+
+
+def _bytes(what: str, given: object) -> bytes:
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"{what} is {type(given).__name__}: expected str or bytes")
+
+
+def _headers(given: object) -> tuple[Headers | None, int]:
+    """The headers as the record keeps them, and their bytes; None for none."""
+    if isinstance(given, Mapping):
+        given = list(given.items())
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"headers is {type(given).__name__}: expected a dict, or a list of (str, str or bytes or None)")
+    pairs: Headers = []
+    size = 0
+    for header in given:
+        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str):
+            raise TypeError(f"header {header!r} is not a pair: expected (str, str or bytes or None)")
+        value = None if header[1] is None else _bytes(f"header {header[0]!r}", header[1])
+        pairs.append((header[0], value))
+        size += len(header[0]) + (0 if value is None else len(value))
+    return pairs or None, size
+
+
+def _too_large(target: TopicBuffer, size: int) -> KafkaException:
+    reason = (
+        f"a record of {size} bytes is larger than {target.size_max}: raise message.max.bytes of the producer and "
+        f"max.message.bytes of topic {target.state.name!r}"
+    )
+    return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))

@@ -1,0 +1,91 @@
+"""What an error means to a producer's caller, per operation (python-client table: Java TransactionManager, librdkafka txnmgr).
+
+A caller tests three flags in this order: ``fatal()`` close, ``txn_requires_abort()`` abort and begin again,
+``retriable()`` call the same method again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
+
+__all__ = ["BUMPING_CODES", "FAILURES", "Failure", "Operation", "failure_of"]
+
+
+class Operation(Enum):
+    """What the refused commands were for."""
+
+    INIT = "init_transactions"
+    PUBLISH = "flush"
+    END = "commit_transaction"
+    ABORT = "abort_transaction"
+
+
+class Failure(Enum):
+    """What is left to do."""
+
+    RETRY = "retry"
+    ABORT = "abort"
+    FATAL = "fatal"
+    FENCED = "fenced"
+
+
+_E: Final = ErrorCode
+
+_EVERYWHERE: Final = {
+    _E.COORDINATOR_NOT_AVAILABLE: Failure.RETRY,
+    _E.NOT_COORDINATOR: Failure.RETRY,
+    _E.COORDINATOR_LOAD_IN_PROGRESS: Failure.RETRY,
+    _E.CONCURRENT_TRANSACTIONS: Failure.RETRY,
+    _E.REQUEST_TIMED_OUT: Failure.RETRY,
+    _E.PRODUCER_FENCED: Failure.FENCED,
+    _E.INVALID_PRODUCER_EPOCH: Failure.FENCED,
+    _E.TRANSACTION_COORDINATOR_FENCED: Failure.FENCED,
+    _E.INVALID_TXN_STATE: Failure.FATAL,
+    _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Failure.FATAL,
+    _E.INVALID_TRANSACTION_TIMEOUT: Failure.FATAL,
+    _E.UNSUPPORTED_VERSION: Failure.FATAL,
+    _E.INVALID_REQUEST: Failure.FATAL,
+    _E.TRANSACTION_ABORTABLE: Failure.ABORT,
+}
+
+FAILURES: Final[Mapping[Operation, Mapping[ErrorCode, Failure]]] = MappingProxyType(
+    {
+        Operation.INIT: MappingProxyType({**_EVERYWHERE}),
+        # Kafka since 2.7: a stale epoch in a produce is abortable; the abort's own init then reveals a real fencing.
+        Operation.PUBLISH: MappingProxyType(
+            {**_EVERYWHERE, _E.INVALID_PRODUCER_EPOCH: Failure.ABORT, _E.INVALID_TXN_STATE: Failure.ABORT}
+        ),
+        Operation.END: MappingProxyType({**_EVERYWHERE}),
+        Operation.ABORT: MappingProxyType({**_EVERYWHERE}),
+    }
+)
+"""Per operation, what a code means; a code that is not listed is abortable inside a transaction and fatal to an init."""
+
+BUMPING_CODES: Final = frozenset(
+    {
+        _E.INVALID_PRODUCER_EPOCH,
+        _E.INVALID_PRODUCER_ID_MAPPING,
+        _E.UNKNOWN_PRODUCER_ID,
+        _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
+"""After these the abort also initialises again, for a fresh epoch whose sequences begin at 0 (KIP-360)."""
+
+
+def failure_of(refused: CommandRefused, operation: Operation) -> tuple[Failure, KafkaException]:
+    """What a refusal means in an operation, and the exception that tells it: with librdkafka's code and flags."""
+    code, reason = refused.error.code(), refused.error.str()
+    default = Failure.FATAL if operation is Operation.INIT else Failure.ABORT
+    failure = FAILURES[operation].get(ErrorCode(code), default)
+    if failure is Failure.FENCED:
+        return failure, ProducerFenced(KafkaError(_E.LOCAL_FENCED, reason, fatal=True))
+    if failure is Failure.FATAL:
+        return failure, KafkaException(KafkaError(code, reason, fatal=True))
+    if failure is Failure.RETRY:
+        return failure, KafkaException(KafkaError(code, reason, retriable=True))
+    return failure, TransactionAborted(KafkaError(code, reason, txn_requires_abort=True))

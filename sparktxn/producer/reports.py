@@ -1,0 +1,62 @@
+"""Delivery reports: made by whoever stores records, told only by the thread that calls the producer."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sparktxn.errors import KafkaError
+from sparktxn.message import Message
+
+__all__ = ["DeliveryCallback", "Reports"]
+
+DeliveryCallback = Callable[[KafkaError | None, Message], Any]
+
+
+class Reports:
+    """A queue of callbacks to call. Safe for several threads; a callback may call the producer."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._arrived = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, reports: list[tuple[DeliveryCallback, KafkaError | None, Message]]) -> None:
+        """Queues delivery reports, in order, and wakes who waits for them."""
+        with self._arrived:
+            self._queue.extend((callback, (error, message)) for callback, error, message in reports)
+            self._arrived.notify_all()
+
+    def add_error(self, callback: Callable[[KafkaError], Any], error: KafkaError) -> None:
+        """Queues a call of the producer's own error callback."""
+        with self._arrived:
+            self._queue.append((callback, (error,)))
+            self._arrived.notify_all()
+
+    def wake(self) -> None:
+        """Wakes who waits, so that it looks again."""
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """True once there is a report, False when `timeout_s` (None: no limit) is over or `wake` was called."""
+        with self._arrived:
+            if not self._queue:
+                self._arrived.wait(timeout_s)
+            return bool(self._queue)
+
+    def serve(self) -> int:
+        """Calls what is queued now, on this thread; how many were called. What a callback raises goes to the caller."""
+        served = 0
+        for _ in range(len(self._queue)):
+            try:
+                callback, arguments = self._queue.popleft()
+            except IndexError:  # another thread serves too
+                break
+            served += 1
+            callback(*arguments)
+        return served

@@ -1,0 +1,196 @@
+"""Records of one partition that leave together: rows or columns, then a segment that is uploaded and not yet named."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait as wait_for_futures
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from sparktxn.clock import Deadline
+from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
+from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.producer.reports import DeliveryCallback
+from sparktxn.stage.stager import StagedSegment, StageTopic
+from sparktxn.stage.writer import upload_segment
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["PendingSegment", "Row", "record_table"]
+
+Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]
+"""(key, value, timestamp in milliseconds, headers, None or the callback and when it was given)."""
+
+_KEY, _VALUE, _TIMESTAMP, _HEADERS, _REPORT = range(5)
+
+
+class _Reportable(NamedTuple):
+    """A record that has a callback, and its place in the segment."""
+
+    index: int
+    row: Row
+
+
+def record_table(rows: Sequence[Row]) -> pa.Table:
+    """The rows as columns of Kafka's record."""
+    keys, values, timestamps, headers, _ = zip(*rows, strict=True)
+    has_headers = any(headers)
+    columns = [
+        pa.array(keys, RECORD_SCHEMA.field("key").type),
+        pa.array(values, RECORD_SCHEMA.field("value").type),
+        pa.array(headers, RECORD_SCHEMA.field("headers").type) if has_headers else _no_headers(len(rows)),
+        pa.array(timestamps, pa.int64()).view(RECORD_SCHEMA.field("timestamp").type),
+    ]
+    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _no_headers(count: int) -> pa.Array:
+    return pa.nulls(count, RECORD_SCHEMA.field("headers").type)
+
+
+class PendingSegment:
+    """Records on their way into one segment. Made with rows or a table; both are let go once it is uploaded.
+
+    What a delivery report needs is kept only for the rows that have a callback.
+    """
+
+    __slots__ = (
+        "_future",
+        "_lock",
+        "_log",
+        "_records",
+        "_reportable",
+        "partition",
+        "record_count",
+        "size_bytes",
+        "staged",
+        "topic",
+    )
+
+    def __init__(
+        self, log: Log, topic: StageTopic, partition: int, records: Sequence[Row] | pa.Table, size_bytes: int
+    ) -> None:
+        self._log = log
+        self.topic = topic
+        self.partition = partition
+        self.size_bytes = size_bytes
+        self.staged: StagedSegment | None = None
+        self._future: Future[None] | None = None
+        self._lock = threading.Lock()
+        self._records: Sequence[Row] | pa.Table | None = records
+        self._reportable: list[_Reportable] = []
+        if isinstance(records, pa.Table):
+            self.record_count: int = records.num_rows
+        else:
+            self.record_count = len(records)
+            self._reportable = [_Reportable(index, row) for index, row in enumerate(records) if row[_REPORT] is not None]
+
+    @property
+    def report_count(self) -> int:
+        """How many of its records have a callback that waits."""
+        return len(self._reportable)
+
+    def start(self) -> None:
+        """Uploads in the background, unless that is done or under way."""
+        if self.staged is None and self._future is None:
+            self._future = self._log.background.submit(self._upload)
+
+    def finish(self, deadline: Deadline) -> StagedSegment:
+        """The uploaded segment: waits for the background, or uploads on this thread. May be called again after an error.
+
+        Raises:
+            OutcomeUnknown: the deadline passed while it was under way.
+            StoreUnavailable: the object store does not answer.
+        """
+        future = self._future
+        if future is None:
+            self._upload()
+        else:
+            try:
+                future.result(deadline.remaining_s())
+            except FutureTimeoutError:
+                raise OutcomeUnknown(f"the deadline passed while {self.describe()} was uploaded") from None
+            finally:
+                if future.done():
+                    self._future = None
+        if self.staged is None:
+            raise AssertionError(f"{self.describe()} was uploaded without a result")
+        return self.staged
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for an upload under way; its outcome is told by `finish`."""
+        future = self._future
+        if future is not None:
+            wait_for_futures([future], timeout_s)
+
+    def describe(self) -> str:
+        """The segment in an error's words."""
+        return f"a segment of {self.record_count} records for topic {self.topic.name!r}, partition {self.partition}"
+
+    def _upload(self) -> None:
+        with self._lock:
+            if self.staged is not None or self._records is None:
+                return
+            log = self._log
+            records = self._records if isinstance(self._records, pa.Table) else record_table(self._records)
+            born = log.born(log.deadline(log.settings.request_timeout_ms / 1000))
+            self.staged = upload_segment(log.objects, log.ids, born, self.topic, self.partition, records)
+            self._records = None
+
+    def delivered(
+        self, base_offset: int, append_timestamp_ms: int
+    ) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
+        """The reports of its records, whose first one has `base_offset` (or -1: a duplicate that is remembered no more)."""
+        kind = TIMESTAMP_CREATE_TIME
+        if self.topic.settings.get("message.timestamp.type") == "LogAppendTime":
+            kind = TIMESTAMP_LOG_APPEND_TIME
+        now_ms = self._log.clock.wall_ms()
+        reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
+        for index, row in self._take_reportable():
+            offset = base_offset + index if base_offset >= 0 else -1
+            timestamp_ms = row[_TIMESTAMP] if kind == TIMESTAMP_CREATE_TIME else append_timestamp_ms
+            reports.append(self._report(row, None, offset, kind, timestamp_ms, now_ms))
+        return reports
+
+    def failed(self, error: KafkaError) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
+        """The reports of its records, all with `error`; its records are let go."""
+        now_ms = self._log.clock.wall_ms()
+        return [
+            self._report(row, error, -1001, TIMESTAMP_CREATE_TIME, row[_TIMESTAMP], now_ms)
+            for _, row in self._take_reportable()
+        ]
+
+    def drop(self) -> None:
+        """Lets the records go: they will not be stored."""
+        if self._future is not None:
+            self._future.cancel()
+        if self._lock.acquire(blocking=False):
+            self._records = None
+            self._lock.release()
+
+    def _take_reportable(self) -> list[_Reportable]:
+        reportable, self._reportable = self._reportable, []
+        return reportable
+
+    def _report(
+        self, row: Row, error: KafkaError | None, offset: int, kind: int, timestamp_ms: int, now_ms: int
+    ) -> tuple[DeliveryCallback, KafkaError | None, Message]:
+        key, value, _, headers, waiting = row
+        assert waiting is not None  # noqa: S101 - narrows the type: only rows with a callback are reportable
+        callback, given_ms = waiting
+        latency_s = max(0, now_ms - given_ms) / 1000
+        message = Message(
+            self.topic.name, self.partition, offset, key, value, headers, kind, timestamp_ms, error, None, latency_s
+        )
+        return callback, error, message
+
+
+def purged(reason: str) -> KafkaError:
+    """The error in the reports of records that an abort or a purge has removed."""
+    return KafkaError(ErrorCode.LOCAL_PURGE_QUEUE, reason)

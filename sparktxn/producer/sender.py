@@ -1,0 +1,155 @@
+"""Outside transactions: one thread that gathers records for linger.ms and publishes them, each stored once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from sparktxn.clock import Deadline
+from sparktxn.config.producer import ProducerSettings
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.format.commands import InitProducerId
+from sparktxn.producer.buffers import Buffers
+from sparktxn.producer.failures import Operation
+from sparktxn.producer.publisher import Publisher
+from sparktxn.producer.segments import PendingSegment
+from sparktxn.structs import NO_PRODUCER_ID, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Sender"]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+_RENEWED_BY: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+_RETRY_PAUSE_S: Final = 0.1
+
+# A thread may append, unnoticed, in the instant in which its partition is emptied: look once more before sleeping.
+_LOOK_AGAIN_S: Final = 0.05
+
+
+class Sender:
+    """Publishes what waits in `buffers` until it is closed. Reports and errors are queued, never raised."""
+
+    def __init__(
+        self, log: Log, publisher: Publisher, buffers: Buffers, settings: ProducerSettings, on_round: Callable[[], None]
+    ) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._buffers = buffers
+        self._settings = settings
+        self._on_round = on_round
+        self._changed = threading.Condition()
+        self._hurried = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._request_id = ""
+
+    def notice(self) -> None:
+        """Says that records wait; the thread is made at the first time."""
+        with self._changed:
+            if self._closed:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sparktxn-sender", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def hurry(self) -> None:
+        """Sends what waits now, without lingering."""
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stops the thread after the round under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._gather():
+            deadline = self._log.deadline(self._settings.delivery_timeout_s)
+            try:
+                with self._publisher.exclusive(deadline):
+                    self._round(deadline)
+            except Exception as error:
+                _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
+                self._publisher.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
+            self._on_round()
+
+    def _gather(self) -> bool:
+        """Waits for records, then for linger.ms or a full batch; False once closed."""
+        with self._changed:
+            patience_s: float | None = _LOOK_AGAIN_S
+            while not self._buffers.has_records() and not self._closed:
+                self._hurried = False
+                self._changed.wait(patience_s)
+                patience_s = None
+            linger = self._log.deadline(self._settings.linger_s)
+            while not (self._closed or self._hurried or linger.passed() or self._is_batch_full()):
+                self._changed.wait(linger.remaining_s())
+            return not self._closed
+
+    def _is_batch_full(self) -> bool:
+        return (
+            self._buffers.buffered() >= self._settings.batch_messages_max
+            or self._buffers.buffered_bytes() >= self._settings.batch_bytes_max
+        )
+
+    def _round(self, deadline: Deadline) -> None:
+        """Publishes all that waits, or reports why not by the delivery timeout."""
+        while True:
+            try:
+                self._publish(deadline)
+            except CommandRefused as refused:
+                self._publisher.discard(refused.error)
+            except StoreError as error:
+                if error.error.retriable() and not deadline.passed() and not self._closed:
+                    self._log.clock.sleep(_RETRY_PAUSE_S)
+                    continue
+                self._give_up(error)
+            return
+
+    def _publish(self, deadline: Deadline) -> None:
+        if self._publisher.identity.producer_id == NO_PRODUCER_ID:
+            self._renew(deadline)
+        self._publisher.resolve(deadline)
+        segments = self._publisher.upload(deadline)
+        if not segments:
+            return
+        try:
+            self._publisher.send(Operation.PUBLISH, segments)
+            self._publisher.resolve(deadline)
+        except CommandRefused as refused:
+            if refused.error.code() in _RENEWED_BY:
+                self._renew(deadline)
+            self._publish_each(segments, deadline)
+
+    def _publish_each(self, segments: list[PendingSegment], deadline: Deadline) -> None:
+        """One list a segment: a deleted topic then fails its own records only."""
+        for segment in segments:
+            try:
+                self._publisher.send(Operation.PUBLISH, [segment])
+                self._publisher.resolve(deadline)
+            except CommandRefused as refused:
+                self._publisher.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
+
+    def _renew(self, deadline: Deadline) -> None:
+        """Takes a fresh producer id, whose sequences begin at 0 (K121)."""
+        self._request_id = self._request_id or self._log.ids.token()
+        result = self._log.submit([InitProducerId(self._request_id)], deadline)[0]
+        self._request_id = ""
+        self._publisher.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
+
+    def _give_up(self, error: KafkaException) -> None:
+        """Reports a time-out for all that waits. A list that was sent may still be stored, and is resolved later."""
+        self._publisher.withdraw()
+        reason = f"not stored within delivery.timeout.ms: {error.error.str()}"
+        self._publisher.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))

@@ -1,0 +1,104 @@
+"""A transactional producer's states, and who may follow whom (kafka TransactionManager.State).
+
+::
+
+    UNINITIALIZED ──► INITIALIZING ──► READY ◄──────────────────────┐
+                                         │ begin                    │
+                                         ▼                          │
+                                   IN_TRANSACTION ─► COMMITTING ────┤
+                                         │               │          │
+                                         │               ▼          │
+                                         ├──────► ABORTABLE_ERROR   │
+                                         ▼               │          │
+                                      ABORTING ◄─────────┘──────────┘
+    any ──► FATAL_ERROR: only close() is left
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+
+__all__ = ["VALID_PREVIOUS_STATES", "ProducerStates", "TransactionState"]
+
+
+class TransactionState(StrEnum):
+    """Where a transactional producer is between `init_transactions` and `close`."""
+
+    UNINITIALIZED = "UNINITIALIZED"
+    INITIALIZING = "INITIALIZING"
+    READY = "READY"
+    IN_TRANSACTION = "IN_TRANSACTION"
+    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
+    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
+    ABORTABLE_ERROR = "ABORTABLE_ERROR"
+    FATAL_ERROR = "FATAL_ERROR"
+
+
+_S: Final = TransactionState
+
+VALID_PREVIOUS_STATES: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _S.UNINITIALIZED: frozenset(),
+    _S.INITIALIZING: frozenset({_S.UNINITIALIZED}),
+    _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
+    _S.IN_TRANSACTION: frozenset({_S.READY}),
+    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
+    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.FATAL_ERROR: frozenset(_S),
+}
+"""From which states each state may be entered."""
+
+
+class ProducerStates:
+    """The one owner of a producer's state, and of the error that put it into an error state (K113 to K115)."""
+
+    __slots__ = ("_error", "_state")
+
+    def __init__(self) -> None:
+        self._state = TransactionState.UNINITIALIZED
+        self._error: KafkaException | None = None
+
+    @property
+    def current(self) -> TransactionState:
+        """The state."""
+        return self._state
+
+    def move(self, state: TransactionState, error: KafkaException | None = None) -> None:
+        """Enters `state`; the error states are entered with the `error` that later calls raise.
+
+        Raises:
+            AssertionError: the table forbids it; a caller has not checked what it should have.
+        """
+        if self._state not in VALID_PREVIOUS_STATES[state]:
+            raise AssertionError(f"producer state {self._state} cannot become {state}")
+        self._state = state
+        self._error = error
+
+    def require(self, call: str, *allowed: TransactionState) -> None:
+        """Passes if the state is one of `allowed`.
+
+        Raises:
+            KafkaException: the error of an error state, else _STATE, which names the call and what is expected.
+        """
+        if self._state in allowed:
+            return
+        if self._error is not None:
+            raise self._error
+        expected = " or ".join(state.value for state in allowed)
+        reason = f"{call}() needs transaction state {expected}, this producer's is {self._state}{_mend(self._state)}"
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
+
+
+def _mend(state: TransactionState) -> str:
+    mends = {
+        _S.UNINITIALIZED: ": call init_transactions() first",
+        _S.INITIALIZING: ": call init_transactions() again",
+        _S.READY: ": call begin_transaction() first",
+        _S.IN_TRANSACTION: ": commit or abort the open transaction first",
+        _S.COMMITTING_TRANSACTION: ": call commit_transaction() again",
+        _S.ABORTING_TRANSACTION: ": call abort_transaction() again",
+    }
+    return mends.get(state, "")
