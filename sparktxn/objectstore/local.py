@@ -12,11 +12,11 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Final
 
-from sparktxn.clock import Clock
+from sparktxn.clock import Clock, RandomIds
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
@@ -47,13 +47,13 @@ class LocalStore:
         self.uri = root
         self._base = root.rstrip("/") + "/"
         self._fsync = fsync
-        self._temporary = f".{os.urandom(8).hex()}-"
+        self._temporary = f".{RandomIds().token()}-"
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
         self._lock = _ContentionLock(self._base + _LOCK_FILE, clock)
         if os.path.lexists(root) and not os.path.isdir(root):
-            raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that does not exist yet")
+            raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
         if os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK):
             self._prove_folder()
 
@@ -132,11 +132,6 @@ class LocalStore:
             _unlink(temporary)
             raise _unavailable("write", path, error) from error
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
-        top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
-        return sorted(info for info in self._walk(top, prefix) if info.name.startswith(prefix))
-
     def list_names(self, folder: str) -> list[str]:
         """Names of the objects directly in `folder`."""
         path = self._base + checked_prefix(folder)
@@ -147,6 +142,11 @@ class LocalStore:
             return []
         except OSError as error:
             raise _unavailable("list", path, error) from error
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """All objects whose name starts with `prefix`, by name."""
+        top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
+        return sorted(info for info in self._walk(top, prefix) if info.name.startswith(prefix))
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the files; their folders stay."""
@@ -294,7 +294,7 @@ class _ContentionLock:
     def __enter__(self) -> None:
         self._threads.acquire()
         try:
-            self._held = fcntl is not None and self._acquire()
+            self._held = fcntl is not None and self._acquire()  # type: ignore[redundant-expr]
         except OSError:  # a file system without flock, or a folder that is not there yet
             self._held = False
 
@@ -358,10 +358,8 @@ def _fsync(path: str) -> None:
 
 def _unlink(path: str) -> None:
     """Removes a hidden file; one that stays does no harm."""
-    try:
+    with suppress(OSError):
         os.unlink(path)
-    except OSError:
-        pass
 
 
 def _info(name: str, item: os.DirEntry[str]) -> Iterator[ObjectInfo]:

@@ -83,6 +83,12 @@ class MemoryStore:
         with self._shelf.lock:
             self._shelf.folders.setdefault(folder, {})[name] = stored
 
+    def list_names(self, folder: str) -> list[str]:
+        """Names of the objects directly in `folder`."""
+        checked_prefix(folder)
+        with self._shelf.lock:
+            return [*self._shelf.folders.get(folder, ())]
+
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         checked_prefix(prefix)
@@ -95,12 +101,6 @@ class MemoryStore:
                 if name.startswith(prefix)
             ]
         return sorted(found)
-
-    def list_names(self, folder: str) -> list[str]:
-        """Names of the objects directly in `folder`."""
-        checked_prefix(folder)
-        with self._shelf.lock:
-            return [*self._shelf.folders.get(folder, ())]
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects."""

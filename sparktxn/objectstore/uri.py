@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["FILE", "MEMORY", "OBJECT_SIZE_MAX", "StoreUri", "checked_data", "checked_object_name", "checked_prefix", "parse_uri"]
+__all__ = [
+    "FILE",
+    "MEMORY",
+    "OBJECT_SIZE_MAX",
+    "StoreUri",
+    "checked_data",
+    "checked_object_name",
+    "checked_prefix",
+    "parse_uri",
+]
 
 FILE: Final = "file"
 MEMORY: Final = "memory"
@@ -47,8 +56,8 @@ def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
         ConfigurationError: the address is empty or holds what an address must not (user, password, query, ``..``).
     """
     text = os.fspath(uri)
-    if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise ConfigurationError(f"store URI {text!r} is empty or not text: expected a path or scheme://bucket/prefix")
+    if not text.strip() or "\0" in text:
+        raise ConfigurationError(f"store URI {text!r} is empty or holds a null character: expected a path or scheme://bucket/prefix")
     match = _SCHEME.fullmatch(text)
     if match is None:
         return StoreUri(FILE, os.path.abspath(text))
@@ -62,7 +71,7 @@ def _file_path(text: str, rest: str) -> str:
     if rest.startswith("/"):
         host, _, below = rest[1:].partition("/")
         if host not in ("", "localhost"):
-            raise ConfigurationError(f"store URI {text!r} names the host {host!r}: expected file:///path or a plain path")
+            raise ConfigurationError(f"store URI {text!r} names the host {host!r}: expected file:///path")
         path = "/" + below
     if "%" in path:
         raise ConfigurationError(f"store URI {text!r} holds a '%', which some read as an escape: give the plain path")
