@@ -63,7 +63,7 @@ _HOMES: Final = {
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME_OF]  # noqa: PLE0604 - the table has the names
+__all__ = [*_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:

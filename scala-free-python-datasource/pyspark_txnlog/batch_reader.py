@@ -28,6 +28,7 @@ from sparktxn import read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
     from sparktxn import ReadTask, ReadView, Store
 
 __all__ = ["TaskPartition", "TxnLogReader", "make_reader", "plan_partitions", "read_partition", "read_schema"]
@@ -115,7 +116,9 @@ class TxnLogReader(DataSourceReader):
         }
         last = readable_ends(self._store, view, starts, options)
         ends = {
-            partition: explicit_offset("endingOffsets", options.ending_offsets, view, partition, latest=last, missing=LATEST)
+            partition: explicit_offset(
+                "endingOffsets", options.ending_offsets, view, partition, latest=last, missing=LATEST
+            )
             for partition in partitions
         }
         return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in partitions}
@@ -124,7 +127,7 @@ class TxnLogReader(DataSourceReader):
 def readable_ends(
     store: Store, view: ReadView, starts: dict[Partition, int], options: ReadOptions, *, rows_max: int | None = None
 ) -> dict[Partition, int]:
-    """How far a read from `starts` may go at `view`: to a cut of whole transactions, unless the options want otherwise."""
+    """How far a read from `starts` may go at `view`: to an end of whole transactions, if the options want it."""
     if options.isolation == "read_uncommitted":
         ends = {partition: max(start, view.partitions[partition].log_end_offset) for partition, start in starts.items()}
         return ends if rows_max is None else _shared_out(starts, ends, rows_max)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,12 +10,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.options import WriteOptions
-from pyspark_txnlog.schema import WriteLayout, declared_columns, write_layout
+from pyspark_txnlog.schema import check_columns_to_write, declared_columns
 from pyspark_txnlog.stores import commit_batch, open_store
 from sparktxn import ConfigurationError, SinkCommit, Store, did_you_mean
+from sparktxn.clock import RandomIds
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
     from sparktxn import StagedSegment, StagePlan
 
 __all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "stage_rows", "staged_segments"]
@@ -39,14 +40,14 @@ class TxnLogWriter(DataSourceArrowWriter):
         if overwrite:
             refuse_overwrite()
         self._options = options
-        self._plan, self._layout = prepare_write(options, schema)
+        self._plan = prepare_write(options, schema)
         # An application keeps its id, so that its versions are compared. Other writes must not fence one another.
-        default_id = f"spark-{options.application_id or uuid.uuid4()}"
+        default_id = f"spark-{options.application_id or RandomIds().token()}"
         self._transactional_id = options.transactional_id or default_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows."""
-        return StagedRows(stage_rows(self._plan, self._layout, self._options.topic, iterator))
+        return StagedRows(stage_rows(self._plan, self._options.topic, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Names all that the tasks have uploaded in one entry.
@@ -74,7 +75,7 @@ def refuse_overwrite() -> NoReturn:
     )
 
 
-def prepare_write(options: WriteOptions, schema: StructType) -> tuple[StagePlan, WriteLayout]:
+def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
     """What tasks need to upload rows of `schema`, after every check that does not need the rows.
 
     Raises:
@@ -84,22 +85,22 @@ def prepare_write(options: WriteOptions, schema: StructType) -> tuple[StagePlan,
     store = open_store(options.path, options.store, create=options.create_topic)
     topics = {topic.name: topic for topic in store.topics()}
     if options.topic is None:
-        layout = write_layout(schema, None, topic_from_option=False)
-        return store.stage_plan([name for name, topic in topics.items() if topic.schema is None]), layout
+        check_columns_to_write(schema, None)
+        return store.stage_plan([name for name, topic in topics.items() if topic.schema is None])
     topic = topics.get(options.topic)
     if topic is None and options.create_topic:
         topic = store.create_topic(options.topic, options.create_topic_partitions, schema=declared_columns(schema))
     if topic is None:
         raise ConfigurationError(
-            f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with Store.create_topic({options.topic!r}, partition_count), "
-            "with AdminClient.create_topics, or set the option createTopic to true"
+            f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with "
+            f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "
+            "createTopic to true"
         )
-    return store.stage_plan([topic.name]), write_layout(schema, topic, topic_from_option=True)
+    check_columns_to_write(schema, topic)
+    return store.stage_plan([topic.name])
 
 
-def stage_rows(
-    plan: StagePlan, layout: WriteLayout, topic: str | None, batches: Iterator[pa.RecordBatch]
-) -> tuple[StagedSegment, ...]:
+def stage_rows(plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch]) -> tuple[StagedSegment, ...]:
     """Uploads a task's rows, in bounded memory; `topic` None stands for the topics that the rows name.
 
     The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
@@ -107,7 +108,7 @@ def stage_rows(
     context = TaskContext.get()
     stager = plan.open(seed=context.partitionId() if context is not None else 0, default_topic=topic)
     for batch in batches:
-        stager.write(layout.apply(batch))
+        stager.write(batch)
     return tuple(stager.finish())
 
 

@@ -45,7 +45,8 @@ def parse_offsets(name: str, value: str) -> StartingOffsets:
         parsed = json.loads(value)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
-            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): {value!r}; {_EXPECTED}"
+            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
+            f"{value!r}; {_EXPECTED}"
         ) from None
     if not isinstance(parsed, dict) or not parsed:
         raise ConfigurationError(f"option {name!r} is {value!r}: {_EXPECTED}")
@@ -66,8 +67,8 @@ def _topic_offsets(name: str, topic: str, by_partition: Any) -> dict[int, int]:
             )
         if type(offset) is not int or offset < EARLIEST:
             raise ConfigurationError(
-                f"option {name!r} has offset {offset!r} for partition {partition} of topic {topic!r}: expected a number "
-                "from 0, or -2 for earliest, or -1 for latest"
+                f"option {name!r} has offset {offset!r} for partition {partition} of topic {topic!r}: expected a "
+                "number from 0, or -2 for earliest, or -1 for latest"
             )
         offsets[int(partition)] = offset
     return offsets
@@ -96,7 +97,13 @@ def _check_partition(name: str, view: ReadView, topic: str, partition: int) -> N
 
 
 def explicit_offset(
-    name: str, offsets: StartingOffsets, view: ReadView, partition: Partition, *, latest: Mapping[Partition, int], missing: int
+    name: str,
+    offsets: StartingOffsets,
+    view: ReadView,
+    partition: Partition,
+    *,
+    latest: Mapping[Partition, int],
+    missing: int,
 ) -> int:
     """The offset that an option gives for `partition`; `latest` is where its topic ends, `missing` stands for no word.
 
@@ -117,8 +124,8 @@ def explicit_offset(
         return latest[partition]
     if asked > latest[partition]:
         raise ConfigurationError(
-            f"option {name!r} has offset {asked} for partition {number} of topic {topic!r}: the last that can be read is "
-            f"{latest[partition]}"
+            f"option {name!r} has offset {asked} for partition {number} of topic {topic!r}: the last that can be "
+            f"read is {latest[partition]}"
         )
     return asked
 

@@ -113,7 +113,8 @@ def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
         parsed = json.loads(value)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
-            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): expected {expected}"
+            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
+            f"expected {expected}"
         ) from None
     if not isinstance(parsed, dict) or not parsed:
         raise _refuse(name, value, expected)
@@ -121,7 +122,8 @@ def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
         whole = isinstance(partitions, list) and all(type(number) is int and number >= 0 for number in partitions)
         if not whole or not partitions:
             raise ConfigurationError(
-                f"option {name!r} has {partitions!r} for topic {topic!r}: expected a list of partition numbers, as in {expected}"
+                f"option {name!r} has {partitions!r} for topic {topic!r}: expected a list of partition numbers, "
+                f"as in {expected}"
             )
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
 
@@ -136,7 +138,7 @@ class Option(NamedTuple):
     meaning: str
 
 
-OPTIONS: Final = (
+OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
     Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
@@ -201,10 +203,14 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
         if option is None:
             raise _unknown(name, use)
         if not option.uses & uses:
-            raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
+            raise ConfigurationError(
+                f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}"
+            )
         parsed = option.parse(option.name, value)
         if values.setdefault(option.name, parsed) != parsed:
-            raise ConfigurationError(f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}")
+            raise ConfigurationError(
+                f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"
+            )
     for option in OPTIONS:
         if option.name not in values and option.default is not None:
             values[option.name] = option.parse(option.name, option.default)
@@ -217,7 +223,7 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
-    """The parsed options of a read; see OPTIONS for their meaning. `topics` None stands for the partitions of `assign`."""
+    """The parsed options of a read; see OPTIONS for their meaning. `topics` are those of `assign` too."""
 
     path: str
     store: dict[str, str]
@@ -229,8 +235,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     rows_per_trigger: int | None
     partitions_min: int | None
     rows_per_task: int | None
-    isolation: str
-    alignment: str
+    isolation: Literal["read_committed", "read_uncommitted"]
+    alignment: Literal["transaction", "lso"]
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
@@ -317,7 +323,9 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
     named = [name for name in ("subscribe", "assign", "topic") if name in values]
     if len(named) != 1:
         found = f"{' and '.join(repr(name) for name in named)} are given" if named else "none is given"
-        raise ConfigurationError(f"exactly one of the options 'subscribe', 'assign' and 'topic' says what to read: {found}")
+        raise ConfigurationError(
+            f"exactly one of the options 'subscribe', 'assign' and 'topic' says what to read: {found}"
+        )
     if named == ["assign"]:
         return tuple(values["assign"]), values["assign"]
     return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
@@ -336,7 +344,9 @@ def _check_offsets(starting: StartingOffsets, ending: StartingOffsets, topics: I
                 )
     if ending == "earliest" or (not isinstance(ending, str) and any(-2 in by.values() for by in ending.values())):
         raise ConfigurationError("option 'endingOffsets' cannot be earliest (-2): expected latest (-1) or offsets")
-    latest = starting == "latest" or (not isinstance(starting, str) and any(-1 in by.values() for by in starting.values()))
+    latest = starting == "latest" or (
+        not isinstance(starting, str) and any(-1 in by.values() for by in starting.values())
+    )
     if use == READ and latest:
         raise ConfigurationError("option 'startingOffsets' cannot be latest (-1) for a batch: it would read nothing")
 

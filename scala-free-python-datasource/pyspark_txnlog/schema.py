@@ -11,19 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
 from sparktxn import ConfigurationError, did_you_mean, output_schema
@@ -31,21 +20,23 @@ from sparktxn import ConfigurationError, did_you_mean, output_schema
 if TYPE_CHECKING:
     from sparktxn import TopicState
 
-__all__ = ["WriteLayout", "arrow_of", "conform", "declared_columns", "read_columns", "schema_of", "write_layout"]
+__all__ = ["arrow_of", "check_columns_to_write", "conform", "declared_columns", "read_columns", "schema_of"]
 
-_TIMESTAMP_MS: Final = pa.timestamp("ms", tz="UTC")
 _HEADERS: Final = "headers"
 
-_RECORD_TYPES: Final[dict[str, pa.DataType]] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    _HEADERS: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))),
-    "timestamp": _TIMESTAMP_MS,
+_RECORD_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int", "bigint"),
+    _HEADERS: ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+    # Rows that were read have these; the log assigns them anew, so that a copy needs no projection.
+    "offset": ("bigint",),
+    "timestampType": ("int",),
 }
-_READ_ONLY_COLUMNS: Final = ("offset", "timestampType")
-"""Columns of a record that was read: writing gives it new ones, so that what was read can be written as it is."""
+"""Spark's types of the columns of Kafka's record."""
+_WRITTEN: Final = tuple(_RECORD_TYPES)[:6]
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType:
@@ -126,111 +117,59 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-class WriteLayout:
-    """How batches of a DataFrame become batches that a topic takes. Picklable: made on the driver, used by tasks."""
-
-    def __init__(self, target: pa.Schema) -> None:
-        self._target = target
-
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are written, in the topic's types.
-
-        Raises:
-            ConfigurationError: a column that must not be null has nulls.
-        """
-        columns = []
-        for field in self._target:
-            column = batch.column(field.name)
-            if not field.nullable and column.null_count:
-                raise ConfigurationError(f"column {field.name!r} of the topic must not be null, and {column.null_count} rows have null")
-            columns.append(_cast(column, field.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self._target)
-
-
-def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
-    if column.type == target:
-        return column
-    # Spark counts microseconds, Kafka's records milliseconds: the rest is dropped, and that is no error.
-    return pc.cast(column, target, safe=target != _TIMESTAMP_MS)
-
-
-def write_layout(schema: StructType, topic: TopicState | None, *, topic_from_option: bool) -> WriteLayout:
-    """The layout of a write of `schema` to `topic`, or, for None, to the topics that the rows name.
+def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None:
+    """Checks a write of `schema` to `topic`, or, for None, to the topics that the rows name.
 
     Raises:
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
     """
     if topic is None or topic.schema is None:
-        return WriteLayout(_record_target(schema, topic_from_option=topic_from_option))
-    return WriteLayout(_typed_target(schema, topic))
+        _check_record(schema, topic_column=topic is None)
+    else:
+        _check_typed(schema, topic)
 
 
-def _record_target(schema: StructType, *, topic_from_option: bool) -> pa.Schema:
+def _check_record(schema: StructType, *, topic_column: bool) -> None:
     names = schema.fieldNames()
-    for name in names:
-        if name not in _RECORD_TYPES and name not in _READ_ONLY_COLUMNS:
+    for field in schema.fields:
+        accepted = _RECORD_TYPES.get(field.name)
+        if accepted is None:
             raise ConfigurationError(
-                f"column {name!r} cannot be written: Kafka's record has {', '.join(_RECORD_TYPES)}"
-                f"{did_you_mean(name, _RECORD_TYPES)}"
+                f"column {field.name!r} cannot be written: Kafka's record has {', '.join(_WRITTEN)}"
+                f"{did_you_mean(field.name, _WRITTEN)}"
             )
+        found = field.dataType.simpleString()
+        if found not in accepted:
+            raise ConfigurationError(f"column {field.name!r} is {found}: expected {' or '.join(accepted)}")
     if "value" not in names:
         raise ConfigurationError("column 'value' is missing: Kafka's record needs it (string or binary)")
-    if not topic_from_option and "topic" not in names:
+    if topic_column and "topic" not in names:
         raise ConfigurationError("no topic to write to: give the option 'topic' or a column 'topic'")
-    for field in schema.fields:
-        _check_record_type(field)
-    return pa.schema(
-        [
-            pa.field(name, arrow_type)
-            for name, arrow_type in _RECORD_TYPES.items()
-            if name in names and not (name == "topic" and topic_from_option)
-        ]
-    )
 
 
-_HEADER_TYPE: Final = "array<struct<key:string,value:binary>>"
-_ACCEPTED: Final[dict[str, tuple[str, ...]]] = {
-    "key": (BinaryType().simpleString(), StringType().simpleString()),
-    "value": (BinaryType().simpleString(), StringType().simpleString()),
-    "topic": (StringType().simpleString(),),
-    "partition": (IntegerType().simpleString(), LongType().simpleString()),
-    _HEADERS: (_HEADER_TYPE,),
-    "timestamp": (TimestampType().simpleString(),),
-}
-
-
-def _check_record_type(field: StructField) -> None:
-    accepted = _ACCEPTED.get(field.name)
-    found = field.dataType.simpleString()
-    if accepted is not None and found not in accepted:
-        raise ConfigurationError(f"column {field.name!r} is {found}: expected {' or '.join(accepted)}")
-
-
-def _typed_target(schema: StructType, topic: TopicState) -> pa.Schema:
+def _check_typed(schema: StructType, topic: TopicState) -> None:
     whole = output_schema(topic.schema)
     declared = [name for name, _, _ in topic.schema or ()]
-    writable = [*declared, "_timestamp"]
     for field in schema.fields:
-        if field.name not in writable:
+        if field.name not in (*declared, "_timestamp"):
             raise ConfigurationError(
                 f"column {field.name!r} cannot be written: topic {topic.name!r} declares {', '.join(declared)}"
                 f"{did_you_mean(field.name, declared)}"
             )
+        found = field.dataType.simpleString()
         expected = _spark_type(whole.field(field.name).type).simpleString()
-        if field.dataType.simpleString() != expected:
-            raise ConfigurationError(
-                f"column {field.name!r} is {field.dataType.simpleString()}: topic {topic.name!r} declares {expected}"
-            )
-    names = schema.fieldNames()
+        if found != expected:
+            raise ConfigurationError(f"column {field.name!r} is {found}: topic {topic.name!r} declares {expected}")
     for name in declared:
-        if name not in names and not whole.field(name).nullable:
+        if name not in schema.fieldNames() and not whole.field(name).nullable:
             raise ConfigurationError(f"column {name!r} is missing: topic {topic.name!r} declares it not null")
-    return pa.schema([whole.field(name) for name in writable if name in names])
 
 
 def declared_columns(schema: StructType) -> pa.Schema | None:
     """The columns to declare for a new topic that takes `schema`; None if it is Kafka's record."""
     names = set(schema.fieldNames())
-    if "value" in names and names <= {*_RECORD_TYPES, *_READ_ONLY_COLUMNS}:
+    if "value" in names and names <= _RECORD_TYPES.keys():
         return None
-    return pa.schema([pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable) for field in schema.fields])
+    return pa.schema(
+        [pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable) for field in schema.fields]
+    )

@@ -34,8 +34,8 @@ def commit_batch(
 ) -> None:
     """Commits a batch that the log knows by `sink`.
 
-    Spark may commit from one worker process, then from another, then from the first again, which is fenced by then. That
-    is no conflict: what may be committed is decided by the run and the batch id, so a handle that was fenced is replaced.
+    Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
+    That is no conflict: the run and the batch id decide what may be committed, so a fenced handle is replaced.
 
     Raises:
         BatchRefused: the run is superseded, or the batch was committed with other rows.

@@ -23,6 +23,7 @@ from sparktxn import ConfigurationError, ViewExpired
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
     from sparktxn import ReadView, Store
 
 __all__ = ["TxnLogStreamReader"]

@@ -20,6 +20,7 @@ from sparktxn import ConfigurationError, SinkCommit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
     from sparktxn import StagedSegment
 
 __all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
@@ -46,11 +47,11 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             refuse_overwrite()
         self._options = options
-        self._plan, self._layout = prepare_write(options, schema)
+        self._plan = prepare_write(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
-        segments = stage_rows(self._plan, self._layout, self._options.topic, iterator)
+        segments = stage_rows(self._plan, self._options.topic, iterator)
         return StagedMicroBatch(segments, _property(_QUERY_ID), _property(_RUN_ID), int(_property(_BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -82,5 +83,7 @@ def _property(name: str) -> str:
     context = TaskContext.get()
     value = context.getLocalProperty(name) if context is not None else None
     if value is None:
-        raise ConfigurationError(f"this task has no local property {name!r}: the sink must run inside a streaming query")
+        raise ConfigurationError(
+            f"this task has no local property {name!r}: the sink must run inside a streaming query"
+        )
     return str(value)
