@@ -15,6 +15,7 @@ __all__ = [
     "AddPartitionsToTxn",
     "AlterTopic",
     "Append",
+    "Appends",
     "Command",
     "CommandResult",
     "CreatePartitions",
@@ -122,6 +123,15 @@ class Append(_Base, frozen=True, tag="append"):
     transaction: int = -1
 
 
+class Appends(_Base, frozen=True, tag="appends"):
+    """`count` append commands from row `start` of an object: an entry has them where they would make it too large."""
+
+    object: str
+    checksum: str
+    start: int
+    count: int
+
+
 class OffsetToCommit(Struct, frozen=True, array_like=True):
     """One partition's offset in an offset commit: the next offset to read."""
 
@@ -203,6 +213,7 @@ Command = (
     | AddPartitionsToTxn
     | AddOffsetsToTxn
     | Append
+    | Appends
     | TxnOffsetCommit
     | OffsetCommit
     | EndTxn

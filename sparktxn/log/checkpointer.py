@@ -33,8 +33,9 @@ from sparktxn.format.entry import FORMAT_VERSION
 from sparktxn.log.checkpoints import hinted_head
 from sparktxn.log.follower import Follower
 from sparktxn.log.horizon import read_horizon
-from sparktxn.log.sealing import put_new, seal
+from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
+from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, StateKey, StateRecord, TopicState
 

@@ -13,12 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.errors import CommandRefused, KafkaException, OutcomeUnknown, StoreError, StoreUnavailable
 from sparktxn.format import names
+from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.log.follower import Follower
+from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_list
@@ -224,16 +228,14 @@ class Committer:
             commands=tuple(commands),
         )
         data, checksum = encode_entry(entry)
-        entry = LogEntry(
-            format=entry.format,
-            entry=entry.entry,
-            token=entry.token,
-            previous=entry.previous,
-            timestamp_ms=entry.timestamp_ms,
-            commands=entry.commands,
-            checksum=checksum,
-        )
-        return _Flight(entry, data, entry_delta.changes, accepted, settled)
+        if len(data) > ENTRY_BYTES_MAX:
+            # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
+            name = names.appends(entry.entry, entry.token)
+            folded, appends = fold(commands, name)
+            put_new(self._objects, name, appends)
+            entry = replace(entry, commands=folded)
+            data, checksum = encode_entry(entry)
+        return _Flight(replace(entry, checksum=checksum), data, entry_delta.changes, accepted, settled)
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()

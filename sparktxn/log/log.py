@@ -20,9 +20,9 @@ from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.committer import Committer, Ticket
 from sparktxn.log.follower import Follower
 from sparktxn.log.horizon import read_horizon
-from sparktxn.log.sealing import put_new
 from sparktxn.log.tail import Tail
 from sparktxn.log.views import ReadView, capture_view
+from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import CommittedOffset, PendingOffset, ProducerState, TopicState, TransactionState
 

@@ -13,13 +13,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.clock import Ids
-from sparktxn.errors import DamagedObject, StoreUnavailable
+from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
-from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.log.writing import put_new
+from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -29,24 +30,9 @@ from sparktxn.structs import (
     SegmentRef,
 )
 
-__all__ = ["put_new", "seal"]
+__all__ = ["seal"]
 
 _RUNS_TO_MERGE: Final = 16
-_ATTEMPTS: Final = 5
-
-
-def put_new(objects: ObjectStore, name: str, data: bytes) -> None:
-    """Creates an object under a name that nobody else uses.
-
-    Raises:
-        StoreUnavailable: the store did not take it.
-    """
-    for _ in range(_ATTEMPTS):
-        if objects.put_if_absent(name, data) is not PutOutcome.UNKNOWN:
-            return
-        if objects.get(name) == data:
-            return
-    raise StoreUnavailable(f"object {name!r} could not be written")
 
 
 def seal(

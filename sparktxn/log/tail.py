@@ -7,12 +7,14 @@ confirmed is a guess until the horizon says otherwise (`log/follower.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
+from sparktxn.format.appends import decode_appends, expand
 from sparktxn.format.checkpoint import CheckpointHead, PartRef
+from sparktxn.format.commands import Appends, Command
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.log.checkpoints import newest_head, read_part
 from sparktxn.log.parts import StateParts
@@ -81,11 +83,24 @@ class Tail:
             )
         context = Context(entry.entry, entry.timestamp_ms)
         delta = Delta(self.parts.get)
-        for command in entry.commands:
+        for command in self._commands(entry, name):
             result = apply(delta, command, context)
             if isinstance(result, Refusal):
                 raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
         self.take(entry, delta.changes, size_bytes)
+
+    def _commands(self, entry: LogEntry, name: str) -> Sequence[Command]:
+        """The entry's commands, those in an object of their own among them."""
+        objects = {(command.object, command.checksum) for command in entry.commands if isinstance(command, Appends)}
+        if not objects:
+            return entry.commands
+        if len(objects) > 1:
+            raise DamagedObject(name, "it names more than one append object")
+        appends_name, checksum = objects.pop()
+        data = self._objects.get(names.checked_name(appends_name, name))
+        if data is None:
+            raise DamagedObject(appends_name, f"entry {entry.entry} names it and it does not exist")
+        return expand(entry.commands, decode_appends(data, appends_name, checksum), name)
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Folds in the changes of the next entry, which were computed from this very state."""

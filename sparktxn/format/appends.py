@@ -1,0 +1,98 @@
+"""Append objects: the append commands of an entry that would be too large, as Parquet (PROTOCOL.md, "Append objects").
+
+The entry holds one `appends` command in the place of each run of them; it names the object with its checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format.commands import Append, Appends, Command
+from sparktxn.format.segment import checksum
+
+__all__ = ["APPENDS_SCHEMA", "ENTRY_BYTES_MAX", "decode_appends", "encode_appends", "expand", "fold"]
+
+ENTRY_BYTES_MAX: Final = 262_144
+"""An entry with more bytes puts its appends into an object of their own."""
+
+_TEXTS: Final = {"segment", "checksum", "transactional_id"}
+_APPENDS_MAX: Final = 10_000_000
+
+APPENDS_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, pa.string() if name in _TEXTS else pa.int64(), nullable=name == "transactional_id")
+        for name in Append.__struct_fields__
+    ]
+)
+"""One column per member of the append command."""
+
+
+def encode_appends(appends: Sequence[Append]) -> bytes:
+    """The object's bytes; rows in the order of the commands."""
+    columns = [pa.array([getattr(append, field.name) for append in appends], field.type) for field in APPENDS_SCHEMA]
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays(columns, schema=APPENDS_SCHEMA)
+    pq.write_table(table, sink, compression="zstd", compression_level=1, store_schema=False)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
+    """The commands in the object, whose checksum an entry names.
+
+    Raises:
+        DamagedObject: its bytes are not those that the entry names, or they are no append commands.
+    """
+    if checksum(data) != expected:
+        raise DamagedObject(name, f"its checksum is not {expected}, which the log names")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        if file.metadata.num_rows > _APPENDS_MAX:
+            raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected {_APPENDS_MAX} at most")
+        table = file.read(use_threads=False)
+        columns = [table.column(field).to_pylist() for field in APPENDS_SCHEMA.names]
+    except DamagedObject:
+        raise
+    except Exception as error:  # foreign bytes make the decoders below us fail in any way
+        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
+    return tuple(Append(*row) for row in zip(*columns, strict=True))
+
+
+def fold(commands: Sequence[Command], name: str) -> tuple[tuple[Command, ...], bytes]:
+    """The commands with each run of appends as one command that names object `name`, and that object's bytes."""
+    appends = [command for command in commands if isinstance(command, Append)]
+    data = encode_appends(appends)
+    digits = checksum(data)
+    folded: list[Command] = []
+    start = 0
+    for is_append, run in groupby(commands, key=lambda command: isinstance(command, Append)):
+        if not is_append:
+            folded.extend(run)
+            continue
+        count = len(list(run))
+        folded.append(Appends(object=name, checksum=digits, start=start, count=count))
+        start += count
+    return tuple(folded), data
+
+
+def expand(commands: Sequence[Command], appends: Sequence[Append], found_in: str) -> tuple[Command, ...]:
+    """The commands that `fold` has folded.
+
+    Raises:
+        DamagedObject: entry `found_in` names rows that the object does not have.
+    """
+    expanded: list[Command] = []
+    for command in commands:
+        if not isinstance(command, Appends):
+            expanded.append(command)
+            continue
+        run = appends[command.start : command.start + command.count]
+        if len(run) != command.count or command.start < 0:
+            raise DamagedObject(found_in, f"it names {command.count} rows of {command.object!r} from {command.start}")
+        expanded.extend(run)
+    return tuple(expanded)
