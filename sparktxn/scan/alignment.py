@@ -51,8 +51,8 @@ def aligned_cut(
 ) -> Cut:
     """Where a reader of committed records that has read up to `starts` may go on to.
 
-    A partition that `starts` does not name starts at its log start offset. With `rows_max` the cut takes whole entries of
-    the log, oldest first, while their records stay within it; if that takes in no whole transaction, the cut takes in
+    A partition that `starts` does not name starts at its log start offset. With `rows_max` the cut takes the log's
+    entries whole, oldest first, while their records stay within it; if that takes in no whole transaction, it takes in
     the oldest one that can be taken, however large, with what it drags along. With ``alignment="lso"`` transactions are
     not kept whole: the limit is shared out in proportion to what each partition has, as Kafka's connector does, and
     `rows` counts offsets.
@@ -142,8 +142,8 @@ class _Backlog:
     def _lowered(self, cut: _Offsets) -> _Offsets:
         """The greatest aligned cut at or below `cut`, which it changes.
 
-        A transaction with records at or above the cut is taken out whole: the cut goes down to its first record in every
-        partition, which may put others above it. Each segment is looked at once.
+        A transaction with records at or above the cut is taken out whole: in every partition the cut goes down to its
+        first record there, which may put others above it. Each segment is looked at once.
         """
         taken_out = bytearray(len(self._units))
         looked_at = [len(parts) for parts in self._parts]

@@ -29,6 +29,7 @@ from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.horizon import read_horizon
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
@@ -178,7 +179,7 @@ def missing_object(objects: ObjectStore, name: str, view_entry: int) -> StoreErr
 
     Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject).
     """
-    horizon = max((names.parse_horizon(found) or 1 for found in objects.list_names(names.HORIZONS)), default=1)
+    horizon = read_horizon(objects)
     if view_entry < horizon:
         return ViewExpired(
             f"the read view at entry {view_entry} is older than entry {horizon}, from which the vacuum has kept "
@@ -238,9 +239,6 @@ def _decoded_manifest(
     segments = decode_manifest(data, name)
     if len(segments) != run.segment_count:
         raise DamagedObject(name, f"it names {len(segments)} segments, expected {run.segment_count}")
-    for segment in segments:
-        if names.parse_segment_born(segment.name) is None:
-            raise DamagedObject(name, f"it names {segment.name!r}, which is not a segment")
     return segments
 
 
@@ -303,7 +301,9 @@ def plan_ranges(
         ConfigurationError: a partition is not in the view, the isolation level is unknown, `rows_per_task` is below 1.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
-        raise ConfigurationError(f"isolation level {isolation!r} is unknown: expected read_committed or read_uncommitted")
+        raise ConfigurationError(
+            f"isolation level {isolation!r} is unknown: expected 'read_committed' or 'read_uncommitted'"
+        )
     if rows_per_task is not None and rows_per_task < 1:
         raise ConfigurationError(f"rows_per_task is {rows_per_task}: expected 1 or more")
     tasks: list[ReadTask] = []

@@ -58,8 +58,9 @@ def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = 
         return whole
     for column in columns:
         if column not in whole.names:
+            known = ", ".join(whole.names)
             raise ConfigurationError(
-                f"column {column!r} is unknown: the topic has {', '.join(whole.names)}{did_you_mean(column, whole.names)}"
+                f"column {column!r} is unknown: the topic has {known}{did_you_mean(column, whole.names)}"
             )
     if len(set(columns)) < len(columns):
         raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
