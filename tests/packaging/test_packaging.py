@@ -78,9 +78,8 @@ def distribution_closure(names: list[str]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for requirement in importlib.metadata.requires(name) or []:
-            if ";" not in requirement:
-                waiting.append(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+        requirements = importlib.metadata.requires(name) or []
+        waiting += [re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in requirements if ";" not in text]
     return found
 
 
