@@ -38,7 +38,17 @@ _ROOM_WAIT_S: Final = 1.0
 class PartitionBuffer:
     """What waits for one partition: columns first, then rows, in the order they were produced."""
 
-    __slots__ = ("bytes_max", "partition", "rows", "rows_max", "size_bytes", "table_bytes", "table_rows", "tables", "topic")
+    __slots__ = (
+        "bytes_max",
+        "partition",
+        "rows",
+        "rows_max",
+        "size_bytes",
+        "table_bytes",
+        "table_rows",
+        "tables",
+        "topic",
+    )
 
     def __init__(self, topic: TopicBuffer, partition: int) -> None:
         self.topic = topic
@@ -60,7 +70,16 @@ class PartitionBuffer:
 class TopicBuffer:
     """A topic as the producer knows it, with its partitions' buffers."""
 
-    __slots__ = ("partition_count", "partitions", "segment_bytes", "segment_rows", "size_max", "stage", "state", "sticky")
+    __slots__ = (
+        "partition_count",
+        "partitions",
+        "segment_bytes",
+        "segment_rows",
+        "size_max",
+        "stage",
+        "state",
+        "sticky",
+    )
 
     def __init__(self, state: TopicState, message_bytes_max: int) -> None:
         self.state = state
@@ -76,7 +95,9 @@ class TopicBuffer:
 class Buffers:
     """All of a producer's waiting records, and the segments that they have become and no entry names yet."""
 
-    def __init__(self, log: Log, settings: ProducerSettings, *, on_waiting: Callable[[], None], served: Callable[[], int]) -> None:
+    def __init__(
+        self, log: Log, settings: ProducerSettings, *, on_waiting: Callable[[], None], served: Callable[[], int]
+    ) -> None:
         self._log = log
         self._settings = settings
         self._on_waiting = on_waiting
@@ -184,7 +205,9 @@ class Buffers:
 
     def _is_full(self, buffer: PartitionBuffer) -> bool:
         topic = buffer.topic
-        return buffer.record_count() >= topic.segment_rows or buffer.size_bytes + buffer.table_bytes >= topic.segment_bytes
+        return (
+            buffer.record_count() >= topic.segment_rows or buffer.size_bytes + buffer.table_bytes >= topic.segment_bytes
+        )
 
     def _send_full(self, buffer: PartitionBuffer) -> None:
         """Sends off the full segment, or the largest one when half of what may wait does."""

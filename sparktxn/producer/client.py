@@ -13,7 +13,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from sparktxn.config.producer import ProducerSettings
-from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.fork import ForkGuard
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
@@ -25,7 +25,9 @@ from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.segments import purged
 from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
+from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
+from sparktxn.producer.values import record_bytes, record_headers
 from sparktxn.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-_CALLBACK_SETTINGS: Final = frozenset({"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"})
+_CALLBACK_SETTINGS: Final = frozenset(
+    {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"}
+)
 _PAUSE_S: Final = 0.05
 
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -41,7 +45,7 @@ _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 def _refuse_records_after_fork() -> None:
     for producer in _producers:
-        producer._accepting = {}  # produce() then takes the way that checks the handle  # noqa: SLF001
+        producer._accepting = {}  # produce() then takes the way that checks the handle
 
 
 if hasattr(os, "register_at_fork"):
@@ -65,14 +69,16 @@ class Producer:
     abort_transaction(), on the thread that calls them.
 
     Args:
-        config: settings under librdkafka's dotted names (sparktxn.config.producer); as keywords, ``_`` stands for ``.``.
+        config: settings under librdkafka's dotted names; as keywords, ``_`` stands for ``.``.
 
     Raises:
         ConfigurationError: a setting is unknown or wrong.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        dotted = {name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()}
+        dotted = {
+            name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()
+        }
         self._settings = ProducerSettings.parse({**(config or {}), **dotted})
         self._fork = ForkGuard()
         self._closed = False
@@ -85,8 +91,8 @@ class Producer:
         self._on_delivery = self._settings.on_delivery
         # A record's topic is found here in one step; while none may be produced the dictionary is an empty one.
         self._accepting: dict[Any, TopicBuffer] = {}
-        self._topics: dict[str, TopicBuffer] = {}
         self._choice = PartitionChoice(self._settings.partitioner)
+        self._topics = Topics(self._settings, self._choice)
         self._by_crc32 = self._settings.partitioner == "consistent_random"
         self._now_ms: Callable[[], int] = _no_clock
         self._transactions: Transactions | None = None
@@ -129,18 +135,18 @@ class Producer:
         size = 0
         if value is not None:
             if type(value) is not bytes:
-                value = _bytes("value", value)
+                value = record_bytes("value", value)
             size = len(value)
         if key is not None:
             if type(key) is not bytes:
-                key = _bytes("key", key)
+                key = record_bytes("key", key)
             size += len(key)
         pairs: Headers | None = None
         if headers is not None:
-            pairs, header_bytes = _headers(headers)
+            pairs, header_bytes = record_headers(headers)
             size += header_bytes
         if size > target.size_max:
-            raise _too_large(target, size)
+            raise too_large(target, size)
         if partition < 0:
             if key and self._by_crc32:
                 partition = crc32(key) % target.partition_count
@@ -194,14 +200,14 @@ class Producer:
     def produce_arrow(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = -1) -> None:
         """Queues the rows of a record batch or table; no delivery reports are made for them.
 
-        For Kafka's record the columns are key, value, headers, timestamp and partition, each optional; for a typed topic
-        the declared ones, and ``_timestamp``. Waits while too much is being uploaded, so memory stays bounded.
+        For Kafka's record the columns are key, value, headers, timestamp and partition, each optional; for a typed
+        topic the declared ones, and ``_timestamp``. Waits while too much is being uploaded, so memory stays bounded.
 
         Raises:
             ConfigurationError: a column is unknown, missing or of another type.
             KafkaException: as produce().
         """
-        target = self._topic(topic, "produce_arrow")
+        target = self._topics.find(*self._open_for(topic, "produce_arrow"))
         if partition >= target.partition_count:
             target = self._wider_topic(topic, partition)
         given = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
@@ -233,9 +239,9 @@ class Producer:
     # --- waiting ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Tells delivery reports, after waiting up to `timeout` seconds (below 0: without limit) for the first; how many.
+        """Tells delivery reports, after waiting up to `timeout` seconds for the first; how many.
 
-        Where only the open transaction's own records could bring one, it acts as flush().
+        Below 0 the wait has no limit. Where only the open transaction's own records could bring one, it acts as flush().
         """
         self._check()
         timeout_s = -1.0 if timeout is None else timeout
@@ -275,7 +281,7 @@ class Producer:
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Takes the transactional id over: fences an older producer, aborts what it left open. Once, before the rest.
+        """Takes the transactional id over, once: fences an older producer and aborts what it left open.
 
         Raises:
             KafkaException: _NOT_CONFIGURED without transactional.id, _STATE if it was done; see the flags for the rest.
@@ -294,7 +300,8 @@ class Producer:
         transactions = self._transactional("send_offsets_to_transaction")
         if not isinstance(group_metadata, ConsumerGroupMetadata):
             raise TypeError(
-                f"group_metadata is {type(group_metadata).__name__}: expected what Consumer.consumer_group_metadata() gives"
+                f"group_metadata is {type(group_metadata).__name__}: "
+                "expected what Consumer.consumer_group_metadata() gives"
             )
         transactions.add_offsets(positions, group_metadata, timeout)
 
@@ -312,7 +319,7 @@ class Producer:
             self._reports.serve()
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Aborts: nothing of the transaction is ever seen by read_committed. Waiting records' reports carry _PURGE_QUEUE."""
+        """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         try:
             self._transactional("abort_transaction").abort(timeout)
         finally:
@@ -435,61 +442,28 @@ class Producer:
         transactions = self._transactions
         if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:
             self._accepting = {}
-            return
-        if self._store is None or self._closed:
-            return
-        log = self._store.log
-        self._topics = {name: topic for name, topic in self._topics.items() if log.topic(name) == topic.state}
-        self._accepting = {name: topic for name, topic in self._topics.items() if topic.state.schema is None}
+        elif self._store is not None and not self._closed:
+            self._topics.forget_changed(self._store.log)
+            self._accepting = self._topics.of_records()
 
-    def _topic(self, name: object, call: str) -> TopicBuffer:
-        """A topic by its name, if this call may write to it now."""
+    def _open_for(self, name: object, call: str) -> tuple[Log, str]:
+        """The log and the topic's name, if `call` may write now."""
         self._check()
         if not isinstance(name, str):
             raise TypeError(f"topic is {type(name).__name__}: expected a str")
         if self._transactions is not None:
             self._transactions.require_open(call)
-        log, _ = self._connect()
-        known = self._topics.get(name)
-        if known is not None:
-            return known
-        state = log.topic(name)
-        if state is None:
-            log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
-            state = log.topic(name)
-        if state is None:
-            names = [topic.name for topic in log.topics()]
-            reason = (
-                f"topic {name!r} does not exist in {log.objects.uri}{did_you_mean(name, names)}: "
-                "create it with AdminClient.create_topics([NewTopic(...)])"
-            )
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
-        topic = TopicBuffer(state, self._settings.message_bytes_max)
-        self._choice.prepare(topic)
-        self._topics[name] = topic
-        if state.schema is None:
-            self._accepting[name] = topic
-        return topic
+        return self._connect()[0], name
 
     def _record_topic(self, name: object) -> TopicBuffer:
-        topic = self._topic(name, "produce")
-        if topic.state.schema is not None:
-            columns = ", ".join(column[0] for column in topic.state.schema)
-            raise ConfigurationError(
-                f"topic {topic.state.name!r} has declared columns ({columns}): write to it with "
-                "produce_arrow(topic, batch)"
-            )
+        topic = self._topics.find_for_records(*self._open_for(name, "produce"))
+        self._accepting = self._topics.of_records()
         return topic
 
     def _wider_topic(self, name: str, partition: int) -> TopicBuffer:
-        """The topic with at least `partition` + 1 partitions, if it has been given them since it was looked up."""
         log, _ = self._connect()
-        log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
-        self._look_at_topics()
-        topic = self._topic(name, "produce")
-        if partition >= topic.partition_count:
-            reason = f"partition {partition} of topic {name!r} does not exist: it has 0 to {topic.partition_count - 1}"
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+        topic = self._topics.find_wider(log, name, partition)
+        self._accepting = self._topics.of_records()
         return topic
 
     def _may_wait(self, timeout_s: float) -> bool:
@@ -547,36 +521,3 @@ class Producer:
 
 def _no_clock() -> int:
     raise AssertionError("a record passed the topic check before the store was opened")
-
-
-def _bytes(what: str, given: object) -> bytes:
-    if isinstance(given, str):
-        return given.encode()
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"{what} is {type(given).__name__}: expected str or bytes")
-
-
-def _headers(given: object) -> tuple[Headers | None, int]:
-    """The headers as the record keeps them, and their bytes; None for none."""
-    if isinstance(given, Mapping):
-        given = list(given.items())
-    if not isinstance(given, list | tuple):
-        raise TypeError(f"headers is {type(given).__name__}: expected a dict, or a list of (str, str or bytes or None)")
-    pairs: Headers = []
-    size = 0
-    for header in given:
-        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str):
-            raise TypeError(f"header {header!r} is not a pair: expected (str, str or bytes or None)")
-        value = None if header[1] is None else _bytes(f"header {header[0]!r}", header[1])
-        pairs.append((header[0], value))
-        size += len(header[0]) + (0 if value is None else len(value))
-    return pairs or None, size
-
-
-def _too_large(target: TopicBuffer, size: int) -> KafkaException:
-    reason = (
-        f"a record of {size} bytes is larger than {target.size_max}: raise message.max.bytes of the producer and "
-        f"max.message.bytes of topic {target.state.name!r}"
-    )
-    return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))

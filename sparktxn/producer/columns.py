@@ -35,7 +35,8 @@ def stored_table(topic: TopicState, given: pa.Table, timestamp_ms: int) -> tuple
         if schema.get_field_index(name) < 0:
             expected = ", ".join(schema.names)
             raise ConfigurationError(
-                f"column {name!r} is not one of topic {topic.name!r}: expected {expected}{did_you_mean(name, schema.names)}"
+                f"column {name!r} is not one of topic {topic.name!r}: expected {expected}"
+                f"{did_you_mean(name, schema.names)}"
             )
     columns = []
     for field in schema:
@@ -44,7 +45,9 @@ def stored_table(topic: TopicState, given: pa.Table, timestamp_ms: int) -> tuple
         elif field.nullable or field.name == stamp:
             column = pa.chunked_array([pa.nulls(given.num_rows, field.type)])
         else:
-            raise ConfigurationError(f"column {field.name!r} of topic {topic.name!r} is missing, and it may not be null")
+            raise ConfigurationError(
+                f"column {field.name!r} of topic {topic.name!r} is missing, and it may not be null"
+            )
         if field.name == stamp and column.null_count:
             column = pc.fill_null(column, pa.scalar(timestamp_ms, pa.int64()).cast(field.type))
         columns.append(column)
@@ -83,7 +86,9 @@ def partition_slices(topic: TopicState, table: pa.Table, partitions: pa.Array) -
     lowest, highest = (pc.min_max(partitions)[bound].as_py() for bound in ("min", "max"))
     if partitions.null_count or lowest < 0 or highest >= topic.partition_count:
         found = "a null" if partitions.null_count else str(lowest if lowest < 0 else highest)
-        reason = f"column 'partition' holds {found}: topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}"
+        reason = (
+            f"column 'partition' holds {found}: topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}"
+        )
         raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
     if lowest == highest:
         yield lowest, table
@@ -92,6 +97,8 @@ def partition_slices(topic: TopicState, table: pa.Table, partitions: pa.Array) -
     table = table.take(order)
     counts = partitions.value_counts()
     start = 0
-    for partition, count in sorted(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)):
+    for partition, count in sorted(
+        zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+    ):
         yield partition, table.slice(start, count)
         start += count

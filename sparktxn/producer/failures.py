@@ -1,4 +1,4 @@
-"""What an error means to a producer's caller, per operation (python-client table: Java TransactionManager, librdkafka txnmgr).
+"""What an error means to a producer's caller, per operation (kafka TransactionManager, librdkafka rdkafka_txnmgr).
 
 A caller tests three flags in this order: ``fatal()`` close, ``txn_requires_abort()`` abort and begin again,
 ``retriable()`` call the same method again.
@@ -64,7 +64,7 @@ FAILURES: Final[Mapping[Operation, Mapping[ErrorCode, Failure]]] = MappingProxyT
         Operation.ABORT: MappingProxyType({**_EVERYWHERE}),
     }
 )
-"""Per operation, what a code means; a code that is not listed is abortable inside a transaction and fatal to an init."""
+"""Per operation, what a code means. One that is not listed is fatal to an init, and else abortable."""
 
 BUMPING_CODES: Final = frozenset(
     {

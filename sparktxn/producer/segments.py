@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for_futures
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.producer.reports import DeliveryCallback
 from sparktxn.stage.stager import StagedSegment, StageTopic
 from sparktxn.stage.writer import upload_segment
@@ -22,36 +22,35 @@ from sparktxn.stage.writer import upload_segment
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["PendingSegment", "Row", "record_table"]
+__all__ = ["PendingSegment", "Row", "purged", "record_table"]
 
 Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]
 """(key, value, timestamp in milliseconds, headers, None or the callback and when it was given)."""
 
-_KEY, _VALUE, _TIMESTAMP, _HEADERS, _REPORT = range(5)
+_REPORT: Final = 4
+
+_BYTES_TYPE: Final = RECORD_SCHEMA.field("key").type
+_HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
+_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 
 
 class _Reportable(NamedTuple):
-    """A record that has a callback, and its place in the segment."""
+    """A record that has a callback, and its `place` in the segment."""
 
-    index: int
+    place: int
     row: Row
 
 
 def record_table(rows: Sequence[Row]) -> pa.Table:
     """The rows as columns of Kafka's record."""
     keys, values, timestamps, headers, _ = zip(*rows, strict=True)
-    has_headers = any(headers)
     columns = [
-        pa.array(keys, RECORD_SCHEMA.field("key").type),
-        pa.array(values, RECORD_SCHEMA.field("value").type),
-        pa.array(headers, RECORD_SCHEMA.field("headers").type) if has_headers else _no_headers(len(rows)),
-        pa.array(timestamps, pa.int64()).view(RECORD_SCHEMA.field("timestamp").type),
+        pa.array(keys, _BYTES_TYPE),
+        pa.array(values, _BYTES_TYPE),
+        pa.array(headers, _HEADERS_TYPE) if any(headers) else pa.nulls(len(rows), _HEADERS_TYPE),
+        pa.array(timestamps, pa.int64()).view(_TIMESTAMP_TYPE),
     ]
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
-
-
-def _no_headers(count: int) -> pa.Array:
-    return pa.nulls(count, RECORD_SCHEMA.field("headers").type)
 
 
 class PendingSegment:
@@ -89,7 +88,9 @@ class PendingSegment:
             self.record_count: int = records.num_rows
         else:
             self.record_count = len(records)
-            self._reportable = [_Reportable(index, row) for index, row in enumerate(records) if row[_REPORT] is not None]
+            self._reportable = [
+                _Reportable(place, row) for place, row in enumerate(records) if row[_REPORT] is not None
+            ]
 
     @property
     def report_count(self) -> int:
@@ -102,7 +103,7 @@ class PendingSegment:
             self._future = self._log.background.submit(self._upload)
 
     def finish(self, deadline: Deadline) -> StagedSegment:
-        """The uploaded segment: waits for the background, or uploads on this thread. May be called again after an error.
+        """The uploaded segment: waits for the background, or uploads on this thread; again after an error.
 
         Raises:
             OutcomeUnknown: the deadline passed while it was under way.
@@ -146,23 +147,23 @@ class PendingSegment:
     def delivered(
         self, base_offset: int, append_timestamp_ms: int
     ) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
-        """The reports of its records, whose first one has `base_offset` (or -1: a duplicate that is remembered no more)."""
+        """The reports of its records, whose first one has `base_offset`, or -1 if that is not known any more."""
         kind = TIMESTAMP_CREATE_TIME
         if self.topic.settings.get("message.timestamp.type") == "LogAppendTime":
             kind = TIMESTAMP_LOG_APPEND_TIME
         now_ms = self._log.clock.wall_ms()
         reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
-        for index, row in self._take_reportable():
-            offset = base_offset + index if base_offset >= 0 else -1
-            timestamp_ms = row[_TIMESTAMP] if kind == TIMESTAMP_CREATE_TIME else append_timestamp_ms
-            reports.append(self._report(row, None, offset, kind, timestamp_ms, now_ms))
+        for place, row in self._take_reportable():
+            offset = base_offset + place if base_offset >= 0 else -1
+            timestamp_ms = row[2] if kind == TIMESTAMP_CREATE_TIME else append_timestamp_ms
+            reports.append(self._report(row, None, offset, (kind, timestamp_ms), now_ms))
         return reports
 
     def failed(self, error: KafkaError) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
         """The reports of its records, all with `error`; its records are let go."""
         now_ms = self._log.clock.wall_ms()
         return [
-            self._report(row, error, -1001, TIMESTAMP_CREATE_TIME, row[_TIMESTAMP], now_ms)
+            self._report(row, error, OFFSET_INVALID, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)
             for _, row in self._take_reportable()
         ]
 
@@ -179,14 +180,14 @@ class PendingSegment:
         return reportable
 
     def _report(
-        self, row: Row, error: KafkaError | None, offset: int, kind: int, timestamp_ms: int, now_ms: int
+        self, row: Row, error: KafkaError | None, offset: int, timestamp: tuple[int, int], now_ms: int
     ) -> tuple[DeliveryCallback, KafkaError | None, Message]:
         key, value, _, headers, waiting = row
-        assert waiting is not None  # noqa: S101 - narrows the type: only rows with a callback are reportable
+        assert waiting is not None  # narrows the type: only rows with a callback are reportable
         callback, given_ms = waiting
         latency_s = max(0, now_ms - given_ms) / 1000
         message = Message(
-            self.topic.name, self.partition, offset, key, value, headers, kind, timestamp_ms, error, None, latency_s
+            self.topic.name, self.partition, offset, key, value, headers, *timestamp, error, None, latency_s
         )
         return callback, error, message
 

@@ -132,9 +132,7 @@ class Transactions:
     def abort(self, timeout_s: float) -> None:
         """Drops what was not published, and ends what was."""
         with self._calls.call("abort_transaction"):
-            self._states.require(
-                "abort_transaction", _S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION
-            )
+            self._states.require("abort_transaction", _S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
             if self.state is not _S.ABORTING_TRANSACTION:
                 self._move(_S.ABORTING_TRANSACTION)
             deadline = self._deadline(timeout_s)
@@ -233,7 +231,7 @@ class Transactions:
     def _initialise(self, producer_id: int, producer_epoch: int, deadline: Deadline) -> CommandResult:
         """Allocates or bumps the identity. The request id is kept until it is answered, so a repetition bumps once."""
         log, publisher = self._log, self._opened()
-        assert log is not None  # noqa: S101 - narrows the type: set together with the publisher
+        assert log is not None  # narrows the type: set together with the publisher
         self._request_id = self._request_id or log.ids.token()
         command = InitProducerId(
             self._request_id, self._transactional_id, self._timeout_ms, producer_id, producer_epoch
@@ -253,7 +251,7 @@ class Transactions:
 
     def _offset(self, position: TopicPartition, deadline: Deadline) -> OffsetToCommit:
         log = self._log
-        assert log is not None  # noqa: S101 - narrows the type: a transaction is open
+        assert log is not None  # narrows the type: a transaction is open
         topic = log.topic(position.topic)
         if topic is None:
             log.refresh(deadline)
@@ -291,7 +289,7 @@ class Transactions:
 
     def _deadline(self, timeout_s: float) -> Deadline:
         """The call's deadline; below 0 the transaction's own time."""
-        assert self._log is not None  # noqa: S101 - narrows the type: connected before any deadline is made
+        assert self._log is not None  # narrows the type: connected before any deadline is made
         return self._log.deadline(self._timeout_ms / 1000 if timeout_s < 0 else timeout_s)
 
     def _move(self, state: TransactionState, error: KafkaException | None = None) -> None:

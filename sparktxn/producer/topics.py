@@ -1,0 +1,99 @@
+"""The topics that a producer has written to, as the log knew them when they were looked up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparktxn.config.producer import ProducerSettings
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.producer.buffers import TopicBuffer
+from sparktxn.producer.partitions import PartitionChoice
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Topics", "too_large"]
+
+
+class Topics:
+    """Topic buffers by name. What has changed in the log is forgotten, and looked up again when it is written to."""
+
+    def __init__(self, settings: ProducerSettings, choice: PartitionChoice) -> None:
+        self._settings = settings
+        self._choice = choice
+        self._known: dict[str, TopicBuffer] = {}
+
+    def of_records(self) -> dict[object, TopicBuffer]:
+        """The known topics that take produce()'s records."""
+        return {name: topic for name, topic in self._known.items() if topic.state.schema is None}
+
+    def forget_changed(self, log: Log) -> None:
+        """Forgets topics that were deleted, made again, or given other partitions, settings or columns."""
+        self._known = {name: topic for name, topic in self._known.items() if log.topic(name) == topic.state}
+
+    def find(self, log: Log, name: str) -> TopicBuffer:
+        """A topic by its name.
+
+        Raises:
+            KafkaException: _UNKNOWN_TOPIC, which names the call that creates one.
+        """
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        state = log.topic(name)
+        if state is None:
+            _refresh(log)
+            state = log.topic(name)
+        if state is None:
+            names = [topic.name for topic in log.topics()]
+            reason = (
+                f"topic {name!r} does not exist in {log.objects.uri}{did_you_mean(name, names)}: "
+                "create it with AdminClient.create_topics([NewTopic(...)])"
+            )
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
+        topic = TopicBuffer(state, self._settings.message_bytes_max)
+        self._choice.prepare(topic)
+        self._known[name] = topic
+        return topic
+
+    def find_for_records(self, log: Log, name: str) -> TopicBuffer:
+        """A topic that takes produce()'s records.
+
+        Raises:
+            KafkaException: _UNKNOWN_TOPIC.
+            ConfigurationError: the topic has declared columns.
+        """
+        topic = self.find(log, name)
+        if topic.state.schema is not None:
+            columns = ", ".join(column[0] for column in topic.state.schema)
+            raise ConfigurationError(
+                f"topic {name!r} has declared columns ({columns}): write to it with produce_arrow(topic, batch)"
+            )
+        return topic
+
+    def find_wider(self, log: Log, name: str, partition: int) -> TopicBuffer:
+        """The topic with a partition that it did not have when it was looked up.
+
+        Raises:
+            KafkaException: _UNKNOWN_PARTITION, it has not been given one since.
+        """
+        _refresh(log)
+        self.forget_changed(log)
+        topic = self.find(log, name)
+        if partition >= topic.partition_count:
+            reason = f"partition {partition} of topic {name!r} does not exist: it has 0 to {topic.partition_count - 1}"
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+        return topic
+
+
+def _refresh(log: Log) -> None:
+    log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
+
+
+def too_large(topic: TopicBuffer, size: int) -> KafkaException:
+    """The refusal of a record of `size` bytes."""
+    reason = (
+        f"a record of {size} bytes is larger than {topic.size_max}: raise message.max.bytes of the producer and "
+        f"max.message.bytes of topic {topic.state.name!r}"
+    )
+    return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))

@@ -1,0 +1,43 @@
+"""Keys, values and headers as callers give them, and as records keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparktxn.message import Headers
+
+__all__ = ["record_bytes", "record_headers"]
+
+
+def record_bytes(what: str, given: object) -> bytes:
+    """`given` as bytes; text is stored as UTF-8.
+
+    Raises:
+        TypeError: `given` is neither text nor bytes; `what` names it.
+    """
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"{what} is {type(given).__name__}: expected str or bytes")
+
+
+def record_headers(given: object) -> tuple[Headers | None, int]:
+    """The headers, None for none, and how many bytes they have.
+
+    Raises:
+        TypeError: `given` is no mapping and no list of pairs, or a name is not text.
+    """
+    if isinstance(given, Mapping):
+        given = list(given.items())
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"headers is {type(given).__name__}: expected a dict, or a list of (str, str or bytes or None)")
+    pairs: Headers = []
+    size = 0
+    for header in given:
+        if not isinstance(header, tuple | list) or len(header) != 2 or not isinstance(header[0], str):
+            raise TypeError(f"header {header!r} is not a pair: expected (str, str or bytes or None)")
+        value = None if header[1] is None else record_bytes(f"header {header[0]!r}", header[1])
+        pairs.append((header[0], value))
+        size += len(header[0]) + (0 if value is None else len(value))
+    return pairs or None, size
