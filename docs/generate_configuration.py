@@ -1,0 +1,121 @@
+"""Writes docs/configuration.md from the tables of settings, so that the document and the code say the same.
+
+Run by ``make docs``; a test compares the file with what this makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyspark_txnlog.options import OPTIONS
+
+from sparktxn.config.consumer import CONSUMER_SETTINGS
+from sparktxn.config.producer import PRODUCER_SETTINGS
+from sparktxn.config.settings import Setting
+from sparktxn.config.store import STORE_SETTINGS
+from sparktxn.config.topic import TOPIC_SETTINGS
+
+TARGET = Path(__file__).with_name("configuration.md")
+
+INTRODUCTION = """\
+# Settings
+
+<!-- Made by `make docs` from the tables in sparktxn/config/ and pyspark_txnlog/options.py: change those. -->
+
+All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
+right name, before anything is written. Numbers and `true` or `false` may be written as text. Files in
+[conf/](../conf/) show common sets.
+"""
+
+STORE = """\
+## Store
+
+`Store.open(uri, options=…)`, every client, and Spark's options take these. Settings that start with `storage.` go to the object
+store's client without that prefix: `storage.key`, `storage.secret`, `storage.endpoint_url` and the like for S3. Without
+them S3's own chain is used: environment, profile, instance role.
+"""
+
+PRODUCER = """\
+## Producer
+
+`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, which are about a network of brokers and its
+security, are accepted and ignored with one debug line; a name that librdkafka does not know is an error.
+"""
+
+CONSUMER = """\
+## Consumer
+
+`sparktxn.Consumer({…})` takes these and the store's; librdkafka's others as for the producer.
+"""
+
+TOPIC = """\
+## Topic
+
+Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept in the log.
+"""
+
+SPARK = """\
+## Spark
+
+Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The store's settings
+and `storage.*` are options too.
+"""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; cells may hold any text."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def shown(default: object) -> str:
+    """A default as a user would write it; nothing where there is none."""
+    if default is None or default == "":
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def settings_table(settings: Iterable[Setting]) -> str:
+    """The settings with what their parsers say that they expect."""
+    return table(
+        ("setting", "default", "expected", "meaning"),
+        [
+            (f"`{known.name}`", shown(known.default), known.expected or known.parse.__doc__ or "", known.meaning)
+            for known in settings
+        ],
+    )
+
+
+def options_table() -> str:
+    """Spark's options, with what knows them."""
+    return table(
+        ("option", "for", "default", "meaning"),
+        [
+            (f"`{option.name}`", ", ".join(sorted(option.uses)), shown(option.default), option.meaning)
+            for option in OPTIONS
+        ],
+    )
+
+
+def document() -> str:
+    """The whole document."""
+    sections = [
+        INTRODUCTION,
+        STORE,
+        settings_table(STORE_SETTINGS),
+        PRODUCER,
+        settings_table(PRODUCER_SETTINGS),
+        CONSUMER,
+        settings_table(CONSUMER_SETTINGS),
+        TOPIC,
+        settings_table(TOPIC_SETTINGS),
+        SPARK,
+        options_table(),
+    ]
+    return "\n".join(sections)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document())
+    print(f"wrote {TARGET.name}")

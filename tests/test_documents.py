@@ -1,0 +1,98 @@
+"""Documents agree with the code and with each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparktxn.config.consumer import CONSUMER_SETTINGS
+from sparktxn.config.producer import PRODUCER_SETTINGS
+from sparktxn.config.settings import Setting
+from sparktxn.config.store import STORE_SETTINGS, is_store_setting
+from sparktxn.config.topic import TOPIC_SETTINGS
+from sparktxn.format.commands import Command
+from sparktxn.structs import StateRecord
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PROTOCOL = (ROOT / "docs" / "PROTOCOL.md").read_text()
+
+
+def load_generator() -> Any:
+    spec = importlib.util.spec_from_file_location("generate_configuration", ROOT / "docs" / "generate_configuration.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_document_of_settings_is_what_the_tables_say() -> None:
+    assert (ROOT / "docs" / "configuration.md").read_text() == load_generator().document(), "run: make docs"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        goal = (document.parent / path).resolve() if path else document
+        assert goal.exists(), f"{target} does not exist"
+        assert not anchor or anchor in anchors(goal), f"{target} has no such heading"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_document_has_one_title(document: Path) -> None:
+    outside_code = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", outside_code, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("record", StateRecord.__args__, ids=lambda record: record.__name__)
+def test_the_protocol_lists_every_member_of_every_record(record: Any) -> None:
+    row = re.search(rf"^\| `{record.__struct_config__.tag}` \|.*$", PROTOCOL.split("## State")[1], re.MULTILINE)
+    assert row is not None
+    assert [field for field in record.__struct_fields__ if f"`{field}`" not in row[0]] == []
+
+
+@pytest.mark.parametrize("command", Command.__args__, ids=lambda command: command.__name__)
+def test_the_protocol_lists_every_member_of_every_command(command: Any) -> None:
+    row = re.search(rf"^\| `{command.__struct_config__.tag}` \|.*$", PROTOCOL, re.MULTILINE)
+    assert row is not None
+    implied = {"transactional_id", "producer_id", "producer_epoch", "transaction"} if "in its tr" in row[0] else set()
+    assert [name for name in command.__struct_fields__ if name not in implied and f"`{name}`" not in row[0]] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("producer", PRODUCER_SETTINGS),
+        ("producer-s3", PRODUCER_SETTINGS),
+        ("consumer", CONSUMER_SETTINGS),
+        ("topic", TOPIC_SETTINGS),
+    ],
+)
+def test_examples_of_settings_are_accepted(file: str, settings: tuple[Setting, ...]) -> None:
+    known = {setting.name: setting for setting in (*settings, *STORE_SETTINGS)}
+    lines = (ROOT / "conf" / f"{file}.properties").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert given
+    for name, value in given.items():
+        assert name in known or is_store_setting(name), name
+        if name in known:
+            known[name].parse(name, value)
+
+
+def test_every_guarantee_names_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
