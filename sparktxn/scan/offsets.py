@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.format import names
-from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, decode_segment, stored_schema
+from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.columns import TIMESTAMP, reserved_name
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     AbortedRanges,
@@ -25,7 +27,7 @@ from sparktxn.structs import SegmentRef
 
 __all__ = ["offset_for_time"]
 
-_TIMESTAMP_TYPE = RECORD_SCHEMA.field("timestamp").type
+_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field(TIMESTAMP).type
 
 
 def offset_for_time(
@@ -86,7 +88,7 @@ def _timestamps(objects: ObjectStore, view: PartitionView, segment: SegmentRef) 
     topic = view.topic
     name = names.segment(topic.name, topic.topic_id, view.partition, segment.name)
     data = fetch_segment(objects, name, segment, view.entry)
-    column = "timestamp" if topic.schema is None else TIMESTAMP_COLUMN
+    column = reserved_name(TIMESTAMP, topic.schema)
     schema = stored_schema(topic.schema)
     table = decode_segment(data, name, schema=schema, columns=[column], record_count=segment.record_count)
     return table.column(column)

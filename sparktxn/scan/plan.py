@@ -32,6 +32,7 @@ from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.columns import output_schema
 from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
 
 __all__ = [
@@ -63,7 +64,7 @@ class ReadTask(Struct, frozen=True):
     """A part of a partition's range, to be read by anyone who can reach the store's objects.
 
     The tasks of a range tile it: each starts where the one before it ends. `segments` are those with rows to return, in
-    offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `reader.output_schema`.
+    offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `columns.output_schema`.
     """
 
     store_uri: str
@@ -262,9 +263,7 @@ def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: 
     return tuple(found)
 
 
-def _aborted_in_order(
-    objects: ObjectStore, view: PartitionView, start: int
-) -> Iterator[Sequence[AbortedTransaction]]:
+def _aborted_in_order(objects: ObjectStore, view: PartitionView, start: int) -> Iterator[Sequence[AbortedTransaction]]:
     first = bisect_right(view.sealed, start, key=_end_offset)
     runs = [run for run in view.sealed[first:] if run.aborted_count]
     folder = _folder(view)
@@ -298,7 +297,8 @@ def plan_ranges(
 
     Raises:
         RetentionPassed: a start is below the partition's log start offset.
-        ConfigurationError: a partition is not in the view, the isolation level is unknown, `rows_per_task` is below 1.
+        ConfigurationError: a partition is not in the view, a topic has no such column, the isolation level is unknown,
+            or `rows_per_task` is below 1.
     """
     if isolation not in ("read_committed", "read_uncommitted"):
         raise ConfigurationError(
@@ -313,6 +313,7 @@ def plan_ranges(
             raise _not_in_view(view, topic, partition)
         if start < partition_view.log_start_offset:
             raise _retention_passed(partition_view, start)
+        output_schema(partition_view.topic.schema, columns)
         whole = _whole_range(objects, uri, partition_view, start, end, isolation=isolation, columns=columns)
         if whole is not None:
             tasks.extend(_split(whole, rows_per_task))

@@ -8,73 +8,22 @@ nothing else fetches nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
-from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, checksum, decode_segment, stored_schema
+from sparktxn.errors import DamagedObject
+from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import LOG_APPEND_TIME, AbortedRanges, ReadTask, missing_object
 from sparktxn.structs import SegmentRef
 
 __all__ = ["fetch_segment", "output_schema", "read"]
 
-Columns = tuple[tuple[str, str, bool], ...]
-"""A typed topic's declared columns as (name, type, nullable)."""
-
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
 _WINDOW_GROWTH: Final = 4
-
-_TOPIC: Final = "topic"
-_PARTITION: Final = "partition"
-_OFFSET: Final = "offset"
-_TIMESTAMP_TYPE: Final = "timestampType"
-
-_RECORD_OUTPUT: Final = pa.schema(
-    [
-        RECORD_SCHEMA.field("key"),
-        RECORD_SCHEMA.field("value"),
-        pa.field(_TOPIC, pa.string(), nullable=False),
-        pa.field(_PARTITION, pa.int32(), nullable=False),
-        pa.field(_OFFSET, pa.int64(), nullable=False),
-        RECORD_SCHEMA.field("timestamp"),
-        pa.field(_TIMESTAMP_TYPE, pa.int32(), nullable=False),
-        RECORD_SCHEMA.field("headers"),
-    ]
-)
-
-
-def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of what `read` gives: of `columns` in that order, or of all (None).
-
-    Raises:
-        ConfigurationError: the topic has no such column, or one is named twice.
-    """
-    whole = _whole_output(topic_schema)
-    if columns is None:
-        return whole
-    for column in columns:
-        if column not in whole.names:
-            known = ", ".join(whole.names)
-            raise ConfigurationError(
-                f"column {column!r} is unknown: the topic has {known}{did_you_mean(column, whole.names)}"
-            )
-    if len(set(columns)) < len(columns):
-        raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
-    return pa.schema([whole.field(column) for column in columns])
-
-
-@lru_cache(maxsize=256)
-def _whole_output(topic_schema: Columns | None) -> pa.Schema:
-    if topic_schema is None:
-        return _RECORD_OUTPUT
-    stored = stored_schema(topic_schema)
-    reserved = [_RECORD_OUTPUT.field(name).with_name(f"_{name}") for name in (_TOPIC, _PARTITION, _OFFSET)]
-    declared = [field for field in stored if field.name != TIMESTAMP_COLUMN]
-    return pa.schema([*declared, *reserved, stored.field(TIMESTAMP_COLUMN)])
 
 
 def read(
@@ -134,9 +83,7 @@ def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums
         raise DamagedObject(name, f"its checksum is {found}, expected {segment.checksum}")
 
 
-def _fetched(
-    objects: ObjectStore, task: ReadTask, *, needs_data: bool
-) -> Iterator[tuple[SegmentRef, bytes | None]]:
+def _fetched(objects: ObjectStore, task: ReadTask, *, needs_data: bool) -> Iterator[tuple[SegmentRef, bytes | None]]:
     """The task's segments with their bytes, or with None where nothing is to be decoded."""
     if not needs_data:
         yield from ((segment, None) for segment in task.segments)
@@ -181,16 +128,15 @@ class _Assembly:
 
     def _made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
         task = self._task
-        prefix = "" if task.schema is None else "_"
         made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
-            prefix + _TOPIC: self._constant(_TOPIC, pa.scalar(task.topic, pa.string())),
-            prefix + _PARTITION: self._constant(_PARTITION, pa.scalar(task.partition, pa.int32())),
-            prefix + _OFFSET: _offsets,
+            reserved_name(TOPIC, task.schema): self._constant(TOPIC, pa.scalar(task.topic, pa.string())),
+            reserved_name(PARTITION, task.schema): self._constant(PARTITION, pa.scalar(task.partition, pa.int32())),
+            reserved_name(OFFSET, task.schema): _offsets,
         }
         if task.schema is None:
-            made[_TIMESTAMP_TYPE] = self._constant(_TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
+            made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
         if task.timestamp_type == LOG_APPEND_TIME:
-            made[prefix + "timestamp"] = _entry_timestamps
+            made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
         return made
 
     def _constant(self, name: str, value: pa.Scalar) -> Callable[[SegmentRef, int, int], pa.Array]:
@@ -221,7 +167,7 @@ class _Assembly:
 
     def _batch(self, segment: SegmentRef, stored: pa.RecordBatch | None, start: int, end: int) -> pa.RecordBatch:
         if not self.schema.names:
-            return pa.record_batch([_offsets(segment, start, end)], names=[_OFFSET]).select([])
+            return pa.record_batch([_offsets(segment, start, end)], names=[OFFSET]).select([])
         arrays = []
         for name in self.schema.names:
             make = self._made.get(name)

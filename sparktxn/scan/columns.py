@@ -1,0 +1,77 @@
+"""The columns that readers get.
+
+Kafka-record topics have Kafka's columns; typed topics have their own and ``_topic``, ``_partition``, ``_offset``,
+``_timestamp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
+
+__all__ = ["OFFSET", "PARTITION", "TIMESTAMP", "TIMESTAMP_TYPE", "TOPIC", "output_schema", "reserved_name"]
+
+Columns = tuple[tuple[str, str, bool], ...]
+"""A typed topic's declared columns as (name, type, nullable)."""
+
+TOPIC: Final = "topic"
+PARTITION: Final = "partition"
+OFFSET: Final = "offset"
+TIMESTAMP: Final = "timestamp"
+TIMESTAMP_TYPE: Final = "timestampType"
+
+_RECORD_OUTPUT: Final = pa.schema(
+    [
+        RECORD_SCHEMA.field("key"),
+        RECORD_SCHEMA.field("value"),
+        pa.field(TOPIC, pa.string(), nullable=False),
+        pa.field(PARTITION, pa.int32(), nullable=False),
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        RECORD_SCHEMA.field(TIMESTAMP),
+        pa.field(TIMESTAMP_TYPE, pa.int32(), nullable=False),
+        RECORD_SCHEMA.field("headers"),
+    ]
+)
+
+
+def reserved_name(name: str, topic_schema: Columns | None) -> str:
+    """What a typed topic, or Kafka's record (None), calls one of TOPIC, PARTITION, OFFSET and TIMESTAMP."""
+    return name if topic_schema is None else f"_{name}"
+
+
+def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of what `reader.read` gives: of `columns` in that order, or of all (None).
+
+    Raises:
+        ConfigurationError: the topic has no such column, or one is named twice.
+    """
+    whole = _whole_output(topic_schema)
+    if columns is None:
+        return whole
+    for column in columns:
+        if column not in whole.names:
+            known = ", ".join(whole.names)
+            raise ConfigurationError(
+                f"column {column!r} is unknown: the topic has {known}{did_you_mean(column, whole.names)}"
+            )
+    if len(set(columns)) < len(columns):
+        raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
+    return pa.schema([whole.field(column) for column in columns])
+
+
+@lru_cache(maxsize=256)
+def _whole_output(topic_schema: Columns | None) -> pa.Schema:
+    if topic_schema is None:
+        return _RECORD_OUTPUT
+    stored = stored_schema(topic_schema)
+    reserved = [
+        _RECORD_OUTPUT.field(name).with_name(reserved_name(name, topic_schema)) for name in (TOPIC, PARTITION, OFFSET)
+    ]
+    declared = [field for field in stored if field.name != TIMESTAMP_COLUMN]
+    return pa.schema([*declared, *reserved, stored.field(TIMESTAMP_COLUMN)])

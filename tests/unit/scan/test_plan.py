@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
+from sparktxn.format import names
+from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, segments_between
+from sparktxn.structs import AbortedTransaction
+from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
+
+KEY = ("orders", 0)
+
+
+def plan(log: PartitionLog, start: int, end: int, **options: object) -> list[ReadTask]:
+    last_stable = options.pop("last_stable_offset", None)
+    view = read_view(log.view(last_stable_offset=last_stable))  # type: ignore[arg-type]
+    return plan_ranges(log.objects, log.objects.uri, view, {KEY: (start, end)}, **options)  # type: ignore[arg-type]
+
+
+def three_sealed_runs_and_two_segments(objects: CountingStore) -> PartitionLog:
+    log = PartitionLog(objects)
+    for _ in range(3):
+        log.append(10)
+        log.append(10)
+        log.control()
+        log.seal()
+    log.append(10)
+    log.append(10)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "bases"),
+    [
+        (0, 83, [0, 10, 21, 31, 42, 52, 63, 73]),
+        (9, 10, [0]),
+        (10, 11, [10]),
+        (20, 21, []),  # a control record
+        (19, 22, [10, 21]),
+        (60, 74, [52, 63, 73]),
+        (82, 999, [73]),
+        (83, 999, []),
+        (5, 5, []),
+    ],
+)
+def test_segments_of_a_range(start: int, end: int, bases: list[int]) -> None:
+    log = three_sealed_runs_and_two_segments(CountingStore())
+    found = segments_between(log.objects, log.view(), start, end)
+    assert [segment.base_offset for segment in found if end > start] == bases
+
+
+def test_only_the_manifests_of_the_range_are_loaded_and_only_once() -> None:
+    objects = CountingStore()
+    log = three_sealed_runs_and_two_segments(objects)
+    for _ in range(2):
+        segments_between(objects, log.view(), 25, 30)
+    segments_between(objects, log.view(), 65, 70)
+    assert objects.asked == [names.manifest(log.folder, log.sealed[1].folder)]
+
+
+@pytest.mark.parametrize("damage", ["bit", "missing", "count"])
+def test_a_damaged_manifest_is_named(damage: str) -> None:
+    log = PartitionLog(memory_store())
+    log.append(5)
+    run = log.seal()
+    name = names.manifest(log.folder, run.folder)
+    if damage == "missing":
+        log.objects.delete([name])
+    elif damage == "bit":
+        data = bytearray(log.objects.get(name) or b"")
+        data[len(data) // 2] ^= 1
+        log.objects.put(name, bytes(data))
+    else:
+        log.sealed[0] = replace(run, segment_count=2)
+    with pytest.raises(DamagedObject) as caught:
+        plan(log, 0, 5)
+    assert caught.value.object_name == name
+
+
+@pytest.mark.parametrize("kind", ["manifest", "index"])
+def test_what_the_vacuum_took_is_an_expired_view(kind: str) -> None:
+    log = PartitionLog(memory_store())
+    log.append(5)
+    log.abort(9, 0)
+    run = log.seal()
+    of_kind = {
+        "manifest": names.manifest(log.folder, run.folder),
+        "index": names.transaction_index(log.folder, run.folder, run.base_offset),
+    }
+    log.objects.delete([of_kind[kind]])
+    with pytest.raises(DamagedObject):
+        plan(log, 0, 5)
+    log.objects.put(names.horizon(log.entry), b"horizon")
+    with pytest.raises(DamagedObject):
+        plan(log, 0, 5)
+    log.objects.put(names.horizon(log.entry + 1), b"horizon")
+    with pytest.raises(ViewExpired, match="open a newer view"):
+        plan(log, 0, 5)
+
+
+# Kafka's own index (TransactionIndexTest.testCollectAbortedTransactions) and its six queries.
+KAFKA_INDEX = [
+    AbortedTransaction(0, 0, 10, 11),
+    AbortedTransaction(1, 5, 15, 13),
+    AbortedTransaction(2, 18, 35, 25),
+    AbortedTransaction(3, 32, 50, 40),
+]
+
+
+@pytest.mark.parametrize("sealed", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [(0, 100, [0, 1, 2, 3]), (0, 32, [0, 1, 2]), (0, 35, [0, 1, 2, 3]), (10, 35, [0, 1, 2, 3]), (11, 35, [1, 2, 3]),
+     (20, 41, [2, 3])],
+)  # fmt: skip
+def test_aborted_transactions_of_a_range(start: int, end: int, found: list[int], sealed: int) -> None:
+    log = PartitionLog(memory_store())
+    position = 0
+    for index, aborted in enumerate(KAFKA_INDEX):
+        log.append(aborted.last_offset - position)
+        log.control()
+        position = log.end
+        log.aborted.append(aborted)
+        if index < sealed:
+            log.seal()
+    assert aborted_between(log.objects, log.view(), start, end) == tuple(KAFKA_INDEX[index] for index in found)
+
+
+def test_an_abort_in_a_later_run_covers_earlier_records() -> None:
+    log = PartitionLog(memory_store())
+    log.append(10, 5, transaction=1)
+    log.seal()
+    log.append(10, 6)
+    log.seal()
+    log.append(10, 6)
+    log.abort(5, 0)
+    log.seal()
+    assert plan(log, 0, 10) == []
+    assert [task.segments[0].base_offset for task in plan(log, 0, 15)] == [10]
+
+
+def test_indexes_are_not_read_past_the_one_that_shows_no_older_transaction_open() -> None:
+    objects = CountingStore()
+    log = PartitionLog(objects)
+    runs = []
+    for _ in range(40):
+        log.append(5, 9, transaction=1)
+        log.abort(9, log.end - 5)
+        runs.append(log.seal())
+    aborted_between(objects, log.view(), 0, 5)
+    assert names.transaction_index(log.folder, runs[-1].folder, runs[-1].base_offset) not in objects.asked
+
+
+def test_runs_without_aborted_transactions_have_no_index_to_read() -> None:
+    objects = CountingStore()
+    log = three_sealed_runs_and_two_segments(objects)
+    assert aborted_between(objects, log.view(), 0, 80) == ()
+    assert objects.asked == []
+
+
+@pytest.mark.parametrize(
+    ("isolation", "end"), [("read_committed", 12), ("read_uncommitted", 21)], ids=["committed", "uncommitted"]
+)
+def test_the_end_is_what_the_isolation_level_sees(isolation: str, end: int) -> None:
+    log = PartitionLog(memory_store())
+    log.append(12)
+    log.append(9, 5, transaction=1)
+    tasks = plan(log, 0, 10**9, isolation=isolation, last_stable_offset=12)
+    assert (tasks[0].start_offset, tasks[-1].end_offset) == (0, end)
+    assert plan(log, end, 10**9, isolation=isolation, last_stable_offset=12) == []
+
+
+def test_uncommitted_readers_get_aborted_rows_too() -> None:
+    log = PartitionLog(memory_store())
+    log.append(4, 5, transaction=1)
+    log.abort(5, 0)
+    assert plan(log, 0, 5) == []
+    (task,) = plan(log, 0, 5, isolation="read_uncommitted")
+    assert task.aborted == ()
+    assert task.segments == tuple(log.segments)
+
+
+@pytest.mark.parametrize(
+    ("rows_per_task", "bounds"),
+    [
+        (None, [(3, 40)]),
+        (1, [(3, 11), (11, 21), (21, 31), (31, 40)]),
+        (17, [(3, 21), (21, 31), (31, 40)]),
+        (20, [(3, 21), (21, 40)]),
+        (1000, [(3, 40)]),
+    ],
+)
+def test_tasks_tile_the_range_at_segment_boundaries(rows_per_task: int | None, bounds: list[tuple[int, int]]) -> None:
+    log = PartitionLog(memory_store())
+    log.append(10)
+    log.control()
+    for _ in range(4):
+        log.append(10)
+    tasks = plan(log, 3, 40, rows_per_task=rows_per_task)
+    assert [(task.start_offset, task.end_offset) for task in tasks] == bounds
+    for task in tasks:
+        assert task.segments[0].base_offset < task.end_offset
+        assert task.segments[-1].end_offset > task.start_offset
+
+
+def test_a_task_carries_only_the_aborted_ranges_of_its_segments() -> None:
+    log = PartitionLog(memory_store())
+    log.append(10, 5)
+    log.append(10, 6)
+    log.aborted = [AbortedTransaction(5, 3, 6, 7), AbortedTransaction(6, 12, 14, 15), AbortedTransaction(99, 0, 19, 20)]
+    tasks = plan(log, 0, 20, rows_per_task=10)
+    assert [task.aborted for task in tasks] == [(log.aborted[0],), (log.aborted[1],)]
+
+
+def test_ranges_keep_their_order_and_empty_ones_give_no_task() -> None:
+    objects = memory_store()
+    logs = [PartitionLog(objects, partition=partition) for partition in range(3)]
+    logs[0].append(4)
+    logs[1].control(3)
+    logs[2].append(4)
+    view = read_view(*(log.view() for log in logs))
+    ranges = {("orders", 2): (0, 9), ("orders", 1): (0, 9), ("orders", 0): (1, 4)}
+    tasks = plan_ranges(objects, objects.uri, view, ranges)
+    assert [(task.partition, task.start_offset, task.end_offset) for task in tasks] == [(2, 0, 4), (0, 1, 4)]
+
+
+def test_tasks_can_be_pickled() -> None:
+    log = PartitionLog(memory_store())
+    log.append(4)
+    tasks = plan(log, 0, 4, columns=["value", "offset"])
+    assert pickle.loads(pickle.dumps(tasks)) == tasks
+
+
+def test_a_start_below_the_log_start_is_an_error_with_both_offsets() -> None:
+    log = PartitionLog(memory_store())
+    log.append(10)
+    log.log_start = 6
+    assert plan(log, 6, 10)
+    with pytest.raises(RetentionPassed, match=r"offset 5 of partition 0 of topic 'orders'.*offset 6: .*start at 6"):
+        plan(log, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [(("order", 0), "topic 'order' .* did you mean 'orders'"), (("orders", 9), "partition 9 .* 0 to 7")],
+)
+def test_a_partition_outside_the_view_is_an_error(key: tuple[str, int], message: str) -> None:
+    log = PartitionLog(memory_store())
+    with pytest.raises(ConfigurationError, match=message):
+        plan_ranges(log.objects, "", read_view(log.view()), {key: (0, 1)})
+
+
+@pytest.mark.parametrize("options", [{"isolation": "committed"}, {"rows_per_task": 0}, {"columns": ["valu"]}])
+def test_wrong_options_are_errors(options: dict[str, object]) -> None:
+    log = PartitionLog(memory_store())
+    log.append(1)
+    with pytest.raises(ConfigurationError):
+        plan(log, 0, 1, **options)
