@@ -40,8 +40,11 @@ __all__ = [
 _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
-_PAGE_BYTES: Final = 262_144
+_PAGE_BYTES: Final = 131_072
 _TIMESTAMP_COLUMNS: Final = ["timestamp", TIMESTAMP_COLUMN]
+
+# Kafka's record needs no look at its columns: small commits are measured in microseconds.
+_RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
 
 # Tiny Arrow segments are the format's purpose: compressing one costs six times its encoding.
 _ARROW_COMPRESSED_FROM_BYTES: Final = 32_768
@@ -119,7 +122,7 @@ def _encode_parquet(table: pa.Table, compression: str) -> bytes:
         compression=codec,
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=dictionary or False,
-        column_encoding=_column_encoding(table.schema, dictionary),
+        column_encoding=_column_encoding(table.schema),
         write_statistics=_TIMESTAMP_COLUMNS,
         data_page_size=_PAGE_BYTES,
         store_schema=False,
@@ -128,12 +131,11 @@ def _encode_parquet(table: pa.Table, compression: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _column_encoding(schema: pa.Schema, dictionary: Sequence[str]) -> dict[str, str]:
-    return {
-        field.name: "DELTA_BINARY_PACKED" if _is_integer(field.type) else "PLAIN"
-        for field in schema
-        if field.name not in dictionary and not pa.types.is_nested(field.type)
-    }
+def _column_encoding(schema: pa.Schema) -> dict[str, str]:
+    """The encodings that are not the default, which is a dictionary where asked for and else PLAIN."""
+    if TIMESTAMP_COLUMN not in schema.names:
+        return _RECORD_ENCODING
+    return {field.name: "DELTA_BINARY_PACKED" for field in schema if _is_integer(field.type)}
 
 
 def _is_integer(data_type: pa.DataType) -> bool:
@@ -238,4 +240,7 @@ def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> p
     for field, column in zip(wanted, arrays, strict=True):
         if not field.nullable and column.null_count:
             raise DamagedObject(name, f"its column {field.name!r} has nulls")
+    if not arrays:
+        # Only a selection keeps the number of rows of no columns: that is all that counting needs.
+        return pa.table({"rows": pa.nulls(row_count)}).select([])
     return pa.Table.from_arrays(arrays, schema=wanted)

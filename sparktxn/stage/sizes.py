@@ -21,10 +21,18 @@ def _column_bytes(column: pa.ChunkedArray) -> int:
     if column.null_count == len(column):
         return 0
     if _is_sized(column.type):
-        return pc.sum(pc.binary_length(column)).as_py() or 0
+        return sum(map(_text_bytes, column.chunks))
     if pa.types.is_nested(column.type):
         return sum(pc.sum(record_bytes(chunk)).as_py() or 0 for chunk in column.chunks)
     return (len(column) - column.null_count) * _width_bytes(column.type)
+
+
+def _text_bytes(chunk: pa.Array) -> int:
+    if chunk.null_count or not len(chunk):
+        return pc.sum(pc.binary_length(chunk)).as_py() or 0
+    # Without nulls the values lie end to end: two offsets tell, many times faster than a sum for a small segment.
+    offsets = memoryview(chunk.buffers()[1]).cast("i")
+    return offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
 
 
 def record_bytes(array: pa.Array) -> pa.Array:

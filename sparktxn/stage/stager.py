@@ -146,7 +146,7 @@ class SegmentStager:
     def finish(self) -> list[StagedSegment]:
         """Uploads what waits; all segments by topic and partition, those of a partition in the order of its rows.
 
-        May be called again, also after an upload has failed for want of the store: it goes on where it stopped.
+        May be called again. After a failed upload every later call fails too: a commit can never miss its records.
 
         Raises:
             StoreUnavailable: an upload failed.
@@ -261,7 +261,7 @@ class SegmentStager:
             self._await_oldest()
 
     def _await_oldest(self) -> None:
-        # A failed upload stays the oldest, so that every later call fails too: a commit can never miss its records.
+        # Deleted after its result only: a failed upload stays the oldest, and fails every later call.
         self._uploaded.append(self._uploading[0].future.result())
         del self._uploading[0]
 

@@ -24,6 +24,9 @@ _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 2.0
 
+# For a segment of a small commit a call of Arrow's kernels costs more than a loop.
+_SMALL_ROWS: Final = 1_024
+
 
 def upload_segment(
     objects: ObjectStore,
@@ -82,8 +85,16 @@ def upload_segment(
 
 
 def _timestamp_range_ms(table: pa.Table, column: str) -> tuple[int, int]:
-    found = pc.min_max(table.column(column).cast(pa.int64()))
-    return found["min"].as_py(), found["max"].as_py()
+    timestamps = table.column(column)
+    if len(timestamps) > _SMALL_ROWS:
+        found = pc.min_max(timestamps)
+        return found["min"].value, found["max"].value
+    values = [value for chunk in timestamps.chunks for value in _int64_values(chunk)]
+    return min(values), max(values)
+
+
+def _int64_values(chunk: pa.Array) -> memoryview:
+    return memoryview(chunk.buffers()[1]).cast("q")[chunk.offset : chunk.offset + len(chunk)]
 
 
 def _put_surely(objects: ObjectStore, name: str, data: bytes, clock: Clock, deadline: Deadline) -> None:
