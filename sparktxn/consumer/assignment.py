@@ -1,0 +1,166 @@
+"""The partitions a consumer reads, and how far it is in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.log.views import PartitionView
+from sparktxn.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
+
+__all__ = ["Assignment", "PartitionKey", "Progress", "check_offset", "logical_position"]
+
+PartitionKey = tuple[str, int]
+"""(topic, partition)."""
+
+_OFFSET_TAIL_BASE: Final = -2000
+"""librdkafka's OFFSET_TAIL: -2000 - n is n records before the end."""
+
+NO_TOPIC_ID: Final = -1
+
+
+class Progress:
+    """One assigned partition: the position is the next offset to hand out, or a logical one until it is resolved.
+
+    `stored` is what the next offset commit takes, `committed` what this consumer has committed last.
+    """
+
+    __slots__ = ("committed", "eof_told_at", "halted", "key", "paused", "position", "retry_at_s", "stored", "topic_id")
+
+    def __init__(self, key: PartitionKey, position: int) -> None:
+        self.key = key
+        self.position = position
+        self.topic_id = NO_TOPIC_ID
+        self.stored = TopicPartition(*key)
+        self.committed = OFFSET_INVALID
+        self.paused = False
+        self.halted = False
+        self.retry_at_s = 0.0
+        self.eof_told_at = OFFSET_INVALID
+
+    @property
+    def resolved(self) -> bool:
+        """True once the position is an offset."""
+        return self.position >= 0
+
+    def seek(self, position: int) -> None:
+        """Goes on at `position`, also after an error that had stopped the partition."""
+        self.position = position
+        self.halted = False
+        self.retry_at_s = 0.0
+        self.eof_told_at = OFFSET_INVALID
+
+    def readable(self, now_s: float) -> bool:
+        """True if records may be read for it now."""
+        return self.position >= 0 and not self.paused and not self.halted and self.retry_at_s <= now_s
+
+    def store(self, offset: int, metadata: str | None = None) -> None:
+        """Makes `offset` what the next offset commit takes."""
+        self.stored.offset = offset
+        self.stored.metadata = metadata
+
+    def uncommitted(self) -> TopicPartition | None:
+        """What there is to commit: the stored offset, if it is not the one committed last."""
+        stored = self.stored
+        if stored.offset < 0 or stored.offset == self.committed:
+            return None
+        return TopicPartition(stored.topic, stored.partition, stored.offset, stored.metadata)
+
+
+class Assignment:
+    """The assigned partitions, taken in turn."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[PartitionKey, Progress] = {}
+        self._turn: list[PartitionKey] = []
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._by_key
+
+    def __iter__(self) -> Iterator[Progress]:
+        return iter(list(self._by_key.values()))
+
+    def get(self, key: PartitionKey) -> Progress | None:
+        """The partition's progress, or None if it is not assigned."""
+        return self._by_key.get(key)
+
+    def require(self, partition: TopicPartition) -> Progress:
+        """The partition's progress.
+
+        Raises:
+            KafkaException: ``_STATE``: the partition is not assigned.
+        """
+        progress = self._by_key.get((partition.topic, partition.partition))
+        if progress is None:
+            reason = f"partition {partition.partition} of topic {partition.topic!r} is not assigned to this consumer"
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
+        return progress
+
+    def add(self, progress: Progress) -> None:
+        """Assigns one more partition, last in turn; one that is assigned already is replaced."""
+        if progress.key not in self._by_key:
+            self._turn.append(progress.key)
+        self._by_key[progress.key] = progress
+
+    def remove(self, key: PartitionKey) -> None:
+        """Takes a partition away."""
+        if self._by_key.pop(key, None) is not None:
+            self._turn.remove(key)
+
+    def clear(self) -> None:
+        """Takes all away."""
+        self._by_key.clear()
+        self._turn.clear()
+
+    def topics(self) -> set[str]:
+        """The topics of the assigned partitions."""
+        return {topic for topic, _ in self._by_key}
+
+    def in_turn(self) -> list[Progress]:
+        """All partitions, the one that has waited longest first."""
+        return [self._by_key[key] for key in self._turn]
+
+    def served(self, key: PartitionKey) -> None:
+        """Puts a partition at the end of the turn."""
+        if key in self._by_key:
+            self._turn.remove(key)
+            self._turn.append(key)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions as users get them, in order."""
+        return [TopicPartition(*key) for key in sorted(self._by_key)]
+
+
+def check_offset(partitions: Iterable[TopicPartition]) -> None:
+    """Refuses what is not a place to read from.
+
+    Raises:
+        TypeError: not TopicPartitions.
+        KafkaException: ``_INVALID_ARG``: a partition below 0 or an offset that means nothing.
+    """
+    for partition in partitions:
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(f"expected a list of TopicPartition, got {partition!r} in it")
+        logical = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
+        if partition.partition < 0:
+            what = f"partition {partition.partition} of topic {partition.topic!r}: expected 0 or more"
+        elif partition.offset < 0 and partition.offset not in logical and partition.offset > _OFFSET_TAIL_BASE:
+            what = f"offset {partition.offset} of {partition}: expected 0 or more, or one of the OFFSET_ constants"
+        else:
+            continue
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, what))
+
+
+def logical_position(position: int, view: PartitionView, end_offset: int) -> int | None:
+    """The offset that OFFSET_BEGINNING, OFFSET_END or a tail offset means in a view; None for any other `position`."""
+    if position == OFFSET_BEGINNING:
+        return view.log_start_offset
+    if position == OFFSET_END:
+        return end_offset
+    if position <= _OFFSET_TAIL_BASE:
+        return max(view.log_start_offset, end_offset - (_OFFSET_TAIL_BASE - position))
+    return None
