@@ -52,6 +52,8 @@ _CLIENT_SETTINGS: Final = {
 }
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and hands over all the same."""
+_TABLE_PREFIX: Final = "option."
+"""CREATE TABLE hands its options over twice, once with this prefix, among properties of its own."""
 
 TABLE_OPTIONS_KEY: Final = "txnlog.options"
 
@@ -183,6 +185,18 @@ def _unknown(name: str, use: str) -> ConfigurationError:
     return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
 
 
+def _without_table_properties(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of `given`, which for a statement of SQL holds the table's properties too."""
+    options = {
+        name[len(_TABLE_PREFIX) :]: value for name, value in given.items() if name.lower().startswith(_TABLE_PREFIX)
+    }
+    if not options:
+        return given
+    # Spark takes the path for the place of the table's own files.
+    location = {name: given["location"] for name in ("path",) if "location" in given and "path" not in options}
+    return {**options, **location}
+
+
 def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Values by the table's names, defaults filled in, and the settings of the store's handle.
 
@@ -192,7 +206,7 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
     values: dict[str, Any] = {}
     store: dict[str, str] = {}
     uses = _READS if use == SCHEMA else frozenset({use})
-    for given_name, value in given.items():
+    for given_name, value in _without_table_properties(given).items():
         name = given_name.lower()
         if name in _SPARK_OWN:
             continue
@@ -353,7 +367,8 @@ def _check_offsets(starting: StartingOffsets, ending: StartingOffsets, topics: I
 
 def _table_options(given: Mapping[str, str]) -> dict[str, str]:
     """What a catalog's table keeps: everything but credentials, which do not belong into a schema."""
-    return {name: value for name, value in given.items() if not name.lower().startswith("storage.")}
+    options = _without_table_properties(given)
+    return {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
 
 
 def with_table_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:

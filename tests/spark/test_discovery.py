@@ -1,0 +1,54 @@
+"""Spark finds ``txnlog`` by itself, and `register` serves where it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(3).selectExpr("cast(id as string) value").write.format("txnlog").mode("append").option(
+    "topic", "numbers").option("createTopic", "true").save(sys.argv[1])
+print("rows", spark.read.format("txnlog").option("subscribe", "numbers").load(sys.argv[1]).count())
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_session_that_registers_nothing_writes_and_reads(tmp_path: Path) -> None:
+    paths = f"{ROOT}{os.pathsep}{ROOT / 'scala-free-python-datasource'}"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "store")],
+        env={**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "rows 3" in done.stdout, done.stderr[-4000:]
+
+
+def test_importing_the_package_imports_neither_the_engine_nor_arrow() -> None:
+    program = "import pyspark_txnlog, sys; print(*(name in sys.modules for name in ('sparktxn', 'pyarrow')))"
+    paths = f"{ROOT}{os.pathsep}{ROOT / 'scala-free-python-datasource'}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.spark
+def test_register_makes_the_source_known(spark, store, numbers) -> None:  # type: ignore[no-untyped-def]
+    import pyspark_txnlog
+
+    pyspark_txnlog.register(spark)
+    store.create_topic("t")
+    assert spark.read.format("txnlog").option("subscribe", "t").load(store.uri).count() == 0

@@ -1,0 +1,279 @@
+"""Streams: micro-batches of whole transactions in, one transaction per micro-batch out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from examples.flights.independent_reader import committed
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
+from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Store
+
+from .conftest import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VALUE = StructType([StructField("value", BinaryType())])
+OFFSETS = StructType([StructField("offset", LongType())])
+
+
+def commit(store: Store, numbers: range, topic: str = "t", partition: int | None = None) -> None:
+    """One transaction with the numbers as records."""
+    table = pa.table({"value": [str(number) for number in numbers], "topic": [topic] * len(numbers)})
+    if partition is not None:
+        table = table.append_column("partition", pa.array([partition] * len(numbers), pa.int32()))
+    stager = store.stage_plan([topic]).open(seed=0)
+    stager.write(table)
+    store.commit(stager.finish(), transactional_id="tests")
+
+
+def stream(spark: SparkSession, store: Store, topics: str, **options: Any) -> DataFrame:
+    options = {"startingOffsets": "earliest", **options}
+    return spark.readStream.format("txnlog").option("subscribe", topics).options(**options).load(store.uri)
+
+
+def copy(frame: DataFrame, store: Store, checkpoint: Path, topic: str, **options: Any) -> list[int]:
+    """Runs the stream into `topic` until nothing is left; the rows of each micro-batch."""
+    query = (
+        frame.writeStream.format("txnlog")
+        .option("topic", topic)
+        .option("checkpointLocation", str(checkpoint))
+        .options(**options)
+        .trigger(availableNow=True)
+        .start(store.uri)
+    )
+    query.awaitTermination(90)
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+@pytest.mark.spark
+def test_a_stream_copies_a_topic_and_goes_on_where_it_stopped(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    store.create_topic("t", 3)
+    store.create_topic("out", 2)
+    commit(store, range(100))
+    frame = stream(spark, store, "t").select("key", "value")
+    assert copy(frame, store, tmp_path / "checkpoint", "out") == [100]
+    assert copy(frame, store, tmp_path / "checkpoint", "out") == []
+    commit(store, range(100, 150))
+    assert copy(frame, store, tmp_path / "checkpoint", "out") == [50]
+    assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == list(range(150))
+
+
+@pytest.mark.spark
+def test_a_limited_stream_takes_whole_transactions_and_ends(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    store.create_topic("t", 2)
+    store.create_topic("out")
+    for first in range(0, 60, 20):
+        commit(store, range(first, first + 20))
+    commit(store, range(60, 160))
+    frame = stream(spark, store, "t", maxOffsetsPerTrigger=45).select("value")
+    assert copy(frame, store, tmp_path / "checkpoint", "out") == [40, 20, 100]
+    micro_batches = {segment.entry for segment in committed(Path(store.uri)) if segment.topic == "out"}
+    assert len(micro_batches) == 3
+
+
+@pytest.mark.spark
+def test_for_each_batch_writes_each_version_once(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    store.create_topic("t")
+    store.create_topic("out")
+    commit(store, range(10))
+
+    def write_twice(frame: DataFrame, batch_id: int) -> None:
+        for _ in range(2):
+            writer = frame.select("value").write.format("txnlog").mode("append").option("topic", "out")
+            writer.option("txnAppId", "app").option("txnVersion", batch_id).save(store.uri)
+
+    query = stream(spark, store, "t").writeStream.foreachBatch(write_twice)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination(60)
+    assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == list(range(10))
+
+
+@pytest.mark.spark
+def test_a_deleted_checkpoint_under_a_fixed_transactional_id_repeats_the_rows_and_loses_none(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    store.create_topic("t")
+    store.create_topic("out")
+    commit(store, range(10))
+    frame = stream(spark, store, "t").select("value")
+    for checkpoint in ("first", "second"):
+        assert copy(frame, store, tmp_path / checkpoint, "out", transactionalId="fixed") == [10]
+    assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == sorted([*range(10), *range(10)])
+
+
+@pytest.mark.spark
+def test_a_topic_that_is_missing_in_a_micro_batch_fails_the_query_and_writes_nothing(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    store.create_topic("t")
+    commit(store, range(10))
+    entry = store.view().entry
+    frame = stream(spark, store, "t").selectExpr("value", "'nope' topic")
+    query = frame.writeStream.format("txnlog").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="topic 'nope' is unknown"):
+        query.trigger(availableNow=True).start(store.uri).awaitTermination(60)
+    assert store.view().entry == entry
+
+
+# What follows needs no session: the reader and the writer as Spark calls them.
+
+
+@pytest.fixture
+def topic(store: Store) -> Iterator[Store]:
+    store.create_topic("t", 2)
+    yield store
+
+
+def make_reader(store: Store, **options: str) -> TxnLogStreamReader:
+    given = {"path": store.uri, "subscribe": "t", **options}
+    return TxnLogStreamReader(ReadOptions.parse(given, READ_STREAM), VALUE)
+
+
+def rows_between(reader: TxnLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
+
+
+def test_offsets_are_json_with_their_entry_and_stay_the_same_while_nothing_comes(topic: Store) -> None:
+    reader = make_reader(topic, startingoffsets="earliest")
+    start = reader.initialOffset()
+    assert start["topics"] == {"t": {"0": 0, "1": 0}}
+    assert json.dumps(reader.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
+    commit(topic, range(5), partition=1)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end["topics"]["t"] == {"0": 0, "1": 6}
+    assert end["entry"] == topic.view().entry
+    topic.create_topic("other")
+    assert json.dumps(reader.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
+
+
+def test_a_new_reader_replays_a_micro_batch_with_the_same_rows(topic: Store) -> None:
+    commit(topic, range(5))
+    first = make_reader(topic, startingoffsets="earliest")
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadAllAvailable())
+    commit(topic, range(5, 9))
+    assert rows_between(make_reader(topic), start, end) == rows_between(first, start, end) == list(range(5))
+    assert rows_between(first, end, first.latestOffset(end, ReadAllAvailable())) == list(range(5, 9))
+
+
+def test_a_stream_starts_at_the_latest_record_unless_it_is_told_otherwise(topic: Store) -> None:
+    commit(topic, range(5), partition=0)
+    assert make_reader(topic).initialOffset()["topics"]["t"] == {"0": 6, "1": 0}
+    given = json.dumps({"t": {"0": 2, "1": -1}})
+    assert make_reader(topic, startingoffsets=given).initialOffset()["topics"]["t"] == {"0": 2, "1": 0}
+
+
+def test_available_now_does_not_go_past_what_was_there_when_it_began(topic: Store) -> None:
+    commit(topic, range(5))
+    reader = make_reader(topic, startingoffsets="earliest")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    commit(topic, range(5, 9))
+    end = reader.latestOffset(start, ReadMaxRows(100))
+    assert rows_between(reader, start, end) == list(range(5))
+    assert reader.latestOffset(end, ReadMaxRows(100)) == end
+
+
+def test_a_limit_never_cuts_a_transaction(topic: Store) -> None:
+    for first in range(0, 40, 8):
+        commit(topic, range(first, first + 8))
+    reader = make_reader(topic, startingoffsets="earliest")
+    offset, found = reader.initialOffset(), []
+    for _ in range(5):
+        end = reader.latestOffset(offset, ReadMaxRows(3))
+        found.append(rows_between(reader, offset, end))
+        offset = end
+    assert found == [list(range(first, first + 8)) for first in range(0, 40, 8)]
+
+
+def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(topic: Store) -> None:
+    reader = make_reader(topic)
+    start = {**reader.initialOffset(), "topicIds": {"t": 77}}
+    with pytest.raises(ConfigurationError, match="deleted and created again"):
+        reader.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_checkpoint_of_another_store_is_refused(topic: Store) -> None:
+    reader = make_reader(topic)
+    start = {**reader.initialOffset(), "entry": 10_000}
+    with pytest.raises(CommandRefused, match="another store"):
+        reader.latestOffset(start, ReadAllAvailable())
+
+
+class MicroBatches:
+    """The sink as Spark calls it: new writers for every step, the identity in the messages."""
+
+    def __init__(self, store: Store) -> None:
+        given = {"path": store.uri, "topic": "t"}
+        self.store = store
+        self.make: Callable[[], TxnLogStreamWriter] = lambda: TxnLogStreamWriter(
+            WriteOptions.parse(given, WRITE_STREAM), VALUE, False
+        )
+
+    def stage(self, run_id: str, batch_id: int, numbers: range, query_id: str = "query") -> StagedMicroBatch:
+        stager = self.store.stage_plan(["t"]).open(seed=0, default_topic="t")
+        stager.write(pa.table({"value": [str(number) for number in numbers]}))
+        return StagedMicroBatch(tuple(stager.finish()), query_id, run_id, batch_id)
+
+    def run(self, run_id: str, batch_id: int, numbers: range) -> None:
+        self.make().commit([self.stage(run_id, batch_id, numbers)], batch_id)
+
+
+def test_a_replayed_micro_batch_is_a_no_op(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(10))
+    entry = topic.view().entry
+    sink.run("run-2", 0, range(10))
+    assert topic.view().entry == entry
+    sink.run("run-2", 1, range(10, 20))
+    assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 20
+
+
+def test_a_superseded_run_is_refused(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(10))
+    sink.run("run-2", 1, range(10, 20))
+    with pytest.raises(BatchRefused, match="run"):
+        sink.run("run-1", 2, range(20, 30))
+    assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 20
+
+
+def test_a_replay_with_other_rows_is_refused(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(10))
+    with pytest.raises(BatchRefused):
+        sink.run("run-2", 0, range(11))
+
+
+def test_an_abort_deletes_nothing(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    message = sink.stage("run-1", 0, range(10))
+    writer = sink.make()
+    writer.commit([message], 0)
+    writer.abort([message, None], 0)
+    assert all(segment.path.exists() for segment in committed(Path(topic.uri)))
+
+
+def test_a_sink_that_another_process_has_fenced_goes_on(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(10))
+    with Store.open(topic.uri) as other:
+        stager = other.stage_plan(["t"]).open(seed=0, default_topic="t")
+        stager.write(pa.table({"value": ["x"]}))
+        other.commit(stager.finish(), transactional_id="spark-query")
+    sink.run("run-1", 1, range(10, 20))
+    assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 21
