@@ -254,7 +254,10 @@ class SinkState(Struct, frozen=True, array_like=True):
 
 
 class TransactionState(Struct, frozen=True, tag="transaction"):
-    """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction."""
+    """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
+
+    `pending_sink` is what `sink` becomes if the ongoing transaction commits.
+    """
 
     transactional_id: str
     producer_id: int
@@ -272,6 +275,7 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     request_id: str = ""
     fence_reason: str = ""
     sink: SinkState | None = None
+    pending_sink: SinkState | None = None
 
     @property
     def key(self) -> StateKey:

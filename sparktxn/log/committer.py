@@ -79,16 +79,18 @@ class Ticket:
 class _Flight:
     """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved."""
 
-    __slots__ = ("accepted", "changes", "data", "entry", "settled")
+    __slots__ = ("accepted", "changes", "data", "entry", "settled", "taken")
 
     def __init__(
         self,
+        taken: Sequence[Ticket],
         entry: LogEntry,
         data: bytes,
         changes: Mapping[StateKey, StateRecord | None],
         accepted: list[tuple[Ticket, Applied]],
         settled: list[tuple[Ticket, Applied | Refusal]],
     ) -> None:
+        self.taken = taken
         self.entry = entry
         self.data = data
         self.changes = changes
@@ -147,16 +149,29 @@ class Committer:
             with self._follower.locked(deadline, "commit"):
                 if ticket.is_done():
                     return
-                try:
-                    with self._objects.contention_lock():
-                        self._round(deadline)
-                    continue
-                except StoreUnavailable:
-                    if deadline.passed():
-                        raise
-            self._clock.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+                failure = self._try_round(deadline)
+                if not ticket.is_done() and deadline.passed():
+                    raise self._too_late(ticket, failure)
+            if failure is not None:
+                self._clock.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
         self._after_win()
+
+    def _try_round(self, deadline: Deadline) -> StoreUnavailable | None:
+        try:
+            with self._objects.contention_lock():
+                self._round(deadline)
+        except StoreUnavailable as failure:
+            return failure
+        return None
+
+    def _too_late(self, ticket: Ticket, failure: StoreUnavailable | None) -> StoreError:
+        """What to tell at the deadline: a list that was in a sent body may still take effect, in this slot or a later one."""
+        if not ticket.sent:
+            return failure or StoreUnavailable("the deadline passed before the request was sent: call again")
+        if self._flight is not None:
+            return self._unknown(self._flight, failure)
+        return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
     def _round(self, deadline: Deadline) -> None:
         """Resolves what is in flight, or writes one entry with all that waits."""
@@ -168,17 +183,16 @@ class Committer:
 
     def _build(self) -> _Flight | None:
         """The next entry's body, from a state as new as it must be; None if nothing is left to write."""
-        tail = self._follower.tail
         fresh = self._probe
         if fresh:
-            tail.advance()
+            self._follower.advance()
         taken = self._take()
         try:
             while True:
                 flight = self._compose(taken)
                 if flight.settled and not fresh:
                     # A refusal, or "done before", may come from what the log has said since: read it first.
-                    tail.advance()
+                    self._follower.advance()
                     fresh = True
                     continue
                 if flight.accepted:
@@ -187,7 +201,7 @@ class Committer:
                     self._answer(flight)
                     return None
                 self._follower.reopen()
-                tail, fresh = self._follower.tail, True
+                fresh = True
         except BaseException:
             self._give_back(ticket for ticket in taken if not ticket.is_done())
             raise
@@ -235,7 +249,7 @@ class Committer:
             put_new(self._objects, name, appends)
             entry = replace(entry, commands=folded)
             data, checksum = encode_entry(entry)
-        return _Flight(replace(entry, checksum=checksum), data, entry_delta.changes, accepted, settled)
+        return _Flight(taken, replace(entry, checksum=checksum), data, entry_delta.changes, accepted, settled)
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
@@ -251,7 +265,6 @@ class Committer:
         other = self._put_until_resolved(flight, deadline)
         if not self._confirm(flight, deadline):
             self._follower.reopen()
-            self._flight = None
             self._look_for(flight)
             return
         self._apply(flight, other)
@@ -260,17 +273,19 @@ class Committer:
         if other is None:
             self._answer(flight)
         else:
-            self._give_back(ticket for ticket, _ in (*flight.accepted, *flight.settled))
+            self._give_back(flight.taken)
 
     def _apply(self, flight: _Flight, other: tuple[LogEntry, int] | None) -> None:
-        """Applies the entry that the slot holds, unless following the log has done so since the body was first sent."""
+        """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.
+
+        Nothing more is read: it would be younger than the confirm.
+        """
         tail = self._follower.tail
-        if tail.entry + 1 != flight.entry.entry:
-            tail.advance()
-        elif other is None:
-            tail.take(flight.entry, flight.changes, len(flight.data))
-        else:
-            tail.apply(*other)
+        if tail.entry + 1 == flight.entry.entry:
+            if other is None:
+                tail.take(flight.entry, flight.changes, len(flight.data))
+            else:
+                tail.apply(*other)
         tail.confirmed_entry = tail.entry
 
     def _confirm(self, flight: _Flight, deadline: Deadline) -> bool:
@@ -330,16 +345,28 @@ class Committer:
         """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
         tail = self._follower.tail
         context = Context(tail.entry + 1, tail.timestamp_ms)
-        again: list[Ticket] = [ticket for ticket, _ in flight.settled]
-        for ticket, _ in flight.accepted:
-            found = apply_list(tail.parts.get, ticket.commands, context)
-            if not isinstance(found, Refusal) and not found.to_write:
-                ticket.results = found.results
-            elif tail.entry - ticket.base_entry < REQUEST_WINDOW:
+        # All are looked up before anybody is told: reading the state may fail, and the flight is then resolved again.
+        found = {ticket: apply_list(tail.parts.get, ticket.commands, context) for ticket, _ in flight.accepted}
+        again = [ticket for ticket in flight.taken if ticket not in found]
+        for ticket, outcome in found.items():
+            if not isinstance(outcome, Refusal) and not outcome.to_write:
+                ticket.results = outcome.results
+            elif tail.entry - ticket.base_entry < REQUEST_WINDOW and _is_remembered(ticket.commands, outcome):
                 again.append(ticket)
             else:
+                why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
                 ticket.error = OutcomeUnknown(
-                    f"log entry {flight.entry.entry} has been vacuumed and the log has gone on by more than "
-                    f"{REQUEST_WINDOW} entries: whether the request took effect is no longer known"
+                    f"log entry {flight.entry.entry} was vacuumed before its outcome was known here, and the state no "
+                    f"longer tells whether the request took effect{why}"
                 )
-        self._give_back(again)
+        self._flight = None
+        self._give_back(ticket for ticket in flight.taken if ticket in again)
+
+
+def _is_remembered(commands: Sequence[Command], outcome: Applied | Refusal) -> bool:
+    """True if the state would know of the list, had it taken effect.
+
+    A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
+    ids are remembered whatever happened since.
+    """
+    return not isinstance(outcome, Refusal) or all(hasattr(command, "request_id") for command in commands)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sparktxn.clock import Clock, Deadline
-from sparktxn.errors import OutcomeUnknown
-from sparktxn.format.names import LAST_CHECKPOINT
+from sparktxn.errors import DamagedObject, OutcomeUnknown
+from sparktxn.format import names
 from sparktxn.log.checkpoints import hinted_head, newest_head
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.tail import Tail
@@ -50,10 +50,23 @@ class Follower:
     def refresh(self) -> None:
         """Follows the log to its end, confirmed: after this, what the tail says is final."""
         started_s = self._clock.monotonic_s()
-        self.tail.advance()
+        self.advance()
         if not self.confirm():
             self.reopen()
         self.refreshed_s = started_s
+
+    def advance(self) -> None:
+        """Follows the log to its end. What is read is a guess until it is confirmed.
+
+        Raises:
+            DamagedObject: the log contradicts itself, and not because entries were deleted and created again.
+        """
+        try:
+            self.tail.advance()
+        except DamagedObject:
+            if self.is_confirmed():
+                raise
+            self.reopen()
 
     def is_confirmed(self, slot: int | None = None) -> bool:
         """True if no slot that was read or put since the last confirmed state can have been deleted and created again.
@@ -75,15 +88,33 @@ class Follower:
         self.tail = self._open(None, listed=True)
 
     def _open(self, hint: bytes | None, *, listed: bool = False) -> Tail:
+        rejected = None
         while True:
-            head = None if listed else hinted_head(self._objects, hint or self._objects.get(LAST_CHECKPOINT))
+            head = None if listed else hinted_head(self._objects, hint)
             if head is None:
                 head = newest_head(self._objects)
             tail = Tail(self._objects, head)
-            tail.advance(window=self._window)
+            damage = self._advance_opened(tail)
             horizon = read_horizon(self._objects)
             if horizon <= tail.confirmed_entry + 1:
+                if damage is not None:
+                    raise damage
                 tail.confirmed_entry = tail.entry
                 return tail
             # The hint was older than the horizon, or the horizon moved while we read: a newer checkpoint exists.
+            if (tail.confirmed_entry, horizon) == rejected:
+                raise DamagedObject(
+                    names.horizon(horizon),
+                    f"entries below {horizon} may be gone, and the newest checkpoint that is whole holds the state "
+                    f"after entry {tail.confirmed_entry}",
+                )
+            rejected = (tail.confirmed_entry, horizon) if listed else None
             listed = True
+
+    def _advance_opened(self, tail: Tail) -> DamagedObject | None:
+        """Follows the log; what contradicts itself is told, and judged once the horizon is known."""
+        try:
+            tail.advance(window=self._window)
+        except DamagedObject as damage:
+            return damage
+        return None

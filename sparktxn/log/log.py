@@ -117,7 +117,7 @@ class Log:
         ticket = self.send(commands)
         try:
             return ticket.wait(deadline)
-        except Exception:
+        except BaseException:  # an interrupted caller must not find its list written by somebody's later call
             ticket.withdraw()
             raise
 

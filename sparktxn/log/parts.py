@@ -56,16 +56,21 @@ class StateParts:
         return [part for part in parts if part not in self._parts and part in self.refs]
 
     def fold(self, changes: Mapping[StateKey, StateRecord | None], entry: int) -> None:
-        """Folds the changes of entry `entry` in."""
-        for key, record in changes.items():
-            part = part_of(key)
-            records = self._parts.get(part)
-            if records is None:
-                records = self.part(part)
+        """Folds the changes of entry `entry` in: all of them, or none.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded; nothing is folded in.
+        """
+        # Loaded first: an entry that is half folded in when a part cannot be read would be applied twice afterwards.
+        places = [(part_of(key), key, record) for key, record in changes.items()]
+        for part, _, _ in places:
+            if part not in self._parts:
+                self.part(part)
+        for part, key, record in places:
             if record is None:
-                records.pop(key, None)
+                self._parts[part].pop(key, None)
             else:
-                records[key] = record
+                self._parts[part][key] = record
             self.changed[part] = entry
 
     def replace(self, records: Mapping[StateKey, StateRecord | None]) -> None:

@@ -79,9 +79,11 @@ def _merge(
     segments: list[SegmentRef] = []
     aborted: list[AbortedTransaction] = []
     for run in runs:
-        segments += decode_manifest(
-            _read(objects, names.manifest(folder, run.folder)), names.manifest(folder, run.folder)
-        )
+        manifest = names.manifest(folder, run.folder)
+        data = _read(objects, manifest)
+        if checksum(data) != run.checksum:
+            raise DamagedObject(manifest, f"its checksum is not {run.checksum}, which the state names")
+        segments += decode_manifest(data, manifest)
         if run.aborted_count:
             index = names.transaction_index(folder, run.folder, run.base_offset)
             aborted += decode_transaction_index(_read(objects, index), index)

@@ -19,8 +19,10 @@ def put_new(objects: ObjectStore, name: str, data: bytes) -> None:
         StoreUnavailable: the store did not take it.
     """
     for _ in range(_ATTEMPTS):
-        if objects.put_if_absent(name, data) is not PutOutcome.UNKNOWN:
+        outcome = objects.put_if_absent(name, data)
+        if outcome is PutOutcome.CREATED:
             return
-        if objects.get(name) == data:
+        if outcome is PutOutcome.EXISTS or objects.get(name) == data:
+            objects.make_durable(name)
             return
     raise StoreUnavailable(f"object {name!r} could not be written")

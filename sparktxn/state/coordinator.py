@@ -150,6 +150,8 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
         partitions=(),
         offsets=(),
         last_update_timestamp_ms=context.timestamp_ms,
+        sink=(prepared.pending_sink or prepared.sink) if committed else prepared.sink,
+        pending_sink=None,
     )
     delta.put(completed)
     return completed

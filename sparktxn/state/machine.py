@@ -53,14 +53,17 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
 
     Commands that have taken effect before succeed with their original results and are not to be written again.
     """
-    delta = Delta(read)
+    changes = Delta(read)
     results = []
     to_write = []
     for command in list_:
+        delta = Delta(changes.get)
         result = _HANDLERS[type(command)](delta, command, context)
         if isinstance(result, Refusal):
             return result
         results.append(result)
         if not result.duplicate:
+            # What is not written must change nothing either: whoever follows the log never sees it.
+            changes.changes.update(delta.changes)
             to_write.append(command)
-    return Applied(delta.changes, results, to_write)
+    return Applied(changes.changes, results, to_write)

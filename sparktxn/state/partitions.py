@@ -49,6 +49,12 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, Refusal):
         return repeated
+    if repeated is not None and repeated.transaction != command.transaction:
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {command.producer_id} sends sequence {command.base_sequence} in transaction "
+            f"{command.transaction}: it was stored in transaction {repeated.transaction}",
+        )
     if repeated is not None:
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
     refusal = _check_born(delta, command, context)

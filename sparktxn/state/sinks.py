@@ -48,13 +48,13 @@ def check_batch(sink: SinkState | None, batch: SinkBatchCommit) -> SinkBatch | R
 
 
 def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) -> CommandResult | Refusal:
-    """Notes the transaction as a writer's batch, its run as the current one, and its writer as the current one."""
+    """Notes the transaction as a writer's batch, with its run and writer as the current ones, from its commit on."""
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
     if begun.ended:
         return CommandResult(duplicate=True)
-    sink = begun.transaction.sink
+    sink = begun.transaction.pending_sink or begun.transaction.sink
     found = check_batch(sink, command)
     if isinstance(found, Refusal):
         return found
@@ -72,5 +72,5 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
             superseded = (*superseded, sink.run_id)[-_RUNS_TO_RETAIN:]
         batches = (*sink.batches, batch)[-_BATCHES_TO_RETAIN:]
         changed = replace(sink, run_id=command.run_id, superseded_runs=superseded, batches=batches)
-    delta.put(replace(begun.transaction, sink=changed))
+    delta.put(replace(begun.transaction, pending_sink=changed))
     return CommandResult()
