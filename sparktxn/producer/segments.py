@@ -110,7 +110,9 @@ class PendingSegment:
             StoreUnavailable: the object store does not answer.
         """
         future = self._future
-        if future is None:
+        if future is None or future.cancel():
+            # Not begun yet: this thread would only wait for it.
+            self._future = None
             self._upload()
         else:
             try:

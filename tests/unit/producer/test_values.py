@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparktxn.producer.values import record_bytes, record_headers
+
+
+def test_text_is_utf8() -> None:
+    assert record_bytes("key", "ä") == b"\xc3\xa4"
+    assert record_bytes("key", bytearray(b"x")) == b"x"
+
+
+@pytest.mark.parametrize("wrong", [1, 1.5, [b"x"], {"a": 1}])
+def test_another_type_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="value is"):
+        record_bytes("value", wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "size"),
+    [
+        ([("a", b"1"), ("a", "2"), ("b", None)], [("a", b"1"), ("a", b"2"), ("b", None)], 5),
+        ({"a": "1"}, [("a", b"1")], 2),
+        ([], None, 0),
+        ({}, None, 0),
+    ],
+)
+def test_headers_keep_order_and_repetition(given: Any, expected: Any, size: int) -> None:
+    assert record_headers(given) == (expected, size)
+
+
+@pytest.mark.parametrize("wrong", ["a=1", [("a",)], [("a", 1)], [(b"a", b"1")], 5])
+def test_wrong_headers_are_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="header"):
+        record_headers(wrong)
