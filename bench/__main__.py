@@ -1,0 +1,34 @@
+"""`python -m bench [NAME …]`: runs the named benchmarks, or all; exits with 1 if a target is missed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from bench.figures import Figure, print_figures, save
+
+_NAMES = ("commits", "opening", "writers", "reading", "memory")
+
+
+def main(names: list[str]) -> int:
+    """Runs the benchmarks and prints their figures."""
+    unknown = sorted(set(names) - set(_NAMES))
+    if unknown:
+        print(f"unknown benchmark {unknown[0]!r}: expected one of {', '.join(_NAMES)}", file=sys.stderr)
+        return 2
+    found: list[Figure] = []
+    reached = True
+    for name in names or _NAMES:
+        started = time.perf_counter()
+        figures = import_module(f"bench.{name}").measure()
+        print(f"{name} ({time.perf_counter() - started:.0f} s)")
+        reached &= print_figures(figures)
+        found += figures
+    print(f"figures saved in {save(found, Path(__file__).parent / 'results')}")
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""Transactional commits per second through `produce()`, beside a bare loop of encoding and puts, and delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from bench.figures import Figure, alternate, rate
+from bench.records import RECORDS, batch, temporary_folder, topic_store, values
+from sparktxn import Producer
+from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.config.store import StoreSettings
+from sparktxn.format import names
+from sparktxn.format.commands import Append, EndTxn, InitProducerId
+from sparktxn.format.entry import LogEntry, encode_entry
+from sparktxn.format.segment import checksum, encode_segment
+from sparktxn.objectstore import open_store
+from sparktxn.store import Store
+
+__all__ = ["measure"]
+
+_COMMITS = 300
+_ROUNDS = 5
+_DELTA_COMMITS = 60
+_AGED_ENTRIES = 20_000
+_AGED_VERSIONS = 5_000
+
+
+def producing(folder: str, partitions: int, fsync: str) -> Callable[[], None]:
+    """A function that commits one transaction of 100 records through `produce()`."""
+    producer = Producer({"bootstrap.servers": folder, "transactional.id": "bench", "store.fsync": fsync})
+    producer.init_transactions()
+    records = [(number % partitions, b"key-%d" % number, value) for number, value in enumerate(values(RECORDS))]
+
+    def commit() -> None:
+        producer.begin_transaction()
+        produce = producer.produce
+        for partition, key, value in records:
+            produce("t", value, key, partition)
+        producer.commit_transaction()
+
+    return commit
+
+
+def bare_loop(folder: str, partitions: int, *, fsync: bool) -> Callable[[], None]:
+    """The same encoding and puts, and nothing else: segments side by side, then one entry."""
+    settings = StoreSettings(fsync=fsync)
+    objects = open_store(folder, settings=settings, storage={}, clock=SystemClock())
+    table = batch(RECORDS // partitions)
+    pool = ThreadPoolExecutor(4)
+    ids = RandomIds()
+    number = 0
+
+    def upload(partition: int) -> Append:
+        data = encode_segment(table, segment_format="parquet", compression="zstd")
+        name = names.segment_file(0, ids.token(), "parquet")
+        objects.put_if_absent(names.segment("t", 1, partition, name), data)
+        return Append(1, partition, name, table.num_rows, len(data), checksum(data), 0, 0, 0, 1, 2, "bench", number)
+
+    def commit() -> None:
+        nonlocal number
+        number += 1
+        appends = list(pool.map(upload, range(partitions))) if partitions > 1 else [upload(0)]
+        entry = LogEntry(
+            format=1,
+            entry=number,
+            token=ids.token(),
+            previous="00000000",
+            timestamp_ms=1,
+            commands=(*appends, EndTxn("bench", 0, 0, number, True)),
+        )
+        objects.put_if_absent(names.entry(number), encode_entry(entry)[0])
+
+    return commit
+
+
+def delta_writing(folder: str) -> Callable[[], None]:
+    """A function that appends 100 records with delta-rs, handle kept."""
+    from deltalake import DeltaTable, write_deltalake
+
+    data = pa.table({"key": batch(RECORDS)["key"], "value": batch(RECORDS)["value"]})
+    write_deltalake(folder, data)
+    table = DeltaTable(folder)
+    return lambda: write_deltalake(table, data, mode="append")
+
+
+def age(store: Store, entries: int) -> None:
+    """Lets a store's log grow to about `entries` entries, with a small segment named in each."""
+    log = store.log
+    deadline = Deadline(SystemClock(), 600)
+    producer = log.submit([InitProducerId(log.ids.token(), "ager")], deadline)[0]
+    topic = log.topic("t")
+    assert topic is not None
+    for number in range(1, entries - log.entry):
+        append = Append(
+            topic.topic_id,
+            0,
+            names.segment_file(log.entry, log.ids.token(), "parquet"),
+            1,
+            100,
+            "00000000",
+            producer.producer_id,
+            producer.producer_epoch,
+            number - 1,
+            1,
+            2,
+            "ager",
+            number,
+        )
+        end = EndTxn("ager", producer.producer_id, producer.producer_epoch, number, True)
+        log.submit([append, end], deadline)
+
+
+def measure() -> list[Figure]:
+    """All commit figures."""
+    figures = []
+    with ExitStack() as stack:
+
+        def folder() -> str:
+            return stack.enter_context(temporary_folder())
+
+        for partitions in (1, 6):
+            figures += _against_bare_loop(folder, partitions)
+        figures += _against_delta(folder)
+    return figures
+
+
+def _against_bare_loop(folder: Callable[[], str], partitions: int) -> list[Figure]:
+    ours_folder = folder()
+    topic_store(ours_folder, partitions)
+    ours = producing(ours_folder, partitions, "true")
+    bare = bare_loop(folder(), partitions, fsync=True)
+    rate(ours, 50), rate(bare, 50)
+    mine, theirs, ratio = alternate(lambda: rate(ours, _COMMITS), lambda: rate(bare, _COMMITS), _ROUNDS)
+    what = "1 partition" if partitions == 1 else f"{partitions} partitions"
+    return [
+        Figure(f"commits, fsync, {what}", mine, "/s", note=f"bare loop {theirs:,.0f}/s"),
+        Figure(f"commits, fsync, {what}, against a bare loop", ratio, "x", 0.6),
+    ]
+
+
+def _against_delta(folder: Callable[[], str]) -> list[Figure]:
+    fresh_folder = folder()
+    topic_store(fresh_folder, 1, **{"store.fsync": "false"})
+    fresh = producing(fresh_folder, 1, "false")
+    delta = delta_writing(folder())
+    rate(fresh, 50), rate(delta, 5)
+    mine, theirs, ratio = alternate(lambda: rate(fresh, _COMMITS), lambda: rate(delta, _DELTA_COMMITS), _ROUNDS)
+    figures = [
+        Figure("commits, no fsync", mine, "/s", note=f"delta-rs {theirs:,.0f}/s"),
+        Figure("commits, no fsync, against delta-rs", ratio, "x", 4.0),
+    ]
+    aged_folder = folder()
+    aged_store = topic_store(aged_folder, 1, **{"store.fsync": "false"})
+    age(aged_store, _AGED_ENTRIES)
+    aged = producing(aged_folder, 1, "false")
+    fresh_folder = folder()
+    topic_store(fresh_folder, 1, **{"store.fsync": "false"})
+    fresh = producing(fresh_folder, 1, "false")
+    rate(aged, 50), rate(fresh, 50)
+    old, _, ratio = alternate(lambda: rate(aged, _COMMITS), lambda: rate(fresh, _COMMITS), _ROUNDS)
+    figures += [
+        Figure(f"commits after {_AGED_ENTRIES:,} entries, no fsync", old, "/s"),
+        Figure(f"commits after {_AGED_ENTRIES:,} entries, against a fresh store", ratio, "x", 0.9),
+    ]
+    rate(delta, _AGED_VERSIONS)
+    mine, theirs, ratio = alternate(lambda: rate(aged, _COMMITS), lambda: rate(delta, 20), 3)
+    figures.append(
+        Figure(
+            f"commits after {_AGED_ENTRIES:,} entries, against delta-rs after {_AGED_VERSIONS:,} versions",
+            ratio,
+            "x",
+            15.0,
+            note=f"delta-rs {theirs:,.0f}/s",
+        )
+    )
+    return figures

@@ -1,0 +1,85 @@
+"""Reading rows per second, beside plain Parquet in the same run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bench.figures import Figure, median
+from bench.records import batch, temporary_folder, topic_store
+from sparktxn import Consumer, Producer, TopicPartition
+
+__all__ = ["fill", "measure"]
+
+_ROWS = 2_000_000
+_ROUNDS = 3
+
+
+def fill(folder: str, rows: int, rows_per_call: int = 500_000) -> None:
+    """Writes `rows` records of 100-byte values to topic ``t``, with `produce_arrow`."""
+    topic_store(folder, 1).close()
+    producer = Producer({"bootstrap.servers": folder, "transactional.id": "filler"})
+    producer.init_transactions()
+    table = batch(rows_per_call)
+    for _ in range(rows // rows_per_call):
+        producer.begin_transaction()
+        producer.produce_arrow("t", table)
+        producer.commit_transaction()
+    producer.close()
+
+
+def _consumer(folder: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": folder, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    return consumer
+
+
+def arrow_rate(folder: str, rows: int) -> float:
+    """Rows per CPU second of `consume_arrow`."""
+    consumer = _consumer(folder)
+    read = 0
+    started = time.process_time()
+    while read < rows:
+        table = consumer.consume_arrow(timeout=10)
+        read += table.num_rows
+    return read / (time.process_time() - started)
+
+
+def poll_rate(folder: str, rows: int) -> float:
+    """Messages per wall second of a `poll()` loop."""
+    consumer = _consumer(folder)
+    read = 0
+    started = time.perf_counter()
+    while read < rows:
+        message = consumer.poll(10)
+        if message is not None and message.error() is None:
+            read += 1
+    return read / (time.perf_counter() - started)
+
+
+def plain_rate(folder: str, rows: int) -> float:
+    """Rows per CPU second of reading the same files with pyarrow alone."""
+    files = sorted(Path(folder).glob("topics/t-*/0/*.parquet"))
+    started = time.process_time()
+    read = 0
+    for file in files:
+        read += pq.ParquetFile(file, pre_buffer=False).read(use_threads=False).num_rows
+    return read / (time.process_time() - started)
+
+
+def measure() -> list[Figure]:
+    """The figures of reading."""
+    with temporary_folder() as folder:
+        fill(folder, _ROWS)
+        rounds = [
+            (arrow_rate(folder, _ROWS), plain_rate(folder, _ROWS), poll_rate(folder, _ROWS // 2))
+            for _ in range(_ROUNDS)
+        ]
+    arrow, plain, poll = (median([one[index] for one in rounds]) for index in range(3))
+    return [
+        Figure("consume_arrow, 100-byte values, zstd", arrow, "rows/s/core", 5_000_000),
+        Figure("consume_arrow, against plain Parquet files", arrow / plain, "x", note=f"plain {plain:,.0f} rows/s"),
+        Figure("poll() loop", poll, "messages/s", 500_000),
+    ]
