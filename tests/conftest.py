@@ -1,4 +1,7 @@
-"""Tests run in groups, one per kind of evidence (a folder of `tests/`), the quick ones first; the summary has their times."""
+"""Tests run in groups, one per kind of evidence (a folder of `tests/`), the quick ones first.
+
+The summary says how long each group took.
+"""
 
 from __future__ import annotations
 
