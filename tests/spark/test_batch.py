@@ -111,9 +111,15 @@ def test_assigned_partitions_only(spark: SparkSession, numbers: Numbers, store: 
 
 
 def test_a_typed_topic_keeps_its_columns_and_prunes_them(spark: SparkSession, store: Store) -> None:
-    columns = pa.schema([pa.field("n", pa.int64(), nullable=False), ("name", pa.string()), ("price", pa.decimal128(9, 2))])
+    columns = pa.schema(
+        [pa.field("n", pa.int64(), nullable=False), ("name", pa.string()), ("price", pa.decimal128(9, 2))]
+    )
     store.create_topic("typed", 2, schema=columns, settings={"partition.key": "n"})
-    write(spark.sql("select id n, concat('x', id) name, cast(id as decimal(9,2)) price from range(100)"), store, topic="typed")
+    write(
+        spark.sql("select id n, concat('x', id) name, cast(id as decimal(9,2)) price from range(100)"),
+        store,
+        topic="typed",
+    )
     found = read(spark, store, "typed")
     assert found.schema.simpleString() == "struct<n:bigint,name:string,price:decimal(9,2)>"
     assert found.agg({"n": "sum", "price": "sum"}).collect()[0][0] == 4950

@@ -40,7 +40,11 @@ def test_importing_the_package_imports_neither_the_engine_nor_arrow() -> None:
     program = "import pyspark_txnlog, sys; print(*(name in sys.modules for name in ('sparktxn', 'pyarrow')))"
     paths = f"{ROOT}{os.pathsep}{ROOT / 'scala-free-python-datasource'}"
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == ["False", "False"]
 

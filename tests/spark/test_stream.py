@@ -60,7 +60,9 @@ def copy(frame: DataFrame, store: Store, checkpoint: Path, topic: str, **options
 
 
 @pytest.mark.spark
-def test_a_stream_copies_a_topic_and_goes_on_where_it_stopped(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+def test_a_stream_copies_a_topic_and_goes_on_where_it_stopped(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
     store.create_topic("t", 3)
     store.create_topic("out", 2)
     commit(store, range(100))
@@ -97,7 +99,9 @@ def test_for_each_batch_writes_each_version_once(spark: SparkSession, store: Sto
             writer.option("txnAppId", "app").option("txnVersion", batch_id).save(store.uri)
 
     query = stream(spark, store, "t").writeStream.foreachBatch(write_twice)
-    query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination(60)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination(60)
     assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == list(range(10))
 
 
@@ -111,7 +115,9 @@ def test_a_deleted_checkpoint_under_a_fixed_transactional_id_repeats_the_rows_an
     frame = stream(spark, store, "t").select("value")
     for checkpoint in ("first", "second"):
         assert copy(frame, store, tmp_path / checkpoint, "out", transactionalId="fixed") == [10]
-    assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == sorted([*range(10), *range(10)])
+    assert values(spark.read.format("txnlog").option("topic", "out").load(store.uri)) == sorted(
+        [*range(10), *range(10)]
+    )
 
 
 @pytest.mark.spark

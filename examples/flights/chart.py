@@ -1,0 +1,48 @@
+"""The demo's picture: the topics as they grew through two kills, and what the flights say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flights.job import LATE_MINUTES
+from flights.watch import Event, Sample
+
+__all__ = ["draw"]
+
+COLORS = {"flights": "#4c72b0", "delays": "#55a868", "late": "#c44e52"}
+
+
+def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights: pa.Table) -> None:
+    """Writes the PNG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (growth, hours) = plt.subplots(2, 1, figsize=(10, 8), constrained_layout=True)
+    for topic, color in COLORS.items():
+        times, rows = [sample.at_s for sample in samples], [sample.rows[topic] for sample in samples]
+        growth.step(times, rows, where="post", label=topic, color=color)
+    for kill in kills:
+        growth.axvline(kill.at_s, color="black", linestyle="--", linewidth=1)
+        growth.annotate(f" {kill.what}", (kill.at_s, 0), rotation=90, va="bottom", ha="right", fontsize=8)
+    growth.set(title="Records that a reader sees, through two kills", xlabel="seconds", ylabel="records")
+    growth.legend(loc="upper left")
+
+    late = flights.append_column("late", pc.fill_null(pc.greater(flights.column("dep_delay"), LATE_MINUTES), False))
+    by_hour = late.group_by("hour").aggregate([("late", "mean"), ("late", "count")]).sort_by("hour")
+    by_hour = by_hour.filter(pc.greater(by_hour.column("late_count"), 100))
+    hours.bar(
+        by_hour.column("hour").to_pylist(),
+        [100 * part for part in by_hour.column("late_mean").to_pylist()],
+        color=COLORS["late"],
+    )
+    hours.set(
+        title=f"Flights that left more than {LATE_MINUTES} minutes late", xlabel="scheduled hour", ylabel="percent"
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,141 @@
+"""Shows how far the job is, by looking at the log from outside while drivers come and go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from sparktxn import ReadView, Store
+
+__all__ = ["Driver", "Event", "Sample", "Watch"]
+
+TOPICS = ("flights", "delays", "late")
+LOOK_EVERY_S = 0.25
+
+
+class Sample(NamedTuple):
+    """Records per topic at one moment, as a read view shows them."""
+
+    at_s: float
+    entry: int
+    rows: dict[str, int]
+
+
+class Event(NamedTuple):
+    """Something that happened to the driver."""
+
+    at_s: float
+    what: str
+
+
+class Driver:
+    """A process with the job's driver, its JVM and its workers."""
+
+    def __init__(self, folder: Path, kill_at_commit: int) -> None:
+        self._folder = folder
+        self._arguments = [str(folder), str(kill_at_commit)]
+        self.exit_code: int | None = None
+
+    def __enter__(self) -> Driver:
+        self._log = (self._folder / "driver.log").open("a")
+        # The examples' folder is for Python's workers, which import the sink that kills.
+        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flights.job", *self._arguments],
+            stdout=self._log,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.running():
+            self.kill()
+        self._log.close()
+
+    def running(self) -> bool:
+        """False once the driver has ended, by itself or not."""
+        self.exit_code = self._process.poll()
+        return self.exit_code is None
+
+    def kill(self) -> None:
+        """SIGKILL for the driver and its JVM; Python's workers follow them."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self.exit_code = self._process.wait()
+
+
+class Watch:
+    """Bars for the three topics, and what was seen, for the chart."""
+
+    def __init__(self, store: Store, console: Console, total: int) -> None:
+        self._store = store
+        self._started = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+        )
+        self._bars: dict[str, TaskID] = {
+            topic: self._progress.add_task(topic, total=None if topic == "late" else total) for topic in TOPICS
+        }
+        self.samples: list[Sample] = []
+        self.kills: list[Event] = []
+
+    def __enter__(self) -> Watch:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def until(self, driver: Driver, what: str, enough: Callable[[int], bool]) -> None:
+        """Watches until the driver has ended, or `enough` says so of the number of flights in ``delays``."""
+        self._say(what)
+        while True:
+            running = driver.running()
+            rows = self._look()
+            if not running or enough(rows["delays"]):
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def killed(self, what: str) -> None:
+        """Notes a kill."""
+        self._look()
+        self.kills.append(Event(self._now(), what))
+        self._say(f"[bold red]{what}[/]")
+
+    def _say(self, what: str) -> None:
+        self._progress.console.print(f"{self._now():6.1f} s  {what}")
+
+    def _now(self) -> float:
+        return time.monotonic() - self._started
+
+    def _look(self) -> dict[str, int]:
+        view = self._store.view(TOPICS)
+        rows = {topic: _rows(view, topic) for topic in TOPICS}
+        if not self.samples or self.samples[-1].entry != view.entry:
+            self.samples.append(Sample(self._now(), view.entry, rows))
+        for topic, count in rows.items():
+            self._progress.update(self._bars[topic], completed=count)
+        return rows
+
+
+def _rows(view: ReadView, topic: str) -> int:
+    """The topic's records: its offsets, without those that ends of transactions take."""
+    partitions = [partition for (name, _), partition in view.partitions.items() if name == topic]
+    sealed = sum(run.end_offset - run.base_offset for partition in partitions for run in partition.sealed)
+    return sealed + sum(segment.record_count for partition in partitions for segment in partition.segments)

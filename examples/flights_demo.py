@@ -1,0 +1,97 @@
+"""The main job on real data: 336,776 flights through Spark, two kills, and a count that shows each flight exactly once.
+
+Run it with ``make demo``. Its driver (flights/job.py) is a process of its own: it is killed once at a random moment, and
+once inside a commit, after the log has the micro-batch and before Spark knows. What is in the store at the end is read
+by Spark, and by a reader that has only `json` and `pyarrow` (flights/independent_reader.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from flights import chart, dataset, proof
+from flights.watch import Driver, Watch
+from rich.console import Console
+from rich.table import Table
+
+from sparktxn import Store
+
+PARTITIONS = 6
+KILL_AT_COMMIT = 3
+"""The second driver dies in its third commit."""
+KILL_BETWEEN = (0.15, 0.45)
+"""The first driver dies when this part of the flights is split, about."""
+
+
+def main() -> int:
+    """Runs the demo; 0 if every figure is right."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="the folder to use; emptied first")
+    parser.add_argument("--seed", type=int, help="for the moment of the first kill (default: another each time)")
+    arguments = parser.parse_args()
+    console = Console()
+    folder = arguments.output.resolve()
+    started = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+    flights = dataset.load()
+    dataset.write_files(flights, folder / "input")
+    store = Store.open(str(folder / "store"), create=True)
+    for topic in ("flights", "delays", "late"):
+        store.create_topic(topic, PARTITIONS)
+    watch = Watch(store, console, total=flights.num_rows)
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
+    share = random.Random(seed).uniform(*KILL_BETWEEN)
+
+    with watch:
+        kills = run_through_two_kills(folder, watch, int(share * flights.num_rows))
+    console.print()
+    report = proof.prove(folder, flights, kills)
+    chart.draw(folder / "flights.png", watch.samples, watch.kills, flights)
+    seconds = time.monotonic() - started
+    print_report(console, report, folder, seconds, seed)
+    return 0 if all(check.right for check in report) else 1
+
+
+def run_through_two_kills(folder: Path, watch: Watch, kill_after: int) -> list[proof.Kill]:
+    """Three drivers: one killed at a random moment, one inside a commit, one to the end."""
+    with Driver(folder, kill_at_commit=0) as driver:
+        watch.until(
+            driver, f"driver 1, to be killed after about {kill_after:,} flights", lambda rows: rows >= kill_after
+        )
+        driver.kill()
+    watch.killed("SIGKILL at a random moment")
+    kills = [proof.observe(folder)]
+    with Driver(folder, kill_at_commit=KILL_AT_COMMIT) as driver:
+        watch.until(driver, "driver 2, which will die inside a commit", lambda rows: False)
+    watch.killed("SIGKILL inside a commit")
+    kills.append(proof.observe(folder))
+    with Driver(folder, kill_at_commit=0) as driver:
+        watch.until(driver, "driver 3, to the end", lambda rows: False)
+    if driver.exit_code != 0:
+        raise SystemExit(f"the third driver failed with {driver.exit_code}: see {folder / 'driver.log'}")
+    return kills
+
+
+def print_report(console: Console, report: list[proof.Check], folder: Path, seconds: float, seed: int) -> None:
+    """The table at the end."""
+    table = Table(title="Proof", title_justify="left")
+    for column in ("what", "found", "expected", ""):
+        table.add_column(column, justify="right" if column in ("found", "expected") else "left")
+    for check in report:
+        mark = "[green]right[/]" if check.right else "[bold red]WRONG[/]"
+        table.add_row(check.what, f"{check.found:,}", f"{check.expected:,}", mark)
+    console.print(table)
+    wrong = sum(not check.right for check in report)
+    console.print(f"chart: {folder / 'flights.png'}")
+    console.print(f"{seconds:.0f} s, installation not counted (kill seed {seed}); {wrong or 'no'} figures off")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
