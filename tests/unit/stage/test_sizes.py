@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktxn.format.segment import RECORD_SCHEMA
+from sparktxn.stage.sizes import payload_bytes, record_bytes
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.none() | st.binary(max_size=9),
+            "value": st.none() | st.binary(max_size=9),
+            "headers": st.none()
+            | st.lists(
+                st.fixed_dictionaries({"key": st.text("až", max_size=3), "value": st.none() | st.binary(max_size=3)}),
+                max_size=3,
+            ),
+            "timestamp": st.integers(0, 9),
+        }
+    ),
+    max_size=12,
+)
+
+
+def plain_size(row: dict[str, Any]) -> int:
+    headers = sum(len(header["key"].encode()) + len(header["value"] or b"") for header in row["headers"] or [])
+    return len(row["key"] or b"") + len(row["value"] or b"") + headers + 8
+
+
+@given(rows, st.integers(0, 5), st.integers(0, 12))
+def test_the_size_is_that_of_the_plain_records(given_rows: list[dict[str, Any]], start: int, length: int) -> None:
+    table = pa.Table.from_pylist(given_rows, schema=RECORD_SCHEMA)
+    sliced = table.slice(start, length)
+    expected = [plain_size(row) for row in given_rows[start : start + length]]
+    assert payload_bytes(sliced) == sum(expected)
+    assert payload_bytes(pa.concat_tables([table, sliced])) == payload_bytes(table) + payload_bytes(sliced)
+    if sliced.num_rows:
+        columns = [record_bytes(column.combine_chunks()).to_pylist() for column in sliced.columns]
+        assert [sum(sizes) for sizes in zip(*columns, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "sizes"),
+    [
+        (pa.array([True, None]), [1, 0]),
+        (pa.array([1, None], pa.int16()), [2, 0]),
+        (pa.array([1, 2], pa.date32()), [4, 4]),
+        (pa.array([1, None], pa.decimal128(5, 2)), [16, 0]),
+        (pa.array(["ž", None, ""]), [2, 0, 0]),
+        (pa.array([None, None], pa.string()), [0, 0]),
+        (pa.array([["ab", None], None, [], ["c"]]), [2, 0, 0, 1]),
+        (pa.array([{"a": 1, "b": "xy"}, None, {"a": None, "b": "z"}]), [10, 0, 1]),
+        (pa.array([[[1], [2, 3]], [None]], pa.list_(pa.list_(pa.int8()))), [3, 0]),
+    ],
+)
+def test_values_of_every_kind(array: pa.Array, sizes: list[int]) -> None:
+    assert record_bytes(array).to_pylist() == sizes
+    assert payload_bytes(pa.table({"c": array})) == sum(sizes)
+    assert payload_bytes(pa.table({"c": array.slice(1)})) == sum(sizes[1:])
