@@ -8,6 +8,7 @@ half an object. Files whose name begins with a dot are the store's own: a crash 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import threading
@@ -30,6 +31,10 @@ __all__ = ["LocalStore"]
 
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+# Errors of a link that say that it did not take place; after others (EIO, a lost NFS answer) it may have.
+_REFUSED: Final = frozenset(
+    {errno.EACCES, errno.EDQUOT, errno.EMLINK, errno.ENOENT, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.EXDEV}
+)
 _LOCK_FILE: Final = "_log/.lock"
 
 
@@ -107,9 +112,9 @@ class LocalStore:
             os.link(temporary, path)
         except FileExistsError:
             return PutOutcome.EXISTS
-        except (PermissionError, FileNotFoundError) as error:
-            raise _unavailable("create", path, error) from error
-        except OSError:
+        except OSError as error:
+            if error.errno in _REFUSED:
+                raise _unavailable("create", path, error) from error
             return PutOutcome.UNKNOWN
         finally:
             _unlink(temporary)

@@ -116,7 +116,7 @@ class RemoteStore:
         except Exception as error:  # noqa: BLE001 - whatever a client raises, the object may be there
             outcome = _outcome(error)
             if outcome is PutOutcome.UNKNOWN:
-                logger.warning("creating %s: %s; reading it back decides", key, self._reason(error))
+                logger.warning("creating %s: %s; reading it back decides", key, self._reason(error, limit_s))
             return outcome
         return PutOutcome.CREATED
 
@@ -214,15 +214,15 @@ class RemoteStore:
             except Exception as error:
                 remaining_s = deadline.remaining_s() or 0.0
                 if not _is_transient(error) or remaining_s <= pause_s:
-                    reason = self._reason(error)
+                    reason = self._reason(error, self._timeout_s)
                     raise StoreUnavailable(f"cannot {verb} {self._scheme}://{key}: {reason}") from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 
-    def _reason(self, error: BaseException) -> str:
+    def _reason(self, error: BaseException, limit_s: float) -> str:
         """What went wrong, in words that hold no secret."""
         if isinstance(error, TimeoutError | asyncio.TimeoutError):
-            return f"no answer in {self._timeout_s:g} s"
+            return f"no answer in {limit_s:g} s"
         code, status = _response(error)
         text = f"{code} (HTTP {status})" if status else f"{type(error).__name__}: {error}"
         for secret in self._secrets:

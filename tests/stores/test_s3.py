@@ -1,0 +1,114 @@
+"""Stores on S3 servers: moto's, which is quick, and SeaweedFS, a real one with another dialect of errors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from sparktxn.clock import SystemClock
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import StoreUnavailable
+from sparktxn.objectstore import PutOutcome, open_store
+from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests
+from sparktxn.testing.servers import S3Server
+
+BUCKET = "conformance"
+
+_prefixes = itertools.count()
+
+
+class ServerTruth:
+    """Objects by bare HTTP requests."""
+
+    def __init__(self, server: S3Server, prefix: str) -> None:
+        self._server = server
+        self._prefix = f"/{BUCKET}/{prefix}/"
+
+    def read(self, name: str) -> bytes | None:
+        status, body = self._server.request("GET", self._prefix + name)
+        assert status in (200, 404), body
+        return body if status == 200 else None
+
+    def write(self, name: str, data: bytes) -> None:
+        status, body = self._server.request("PUT", self._prefix + name, data)
+        assert status == 200, body
+
+
+class S3Tests(RemoteObjectStoreTests):
+    """The kit against the server of the fixture `server`; each test has a prefix of its own."""
+
+    @pytest.fixture
+    def store_prefix(self) -> str:
+        return f"store-{next(_prefixes)}"
+
+    @pytest.fixture
+    def opening(self, server: S3Server, store_prefix: str) -> Opening:
+        return Opening(f"s3://{BUCKET}/{store_prefix}", server.storage)
+
+    @pytest.fixture
+    def truth(self, server: S3Server, store_prefix: str) -> ServerTruth:
+        return ServerTruth(server, store_prefix)
+
+    @pytest.fixture
+    def proxy(self, server: S3Server) -> Iterator[FaultProxy]:
+        with FaultProxy(server.endpoint_url) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def faulty_opening(self, server: S3Server, store_prefix: str, proxy: FaultProxy) -> Opening:
+        settings = StoreSettings(request_timeout_ms=int(self.request_timeout_s * 1000))
+        return Opening(f"s3://{BUCKET}/{store_prefix}", server.storage | {"endpoint_url": proxy.endpoint_url}, settings)
+
+    def test_s3a_and_text_options_reach_the_same_store(
+        self, server: S3Server, store_prefix: str, truth: ServerTruth
+    ) -> None:
+        storage = {
+            "key": server.access_key,
+            "secret": server.secret_key,
+            "anon": "false",
+            "client_kwargs": f'{{"endpoint_url": "{server.endpoint_url}"}}',
+        }
+        uri = f"s3a://{BUCKET}/{store_prefix}/"
+        with closing(open_store(uri, settings=StoreSettings(), storage=storage, clock=SystemClock())) as store:
+            assert store.uri == f"s3://{BUCKET}/{store_prefix}"
+            assert store.put_if_absent(ENTRY, b"x") is PutOutcome.CREATED
+        assert truth.read(ENTRY) == b"x"
+
+    def test_a_missing_bucket_is_an_error_that_names_it_and_no_secret(self, server: S3Server) -> None:
+        opening = Opening("s3://no-such-bucket/store", server.storage)
+        with closing(opening.open()) as store, pytest.raises(StoreUnavailable, match="no-such-bucket") as raised:
+            store.get(ENTRY)
+        assert server.secret_key not in str(raised.value)
+
+
+@pytest.mark.moto
+class TestMoto(S3Tests):
+    @pytest.fixture
+    def server(self, moto_server: S3Server) -> S3Server:
+        moto_server.create_bucket(BUCKET)
+        return moto_server
+
+    def test_the_proxy_carries_out_before_it_hangs(
+        self, proxy: FaultProxy, truth: ServerTruth, faulty_opening: Opening
+    ) -> None:
+        # The faults of the other tests rest on this: AFTER is after.
+        with closing(faulty_opening.open()) as store:
+            proxy.inject(Fault.HANG_AFTER, method="PUT", times=1)
+            assert store.put_if_absent(ENTRY, b"x", timeout_s=0.5) is PutOutcome.UNKNOWN
+        assert truth.read(ENTRY) == b"x"
+        assert ("PUT", f"/{BUCKET}/{faulty_opening.uri.rsplit('/', 1)[1]}/{ENTRY}") in proxy.requests
+
+
+@pytest.mark.seaweedfs
+class TestSeaweedFS(S3Tests):
+    # Losers of a contended name wait for it a second or two, so many names are raced for side by side.
+    race_width = 50
+
+    @pytest.fixture
+    def server(self, seaweed_server: S3Server) -> S3Server:
+        seaweed_server.create_bucket(BUCKET)
+        return seaweed_server
