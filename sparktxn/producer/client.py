@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -39,6 +40,7 @@ _CALLBACK_SETTINGS: Final = frozenset(
     {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"}
 )
 _PAUSE_S: Final = 0.05
+_LOGGER: Final = logging.getLogger("sparktxn")
 
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -241,7 +243,8 @@ class Producer:
     def poll(self, timeout: float | None = -1) -> int:
         """Tells delivery reports, after waiting up to `timeout` seconds for the first; how many.
 
-        Below 0 the wait has no limit. Where only the open transaction's own records could bring one, it acts as flush().
+        Below 0 the wait has no limit. Where only the open transaction's own records could bring one, it acts as
+        flush().
         """
         self._check()
         timeout_s = -1.0 if timeout is None else timeout
@@ -501,12 +504,18 @@ class Producer:
                 error.add_note(f"the abort that followed failed: {abort_error}")
 
     def _finish(self, timeout_s: float) -> None:
+        """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
         if self._transactions is None:
             if self._store is not None:
                 self._flush_sender(timeout_s)
         elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
-            self.abort_transaction(timeout_s)
+            try:
+                self._transactions.abort(timeout_s)
+            except KafkaException as error:
+                _LOGGER.warning("closing %s left its transaction to the next init: %s", self._settings.client_id, error)
         self._reports.serve()
+        if len(self):
+            _LOGGER.warning("closing %s dropped %d records that were not stored", self._settings.client_id, len(self))
 
     def _release(self) -> None:
         if self._sender is not None:

@@ -40,7 +40,8 @@ def test_after_another_error_every_call_may_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "code"), [("commit_transaction", KafkaError._PREV_IN_PROGRESS), ("abort_transaction", KafkaError._CONFLICT)]
+    ("second", "code"),
+    [("commit_transaction", KafkaError._PREV_IN_PROGRESS), ("abort_transaction", KafkaError._CONFLICT)],
 )
 def test_a_call_beside_another_thread_is_told_so(second: str, code: int) -> None:
     calls = TransactionalCalls()

@@ -34,7 +34,9 @@ def test_an_unknown_name_is_refused_in_librdkafkas_words_with_the_nearest() -> N
 
 def test_names_for_brokers_are_accepted_with_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "sparktxn"):
-        ProducerSettings.parse({**STORE, "security.protocol": "SASL_SSL", "sasl.username": "me", "socket.timeout.ms": 5})
+        ProducerSettings.parse(
+            {**STORE, "security.protocol": "SASL_SSL", "sasl.username": "me", "socket.timeout.ms": 5}
+        )
     assert [record.getMessage() for record in caplog.records] == [
         "producer settings without a meaning here were ignored: sasl.username, security.protocol, socket.timeout.ms"
     ]
@@ -72,7 +74,9 @@ def test_a_conflict_or_wrong_value_names_its_setting(given: dict[str, Any], name
     assert named in error.str()
 
 
-@pytest.mark.parametrize("given", [{"acks": 1}, {"acks": "all", "enable.idempotence": True}, {"max.in.flight": 5, "transactional.id": "x"}])
+@pytest.mark.parametrize(
+    "given", [{"acks": 1}, {"acks": "all", "enable.idempotence": True}, {"max.in.flight": 5, "transactional.id": "x"}]
+)
 def test_settings_that_agree_are_taken(given: dict[str, Any]) -> None:
     ProducerSettings.parse({**STORE, **given})
 
