@@ -68,7 +68,7 @@ def test_public_names_have_docstrings(path: Path) -> None:
     silent = [
         name
         for name, node in definitions(tree)
-        if not any(part.startswith("_") for part in name.split("."))
+        if not any(part.startswith(("_", "test_")) for part in name.split("."))
         and ast.get_docstring(node) is None
         and not _is_inside_a_function(tree, node)
         and not _is_overload(node)
