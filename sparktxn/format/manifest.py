@@ -1,10 +1,12 @@
 """Manifests: the segments of a sealed run, as Parquet with one row per segment (PROTOCOL.md, "Manifests").
 
-The columns are the fields of `SegmentRef`. The footer's statistics let any Parquet reader skip by offset, entry and time.
+The columns are the fields of `SegmentRef`. The footer's statistics let any Parquet reader skip by offset, entry and
+time.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Final
 
@@ -58,7 +60,7 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
     columns = [
         pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in MANIFEST_SCHEMA
     ]
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
     pq.write_table(
         pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA),
         sink,
@@ -70,7 +72,7 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
         write_statistics=_INTEGERS,
         store_schema=False,
     )
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
@@ -106,7 +108,7 @@ def _problem(segments: Sequence[SegmentRef]) -> str | None:
         if problem := _field_problem(segment):
             return f"segment {segment.name!r}: {problem}"
         if segment.base_offset < previous_end:
-            return f"segment {segment.name!r} starts at offset {segment.base_offset}, before the end of the one before it"
+            return f"segment {segment.name!r} starts at {segment.base_offset}, before the end of the one before it"
         previous_end = segment.end_offset
     return None
 

@@ -1,6 +1,6 @@
-"""Schemas of topics: Kafka's record, or declared columns, and how a column's type is written as text (PROTOCOL.md, "Topics").
+"""Schemas of topics: Kafka's record, or declared columns whose types are written as text (PROTOCOL.md, "Topics").
 
-A declared type is one that Parquet, Arrow IPC and Spark keep exactly; every other one is refused with the nearest that is.
+A declared type is one that Parquet, Arrow IPC and Spark keep exactly; every other one is refused with the nearest.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
     """The declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
 
     Raises:
-        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``) or taken (also if only the
-            case differs, as Spark cannot tell them apart), or a type is not one that segments keep exactly.
+        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``) or taken (also if only
+            the case differs, as Spark cannot tell them apart), or a type is not one that segments keep exactly.
     """
     columns = _columns_of(schema)
     if not 0 < len(columns) <= _COLUMNS_MAX:

@@ -112,6 +112,11 @@ def _codec(known: dict[str, Any], compression: str, segment_format: str) -> Any:
         ) from None
 
 
+def _bytes(sink: pa.BufferOutputStream) -> bytes:
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
 def _encode_parquet(table: pa.Table, compression: str) -> bytes:
     codec = _codec(_PARQUET_COMPRESSION, compression, "parquet")
     dictionary = _repeating_columns(table)
@@ -128,7 +133,7 @@ def _encode_parquet(table: pa.Table, compression: str) -> bytes:
         store_schema=False,
     ) as writer:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
-    return sink.getvalue().to_pybytes()
+    return _bytes(sink)
 
 
 def _column_encoding(schema: pa.Schema) -> dict[str, str]:
@@ -162,7 +167,7 @@ def _encode_arrow(table: pa.Table, compression: str) -> bytes:
     sink = pa.BufferOutputStream()
     with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return _bytes(sink)
 
 
 def decode_segment(

@@ -1,7 +1,7 @@
 """The index of aborted transactions of a sealed run, byte for byte Kafka's ``.txnindex`` (PROTOCOL.md, "Sidecars").
 
-Entries of 34 bytes, big-endian, and nothing else: int16 version (0), int64 producer id, first offset, last offset (that of
-the control record) and last stable offset. They are in the order of their last offsets, which are unique: a control
+Entries of 34 bytes, big-endian, and nothing else: int16 version (0), int64 producer id, first offset, last offset (that
+of the control record) and last stable offset. They are in the order of their last offsets, which are unique: a control
 record ends one transaction.
 """
 
@@ -54,7 +54,7 @@ def decode_transaction_index(data: bytes, name: str) -> tuple[AbortedTransaction
     """
     if not data or len(data) % _ENTRY.size:
         raise DamagedObject(name, f"it has {len(data)} bytes: expected a multiple of {_ENTRY.size}, above 0")
-    transactions = []
+    transactions: list[AbortedTransaction] = []
     previous = -1
     for version, *numbers in _ENTRY.iter_unpack(data):
         if version > _VERSION:

@@ -64,8 +64,8 @@ def record_rows(table: pa.Table, now_ms: int) -> pa.Table:
 def typed_rows(table: pa.Table, topic: StageTopic, now_ms: int) -> pa.Table:
     """Rows of a typed topic in its stored schema.
 
-    Rows without ``_timestamp`` get `now_ms`. A nullable column that is missing is null, so that a writer goes on when its
-    topic gains a column.
+    Rows without ``_timestamp`` get `now_ms`. A nullable column that is missing is null, so that a writer goes on when
+    its topic gains a column.
 
     Raises:
         ConfigurationError: a column that may not be null is missing or has nulls, or one is unknown or of another type.
@@ -247,7 +247,8 @@ def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
 
 def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> bool:
     return len(found) == len(expected) and all(
-        one.name == other.name and _is_same_kind(one.type, other.type) for one, other in zip(found, expected, strict=True)
+        one.name == other.name and _is_same_kind(one.type, other.type)
+        for one, other in zip(found, expected, strict=True)
     )
 
 

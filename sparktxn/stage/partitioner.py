@@ -1,6 +1,6 @@
 """How a key chooses its partition: librdkafka's partitioners by their names, with equal results.
 
-Where librdkafka draws a random partition, these call `pick`, so that whoever stages decides whether a replay draws alike.
+Where librdkafka draws a random partition, these call `pick`: whoever stages decides whether a replay draws alike.
 """
 
 from __future__ import annotations

@@ -23,16 +23,22 @@ def _column_bytes(column: pa.ChunkedArray) -> int:
     if _is_sized(column.type):
         return sum(map(_text_bytes, column.chunks))
     if pa.types.is_nested(column.type):
-        return sum(pc.sum(record_bytes(chunk)).as_py() or 0 for chunk in column.chunks)
-    return (len(column) - column.null_count) * _width_bytes(column.type)
+        return sum(_total(record_bytes(chunk)) for chunk in column.chunks)
+    value_count: int = len(column) - column.null_count
+    return value_count * _width_bytes(column.type)
 
 
 def _text_bytes(chunk: pa.Array) -> int:
     if chunk.null_count or not len(chunk):
-        return pc.sum(pc.binary_length(chunk)).as_py() or 0
+        return _total(pc.binary_length(chunk))
     # Without nulls the values lie end to end: two offsets tell, many times faster than a sum for a small segment.
     offsets = memoryview(chunk.buffers()[1]).cast("i")
     return offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
+
+
+def _total(sizes: pa.Array) -> int:
+    total: int | None = pc.sum(sizes).as_py()
+    return total or 0  # a sum of nothing is null
 
 
 def record_bytes(array: pa.Array) -> pa.Array:

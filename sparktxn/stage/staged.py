@@ -27,8 +27,8 @@ class StageTopic(Struct, frozen=True):
 class StagedSegment(Struct, frozen=True):
     """A segment in the store that no entry names yet: invisible, and removed by a vacuum if it stays so.
 
-    `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their order,
-    their division into segments and their encoding: a replayed batch has the same sum.
+    `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
+    order, their division into segments and their encoding: a replayed batch has the same sum.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """Rows to partitions to segments: the one way into the store for whoever has columns.
 
-Equal rows in equal order under an equal seed go to equal partitions, however they are cut into batches: a micro-batch that
-runs again stages the same records for each partition.
+Equal rows in equal order under an equal seed go to equal partitions, however they are cut into batches: a micro-batch
+that runs again stages the same records for each partition.
 """
 
 from __future__ import annotations
@@ -89,14 +89,15 @@ class SegmentStager:
         born: the newest entry that the writer knows.
         topics: the topics that rows may go to, by name.
         seed: where the round robin of rows without a key begins.
-        default_topic: the topic of all rows; a column ``topic`` is then not looked at, as in Spark's Kafka sink. A typed
-            topic is written this way only.
+        default_topic: the topic of all rows; a column ``topic`` is then not looked at, as in Spark's Kafka sink. A
+            typed topic is written this way only.
         partitioner: one of `partitioner.PARTITIONERS`; where it would draw a random partition, the next one is taken.
         clock: for the timestamps of rows that have none.
         background: where uploads run; None uploads in the caller's thread.
 
     Raises:
-        ConfigurationError: the partitioner or the default topic is unknown, or a topic's settings contradict its schema.
+        ConfigurationError: the partitioner or the default topic is unknown, or a topic's settings contradict its
+            schema.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class SegmentStager:
         """Stages the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
 
         Raises:
-            ConfigurationError: a column, a topic or a partition is missing or wrong. Whatever had been staged is not named
-                by anything: give the stager up.
+            ConfigurationError: a column, a topic or a partition is missing or wrong. Nothing names what had been
+                staged: give the stager up.
             CommandRefused: MESSAGE_TOO_LARGE, a record is above the topic's ``max.message.bytes``.
             StoreUnavailable: an upload failed.
         """
@@ -187,10 +188,8 @@ class SegmentStager:
 
     def _stage(self, topic: _Topic, rows: pa.Table) -> None:
         now_ms = self._clock.wall_ms()
-        if topic.stage.schema is None:
-            records = record_rows(rows, now_ms)
-        else:
-            records = typed_rows(rows, topic.stage, now_ms)
+        stage = topic.stage
+        records = record_rows(rows, now_ms) if stage.schema is None else typed_rows(rows, stage, now_ms)
         if not records.num_rows:
             return
         _check_record_bytes(topic, records)
@@ -301,7 +300,7 @@ def _key_column(stage: StageTopic) -> str | None:
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:
-    """`table` in pieces that may be copied without much memory; an empty table is one piece, so that it is checked too."""
+    """`table` in pieces that may be copied without much memory; an empty one is one piece, so that it is checked."""
     step = _SLICE_ROWS
     if table.nbytes > _SLICE_BYTES:
         step = min(step, max(1, table.num_rows * _SLICE_BYTES // table.nbytes))

@@ -100,7 +100,7 @@ def _int64_values(chunk: pa.Array) -> memoryview:
 def _put_surely(objects: ObjectStore, name: str, data: bytes, clock: Clock, deadline: Deadline) -> None:
     """Puts `data` under `name` until the store shows that it is there.
 
-    The name is ours alone, so the same bytes may be put again after any answer, and EXISTS is an earlier attempt of ours.
+    The name is ours alone, so the same bytes may be put again after any answer, and EXISTS is an earlier attempt.
     """
     pause_s = _BACKOFF_S
     for _ in range(_ATTEMPTS_MAX):

@@ -39,7 +39,11 @@ SEGMENTS = [segment(index) for index in range(20)]
 @given(
     st.lists(
         st.tuples(
-            st.integers(1, 2**40), st.integers(0, 1000), st.integers(-1, 2**63 - 1), st.integers(-(2**60), 2**60), st.booleans()
+            st.integers(1, 2**40),
+            st.integers(0, 1000),
+            st.integers(-1, 2**63 - 1),
+            st.integers(-(2**60), 2**60),
+            st.booleans(),
         ),
         min_size=1,
         max_size=20,

@@ -22,7 +22,8 @@ from sparktxn.format.segment import (
 
 FORMATS = ["parquet", "arrow"]
 
-headers = st.lists(st.fixed_dictionaries({"key": st.text(max_size=5), "value": st.none() | st.binary(max_size=5)}), max_size=3)
+header = st.fixed_dictionaries({"key": st.text(max_size=5), "value": st.none() | st.binary(max_size=5)})
+headers = st.lists(header, max_size=3)
 records = st.fixed_dictionaries(
     {
         "key": st.none() | st.binary(max_size=8),
@@ -92,7 +93,8 @@ def test_what_is_in_a_parquet_segment() -> None:
     data = encode_segment(many_records(5_000), segment_format="parquet", compression="zstd")
     metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
     assert metadata.num_row_groups == 1
-    columns = {column.path_in_schema: column for column in map(metadata.row_group(0).column, range(metadata.num_columns))}
+    row_group = metadata.row_group(0)
+    columns = {column.path_in_schema: column for column in map(row_group.column, range(row_group.num_columns))}
     assert set(columns) == {"key", "value", "timestamp"}
     assert {column.compression for column in columns.values()} == {"ZSTD"}
     assert "DELTA_BINARY_PACKED" in columns["timestamp"].encodings
@@ -222,11 +224,11 @@ def test_types_are_written_as_they_are_read(text: str) -> None:
 
 data_types = st.recursive(
     st.sampled_from([parse_type(text) for _, text, _ in TYPED[:12]]),
-    lambda inner: st.builds(
-        lambda item, nullable: pa.list_(pa.field("element", item, nullable=nullable)), inner, st.booleans()
-    )
-    | st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,4}", fullmatch=True), inner, min_size=1, max_size=3).map(
-        lambda fields: pa.struct(list(fields.items()))
+    lambda inner: (
+        st.builds(lambda item, nullable: pa.list_(pa.field("element", item, nullable=nullable)), inner, st.booleans())
+        | st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,4}", fullmatch=True), inner, min_size=1, max_size=3).map(
+            lambda fields: pa.struct(list(fields.items()))
+        )
     ),
     max_leaves=6,
 )
@@ -303,4 +305,5 @@ def test_wrong_columns_are_named(columns: Any, reason: str) -> None:
 def test_a_schema_in_any_form_is_kept_as_text() -> None:
     as_text = (("a", "int64", False), ("b", "list<string>", True))
     as_arrow = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.list_(pa.string()))])
-    assert check_schema(as_arrow) == check_schema(as_text) == check_schema([("a", pa.int64(), False), as_text[1]]) == as_text
+    mixed = [("a", pa.int64(), False), as_text[1]]
+    assert check_schema(as_arrow) == check_schema(as_text) == check_schema(mixed) == as_text

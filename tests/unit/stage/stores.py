@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from sparktxn.clock import SystemClock
@@ -44,14 +42,12 @@ class CountingIds:
 
 _names = CountingIds()
 
-Put = Callable[[str, bytes], PutOutcome]
-
 
 class ScriptedStore(MemoryStore):
     """Does what `script` says for each put in turn, then stores as usual.
 
-    ``lost``: stores, and does not say so. ``dropped``: does not store, and does not say so. ``exists``: stores, and says
-    that the name was taken, as a client that retries on its own does. ``taken``: others' bytes are there.
+    ``lost``: stores, and does not say so. ``dropped``: does not store, and does not say so. ``exists``: stores, and
+    says that the name was taken, as a client that retries on its own does. ``taken``: others' bytes are there.
     """
 
     def __init__(self, script: list[str] | None = None, *, unreadable: int = 0) -> None:
@@ -80,9 +76,15 @@ class ScriptedStore(MemoryStore):
 
 
 def stage_topic(
-    name: str = "t", partition_count: int = 1, *, schema: tuple[tuple[str, str, bool], ...] | None = None, **settings: str
+    name: str = "t",
+    partition_count: int = 1,
+    *,
+    schema: tuple[tuple[str, str, bool], ...] | None = None,
+    **settings: str,
 ) -> StageTopic:
-    return StageTopic(name, 7, partition_count, {key.replace("_", "."): value for key, value in settings.items()}, schema)
+    return StageTopic(
+        name, 7, partition_count, {key.replace("_", "."): value for key, value in settings.items()}, schema
+    )
 
 
 def stored(objects: MemoryStore, topic: StageTopic, staged: StagedSegment) -> pa.Table:

@@ -87,7 +87,7 @@ def test_a_column_of_keys_goes_where_each_key_goes(name: str, keys: list[bytes |
 
 
 def test_an_unknown_partitioner_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="'partitioner' is 'murmur': .*did you mean 'murmur2'"):
+    with pytest.raises(ConfigurationError, match=r"'partitioner' is 'murmur': .*did you mean 'murmur2'"):
         partitioner("murmur")
 
 

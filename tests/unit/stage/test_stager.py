@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ def stage(
     objects = ScriptedStore()
     stager = open_stager(objects, *topics, **options)
     edges = [0, *sorted(cuts), table.num_rows]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         stager.write(table.slice(start, end - start))
     by_name = {topic.name: topic for topic in topics}
     found: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
@@ -47,7 +48,8 @@ def values(found: dict[tuple[str, int], list[dict[str, Any]]]) -> dict[tuple[str
 
 
 keyed_rows = st.lists(
-    st.tuples(st.none() | st.binary(max_size=3), st.sampled_from(["a", "b"]), st.none() | st.integers(0, 2)), max_size=40
+    st.tuples(st.none() | st.binary(max_size=3), st.sampled_from(["a", "b"]), st.none() | st.integers(0, 2)),
+    max_size=40,
 )
 
 
@@ -142,30 +144,39 @@ def test_a_given_topic_wins_over_the_column() -> None:
     assert list(stage(table, stage_topic("a"), stage_topic("b"), default_topic="b")) == [("b", 0)]
 
 
-HEADERS_WITHOUT_KEY = pa.array([[{"key": None, "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADERS_WITHOUT_KEY = pa.array([[{"key": None, "value": b"1"}]], HEADERS_TYPE)
+
+
+INVALID = ErrorCode.LOCAL_INVALID_ARG
+NO_PARTITION = ErrorCode.LOCAL_UNKNOWN_PARTITION
 
 
 @pytest.mark.parametrize(
     ("columns", "reason", "code"),
     [
-        ({"key": ["k"], "topic": ["a"]}, "column 'value' is missing: found key, topic", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "tpoic": ["a"]}, "no topic is given: add a column 'topic'", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "heders": [1]}, "'heders'.*did you mean 'headers'", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": [1], "topic": ["a"]}, "'value' has type int64: expected binary or string", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "key": [1.5], "topic": ["a"]}, "'key' has type double", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v", "w"], "topic": ["a", None]}, "'topic' is null in row 1", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": [3]}, "'topic' has type int64", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["aa"]}, "topic 'aa' is unknown.*did you mean 'a'", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ({"value": ["v"], "topic": ["typed"]}, "'typed' has declared columns", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "partition": [2]}, "'partition' has 2: .* 0 to 1", ErrorCode.LOCAL_UNKNOWN_PARTITION),
-        ({"value": ["v"], "topic": ["a"], "partition": [-1]}, "'partition' has -1: .* 0 to 1", ErrorCode.LOCAL_UNKNOWN_PARTITION),
-        ({"value": ["v"], "topic": ["a"], "partition": ["0"]}, "'partition' has type string", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "timestamp": ["now"]}, "'timestamp' has type string", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "headers": [{"h": "1"}]}, "'headers' has type struct", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "headers": [["h"]]}, "'headers' has type list", ErrorCode.LOCAL_INVALID_ARG),
-        ({"value": ["v"], "topic": ["a"], "headers": HEADERS_WITHOUT_KEY}, "header without a key", ErrorCode.LOCAL_INVALID_ARG),
+        ({"key": ["k"], "topic": ["a"]}, "column 'value' is missing: found key, topic", INVALID),
+        ({"value": ["v"], "tpoic": ["a"]}, "no topic is given: add a column 'topic'", INVALID),
+        ({"value": ["v"], "topic": ["a"], "heders": [1]}, "'heders'.*did you mean 'headers'", INVALID),
+        ({"value": [1], "topic": ["a"]}, "'value' has type int64: expected binary or string", INVALID),
+        ({"value": ["v"], "key": [1.5], "topic": ["a"]}, "'key' has type double", INVALID),
+        ({"value": ["v", "w"], "topic": ["a", None]}, "'topic' is null in row 1", INVALID),
+        ({"value": ["v"], "topic": [3]}, "'topic' has type int64", INVALID),
+        (
+            {"value": ["v"], "topic": ["aa"]},
+            "topic 'aa' is unknown.*did you mean 'a'",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        ({"value": ["v"], "topic": ["typed"]}, "'typed' has declared columns", INVALID),
+        ({"value": ["v"], "topic": ["a"], "partition": [2]}, "'partition' has 2: .* 0 to 1", NO_PARTITION),
+        ({"value": ["v"], "topic": ["a"], "partition": [-1]}, "'partition' has -1: .* 0 to 1", NO_PARTITION),
+        ({"value": ["v"], "topic": ["a"], "partition": ["0"]}, "'partition' has type string", INVALID),
+        ({"value": ["v"], "topic": ["a"], "timestamp": ["now"]}, "'timestamp' has type string", INVALID),
+        ({"value": ["v"], "topic": ["a"], "headers": [{"h": "1"}]}, "'headers' has type struct", INVALID),
+        ({"value": ["v"], "topic": ["a"], "headers": [["h"]]}, "'headers' has type list", INVALID),
+        ({"value": ["v"], "topic": ["a"], "headers": HEADERS_WITHOUT_KEY}, "header without a key", INVALID),
     ],
-)  # fmt: skip
+)
 def test_wrong_columns_are_named(columns: dict[str, Any], reason: str, code: int) -> None:
     objects = ScriptedStore()
     stager = open_stager(objects, stage_topic("a", 2), stage_topic("typed", schema=(("x", "int64", True),)))
@@ -246,7 +257,9 @@ def test_wrong_typed_columns_are_named(schema: Any, columns: dict[str, Any], rea
         (pa.array([0, None, 1, 0], pa.date32()), "date32", [b"1970-01-01", None, b"1970-01-02", b"1970-01-01"]),
     ],
 )
-def test_a_typed_topic_is_partitioned_by_its_key_column(column: pa.Array, data_type: str, texts: list[bytes | None]) -> None:
+def test_a_typed_topic_is_partitioned_by_its_key_column(
+    column: pa.Array, data_type: str, texts: list[bytes | None]
+) -> None:
     drawn = iter(range(4, 20))
     expected = defaultdict(list)
     for row, text in enumerate(texts):
@@ -286,10 +299,11 @@ def test_wrong_options_are_named_at_once(options: dict[str, str], reason: str) -
 @pytest.mark.parametrize("wide", ["value", "key", "headers"])
 def test_a_record_that_is_too_large_is_refused(wide: str) -> None:
     columns = {"value": pa.array([b"12", b"3"]), "key": pa.array([b"1", b"2"]), "headers": pa.nulls(2)}
-    columns[wide] = pa.array([b"", b"x" * 98]) if wide != "headers" else pa.array(
-        [None, [{"key": "h" * 50, "value": b"x" * 48}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    )  # fmt: skip
-    largest = max(98 + {"value": 1, "key": 1, "headers": 2}[wide], 0)
+    if wide == "headers":
+        columns[wide] = pa.array([None, [{"key": "h" * 50, "value": b"x" * 48}]], HEADERS_TYPE)
+    else:
+        columns[wide] = pa.array([b"", b"x" * 98])
+    largest = 98 + {"value": 1, "key": 1, "headers": 2}[wide]
     fits = stage_topic(max_message_bytes=str(largest))
     assert len(stage(columns, fits, default_topic="t")["t", 0]) == 2
     with pytest.raises(CommandRefused, match=f"has {largest} bytes: its setting max.message.bytes allows") as caught:

@@ -138,7 +138,7 @@ def test_others_bytes_under_our_name_are_damage() -> None:
 def test_more_than_one_put_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "OBJECT_SIZE_MAX", 100)
     objects = ScriptedStore()
-    with pytest.raises(CommandRefused, match="topic 't' has .* expected at most 100") as caught:
+    with pytest.raises(CommandRefused, match=r"topic 't' has .* expected at most 100") as caught:
         upload(objects, stage_topic())
     assert caught.value.error == ErrorCode.MESSAGE_TOO_LARGE
     assert not objects.puts
