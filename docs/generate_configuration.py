@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyspark_txnlog.options import OPTIONS
-
 from sparktxn.config.consumer import CONSUMER_SETTINGS
 from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
@@ -31,16 +30,16 @@ right name, before anything is written. Numbers and `true` or `false` may be wri
 STORE = """\
 ## Store
 
-`Store.open(uri, options=…)`, every client, and Spark's options take these. Settings that start with `storage.` go to the object
-store's client without that prefix: `storage.key`, `storage.secret`, `storage.endpoint_url` and the like for S3. Without
-them S3's own chain is used: environment, profile, instance role.
+`Store.open(uri, options=…)`, every client, and Spark's options take these. Settings that start with `storage.` go to the
+object store's client without that prefix: `storage.key`, `storage.secret`, `storage.endpoint_url` and the like for S3.
+Without them S3's own chain is used: environment, profile, instance role.
 """
 
 PRODUCER = """\
 ## Producer
 
-`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, which are about a network of brokers and its
-security, are accepted and ignored with one debug line; a name that librdkafka does not know is an error.
+`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, which are about a network of brokers
+and its security, are accepted and ignored with one debug line; a name that librdkafka does not know is an error.
 """
 
 CONSUMER = """\
@@ -52,14 +51,15 @@ CONSUMER = """\
 TOPIC = """\
 ## Topic
 
-Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept in the log.
+Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept
+in the log.
 """
 
 SPARK = """\
 ## Spark
 
-Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The store's settings
-and `storage.*` are options too.
+Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The
+store's settings and `storage.*` are options too.
 """
 
 
