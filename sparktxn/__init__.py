@@ -9,16 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from sparktxn.consumer import Consumer as Consumer
     from sparktxn.errors import BatchRefused as BatchRefused
     from sparktxn.errors import CommandRefused as CommandRefused
     from sparktxn.errors import ConfigurationError as ConfigurationError
     from sparktxn.errors import DamagedObject as DamagedObject
+    from sparktxn.errors import ErrorCode as ErrorCode
+    from sparktxn.errors import FormatVersionError as FormatVersionError
     from sparktxn.errors import KafkaError as KafkaError
     from sparktxn.errors import KafkaException as KafkaException
     from sparktxn.errors import OutcomeUnknown as OutcomeUnknown
     from sparktxn.errors import ProducerFenced as ProducerFenced
     from sparktxn.errors import RetentionPassed as RetentionPassed
     from sparktxn.errors import SegmentExpired as SegmentExpired
+    from sparktxn.errors import StoreError as StoreError
     from sparktxn.errors import StoreNotFound as StoreNotFound
     from sparktxn.errors import StoreUnavailable as StoreUnavailable
     from sparktxn.errors import TransactionAborted as TransactionAborted
@@ -26,6 +30,18 @@ if TYPE_CHECKING:
     from sparktxn.errors import did_you_mean as did_you_mean
     from sparktxn.log.views import PartitionView as PartitionView
     from sparktxn.log.views import ReadView as ReadView
+    from sparktxn.message import OFFSET_BEGINNING as OFFSET_BEGINNING
+    from sparktxn.message import OFFSET_END as OFFSET_END
+    from sparktxn.message import OFFSET_INVALID as OFFSET_INVALID
+    from sparktxn.message import OFFSET_STORED as OFFSET_STORED
+    from sparktxn.message import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
+    from sparktxn.message import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from sparktxn.message import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
+    from sparktxn.message import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from sparktxn.message import IsolationLevel as IsolationLevel
+    from sparktxn.message import Message as Message
+    from sparktxn.message import TopicPartition as TopicPartition
+    from sparktxn.producer import Producer as Producer
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.reader import output_schema as output_schema
     from sparktxn.stage.staged import StagedSegment as StagedSegment
@@ -36,18 +52,24 @@ if TYPE_CHECKING:
     from sparktxn.store import read_task as read_task
     from sparktxn.structs import TopicState as TopicState
 
+    __version__: str
+
 _HOMES: Final = {
+    "sparktxn.consumer": ("Consumer",),
     "sparktxn.errors": (
         "BatchRefused",
         "CommandRefused",
         "ConfigurationError",
         "DamagedObject",
+        "ErrorCode",
+        "FormatVersionError",
         "KafkaError",
         "KafkaException",
         "OutcomeUnknown",
         "ProducerFenced",
         "RetentionPassed",
         "SegmentExpired",
+        "StoreError",
         "StoreNotFound",
         "StoreUnavailable",
         "TransactionAborted",
@@ -55,6 +77,20 @@ _HOMES: Final = {
         "did_you_mean",
     ),
     "sparktxn.log.views": ("PartitionView", "ReadView"),
+    "sparktxn.message": (
+        "OFFSET_BEGINNING",
+        "OFFSET_END",
+        "OFFSET_INVALID",
+        "OFFSET_STORED",
+        "TIMESTAMP_CREATE_TIME",
+        "TIMESTAMP_LOG_APPEND_TIME",
+        "TIMESTAMP_NOT_AVAILABLE",
+        "ConsumerGroupMetadata",
+        "IsolationLevel",
+        "Message",
+        "TopicPartition",
+    ),
+    "sparktxn.producer": ("Producer",),
     "sparktxn.scan.plan": ("ReadTask",),
     "sparktxn.scan.reader": ("output_schema",),
     "sparktxn.stage.staged": ("StagedSegment",),
@@ -63,10 +99,12 @@ _HOMES: Final = {
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME_OF]
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
@@ -75,4 +113,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *__all__})
+
+
+def _installed_version() -> str:
+    """The distribution's version; ``unknown`` for a source tree that is not installed."""
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("sparktxn"))
+    except metadata.PackageNotFoundError:
+        return "unknown"

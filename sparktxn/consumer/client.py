@@ -123,7 +123,7 @@ class Consumer:
 
         Returns as soon as there are any. Topics with Kafka's record give key, value, topic, partition, offset,
         timestamp, timestampType and headers; a topic with declared columns gives these and ``_topic``, ``_partition``,
-        ``_offset`` and ``_timestamp``. A table holds records of several partitions, each one's in order, and of one schema.
+        ``_offset`` and ``_timestamp``. A table has one schema; each partition's records in it are in order.
 
         Raises:
             KafkaException: what `poll` tells in a message's error(), but for the end of a partition.
@@ -303,7 +303,7 @@ class Consumer:
         self._reading.look_again()
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The next offset of each partition; OFFSET_INVALID while it is unknown, with an error if it is not assigned."""
+        """The next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
         self._check()
         self._reading.settle()
         found = []

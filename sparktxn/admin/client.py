@@ -1,0 +1,359 @@
+"""`AdminClient`: confluent-kafka's administration of a store. Its futures are done when the call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from sparktxn.admin import groups, records, topics
+from sparktxn.admin.values import (
+    ConfigEntry,
+    ConfigResource,
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    ConsumerGroupTopicPartitions,
+    DeletedRecords,
+    DescribeClusterResult,
+    ListConsumerGroupsResult,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicCollection,
+    TopicDescription,
+    node_of,
+)
+from sparktxn.clock import Deadline
+from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
+from sparktxn.config.store import STORE_SETTINGS, is_store_setting
+from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.fork import ForkGuard
+from sparktxn.log.log import Log
+from sparktxn.message import IsolationLevel, TopicPartition
+from sparktxn.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.scan.plan import Isolation
+from sparktxn.store import Store
+
+__all__ = ["AdminClient"]
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+_ADDRESS: Final = ("bootstrap.servers", "store.uri", "metadata.broker.list")
+_REQUEST_TIMEOUT_S: Final = 60.0
+
+
+class AdminClient:
+    """Administers the store at ``bootstrap.servers``, which the first `create_topics` makes if it is missing.
+
+    Any other call on a missing store answers StoreNotFound. Time-outs are in seconds; operation_timeout is accepted for
+    confluent-kafka's sake: an operation is complete when it is answered.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        """Checks the settings; nothing is opened yet. Keyword arguments are settings with ``_`` for ``.``.
+
+        Raises:
+            ConfigurationError: a setting is unknown, or the store's address is missing.
+        """
+        given = dict(config or {}) | {name.replace("_", "."): value for name, value in settings.items()}
+        self._uri, self._options = _parse(given)
+        self._fork = ForkGuard()
+        self._store: Store | None = None
+        self._closed = False
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"AdminClient({self._uri!r})"
+
+    def close(self) -> None:
+        """Gives the store back; calling twice is harmless."""
+        self._closed = True
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def poll(self, timeout: float | None = None) -> int:
+        """Nothing waits to be called back: 0."""
+        self._check()
+        return 0
+
+    # Topics
+
+    def create_topics(
+        self,
+        new_topics: Sequence[NewTopic],
+        *,
+        operation_timeout: float = 0.0,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Creates topics, and the store if it is missing; {name: Future}.
+
+        The futures raise KafkaException: ``TOPIC_ALREADY_EXISTS``, ``INVALID_TOPIC``, ``INVALID_PARTITIONS``,
+        ``INVALID_CONFIG``.
+        """
+
+        def create(new: NewTopic) -> None:
+            # Before the store is made: a wrong topic must not leave an empty one behind.
+            topics.checked(new, "")
+            log = self._log(create=not validate_only)
+            topics.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
+
+        return self._each(_list_of(new_topics, NewTopic), lambda new: new.topic, create)
+
+    def delete_topics(
+        self,
+        topic_names: Sequence[str],
+        *,
+        operation_timeout: float = 0.0,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[None]]:
+        """Deletes topics with all their records; {name: Future}."""
+        return self._each(
+            _list_of(topic_names, str),
+            lambda name: name,
+            lambda name: topics.delete_topic(self._log(), name, self._deadline(request_timeout)),
+        )
+
+    def create_partitions(
+        self,
+        new_partitions: Sequence[NewPartitions],
+        *,
+        operation_timeout: float = 0.0,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Adds empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
+
+        def grow(new: NewPartitions) -> None:
+            deadline = self._deadline(request_timeout)
+            topics.create_partitions(self._log(), new, deadline, validate_only=validate_only)
+
+        return self._each(_list_of(new_partitions, NewPartitions), lambda new: new.topic, grow)
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
+        """All topics, or the one named.
+
+        Raises:
+            StoreNotFound: there is no store.
+        """
+        return cluster_metadata(self._uri, self._refreshed(timeout).topics(), topic)
+
+    def describe_topics(
+        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[TopicDescription]]:
+        """Describes topics; {name: Future}."""
+        names = topics_.topic_names if isinstance(topics_, TopicCollection) else topics_
+        return self._each(
+            _list_of(names, str),
+            lambda name: name,
+            lambda name: topics.describe_topic(self._refreshed(request_timeout), self._uri, name),
+        )
+
+    def describe_configs(
+        self, resources: Sequence[ConfigResource], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        """All settings of topics; {resource: Future of {name: ConfigEntry}}."""
+        return self._each(
+            _list_of(resources, ConfigResource),
+            lambda resource: resource,
+            lambda resource: topics.describe_configs(self._refreshed(request_timeout), resource),
+        )
+
+    def incremental_alter_configs(
+        self,
+        resources: Sequence[ConfigResource],
+        *,
+        validate_only: bool = False,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[ConfigResource, Future[None]]:
+        """Sets and removes settings of topics as their `incremental_configs` say; {resource: Future}."""
+
+        def alter(resource: ConfigResource) -> None:
+            deadline = self._deadline(request_timeout)
+            topics.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
+
+        return self._each(_list_of(resources, ConfigResource), lambda resource: resource, alter)
+
+    # Records
+
+    def list_offsets(
+        self,
+        topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """One offset for each partition; {partition: Future}."""
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+        isolation: Isolation = "read_committed" if committed else "read_uncommitted"
+
+        def one(item: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
+            partition, spec = item
+            if not isinstance(spec, OffsetSpec):
+                raise TypeError(f"expected OffsetSpec for {partition}, got {spec!r}")
+            deadline = self._deadline(request_timeout)
+            return records.list_offset(self._log(), self._uri, partition, spec, isolation, deadline)
+
+        return self._each(list(topic_partition_offsets.items()), lambda item: item[0], one)
+
+    def delete_records(
+        self,
+        topic_partition_offsets_list: Sequence[TopicPartition],
+        *,
+        operation_timeout: float = 0.0,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Deletes the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
+        return self._each(
+            _list_of(topic_partition_offsets_list, TopicPartition),
+            lambda partition: partition,
+            lambda partition: records.delete_records(self._log(), partition, self._deadline(request_timeout)),
+        )
+
+    # Groups and the cluster
+
+    def list_consumer_groups(
+        self, *, states: object = None, types: object = None, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> Future[ListConsumerGroupsResult]:
+        """All groups that have committed offsets."""
+
+        def found() -> ListConsumerGroupsResult:
+            group_ids = self._refreshed(request_timeout).group_ids()
+            return ListConsumerGroupsResult([ConsumerGroupListing(group_id) for group_id in group_ids], [])
+
+        return self._answer(found)
+
+    def describe_consumer_groups(
+        self,
+        group_ids: Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Describes groups; {group id: Future}. The futures may raise ``GROUP_ID_NOT_FOUND``."""
+        return self._each(
+            _list_of(group_ids, str),
+            lambda group_id: group_id,
+            lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
+        )
+
+    def list_consumer_group_offsets(
+        self,
+        list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
+        *,
+        require_stable: bool = False,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Committed offsets of groups; {group id: Future}."""
+
+        def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            return groups.group_offsets(self._refreshed(request_timeout), asked, require_stable=require_stable)
+
+        asked = _list_of(list_consumer_group_offsets_request, ConsumerGroupTopicPartitions)
+        return self._each(asked, lambda group: group.group_id, offsets)
+
+    def alter_consumer_group_offsets(
+        self,
+        alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Sets offsets of groups, each group's all or none; {group id: Future}."""
+
+        def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            return groups.alter_group_offsets(self._log(), wanted, self._deadline(request_timeout))
+
+        wanted = _list_of(alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions)
+        return self._each(wanted, lambda group: group.group_id, alter)
+
+    def describe_cluster(
+        self, *, include_authorized_operations: bool = False, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> Future[DescribeClusterResult]:
+        """The store, told as a cluster of one node."""
+
+        def describe() -> DescribeClusterResult:
+            node = node_of(self._uri)
+            return DescribeClusterResult(self._log().store_id, node, [node])
+
+        return self._answer(describe)
+
+    # Answers
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("AdminClient closed")
+        self._fork.check("admin client")
+
+    def _log(self, *, create: bool = False) -> Log:
+        if self._store is None:
+            self._store = Store.open(self._uri, options=self._options, create=create)
+        return self._store.log
+
+    def _refreshed(self, timeout_s: float | None) -> Log:
+        self._check()
+        log = self._log()
+        log.refresh(log.deadline(timeout_s))
+        return log
+
+    def _deadline(self, timeout_s: float) -> Deadline:
+        return self._log().deadline(timeout_s)
+
+    def _answer(self, call: Callable[[], Result]) -> Future[Result]:
+        self._check()
+        future: Future[Result] = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
+            future.set_exception(error)
+        return future
+
+    def _each(
+        self, items: Sequence[Item], key: Callable[[Item], Key], call: Callable[[Item], Result]
+    ) -> dict[Key, Future[Result]]:
+        self._check()
+        return {key(item): self._answer(lambda item=item: call(item)) for item in items}  # type: ignore[misc]
+
+
+def _list_of(items: Sequence[Item], kind: type[Item]) -> list[Item]:
+    """`items`, checked.
+
+    Raises:
+        TypeError: not a list, or something in it is not a `kind`.
+        ValueError: the list is empty.
+    """
+    if isinstance(items, str) or not all(isinstance(item, kind) for item in items):
+        raise TypeError(f"expected a list of {kind.__name__}, got {items!r}")
+    if not items:
+        raise ValueError(f"expected a list of {kind.__name__}, got an empty one")
+    return list(items)
+
+
+def _parse(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(the store's address, the store's settings)."""
+    uri, options, ignored = "", {}, []
+    for name, value in given.items():
+        if name in _ADDRESS:
+            uri = value
+        elif is_store_setting(name):
+            options[name] = value
+        elif name in IGNORED_SETTINGS:
+            ignored.append(name)
+        else:
+            known = [*_ADDRESS, *(setting.name for setting in STORE_SETTINGS)]
+            raise ConfigurationError(f'No such configuration property: "{name}"{did_you_mean(name, known)}')
+    if not isinstance(uri, str) or not uri:
+        raise ConfigurationError(
+            'Failed to create admin client: "bootstrap.servers" must be configured: the store\'s address, such as '
+            "/data/log or s3://bucket/prefix"
+        )
+    report_ignored(ignored, "admin")
+    return uri, options

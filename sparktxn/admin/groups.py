@@ -1,0 +1,81 @@
+"""Consumer groups: here, the offsets that were committed under a name."""
+
+from __future__ import annotations
+
+from sparktxn.admin.topics import existing_topic, refusal
+from sparktxn.admin.values import ConsumerGroupDescription, ConsumerGroupState, ConsumerGroupTopicPartitions, node_of
+from sparktxn.clock import Deadline
+from sparktxn.errors import ErrorCode, KafkaError
+from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.log.log import Log
+from sparktxn.message import TopicPartition
+
+__all__ = ["alter_group_offsets", "describe_group", "group_offsets"]
+
+
+def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescription:
+    """A group as last known.
+
+    Raises:
+        KafkaException: ``GROUP_ID_NOT_FOUND``: it has committed nothing.
+    """
+    if group_id not in log.group_ids():
+        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")
+    return ConsumerGroupDescription(group_id, ConsumerGroupState.EMPTY, node_of(uri))
+
+
+def group_offsets(
+    log: Log, asked: ConsumerGroupTopicPartitions, *, require_stable: bool
+) -> ConsumerGroupTopicPartitions:
+    """A group's committed offsets, as last known.
+
+    With `require_stable`, a partition whose offset is in an open transaction gets the error ``UNSTABLE_OFFSET_COMMIT``.
+    """
+    group_id = asked.group_id
+    if asked.topic_partitions is not None:
+        return ConsumerGroupTopicPartitions(
+            group_id, [_offset_of(log, group_id, partition, require_stable) for partition in asked.topic_partitions]
+        )
+    topic_names = {topic.topic_id: topic.name for topic in log.topics()}
+    partitions = [
+        TopicPartition(topic_names[found.topic_id], found.partition)
+        for found in log.group_offsets(group_id)
+        if found.topic_id in topic_names
+    ]
+    answers = [_offset_of(log, group_id, partition, require_stable) for partition in sorted(partitions)]
+    return ConsumerGroupTopicPartitions(group_id, answers)
+
+
+def _offset_of(log: Log, group_id: str, partition: TopicPartition, require_stable: bool) -> TopicPartition:
+    answer = TopicPartition(partition.topic, partition.partition)
+    topic = log.topic(partition.topic)
+    if topic is None or not 0 <= partition.partition < topic.partition_count:
+        answer.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+        return answer
+    if require_stable and log.pending_offsets(group_id, topic.topic_id, partition.partition):
+        reason = f"an open transaction holds group {group_id!r}'s offset for {partition}"
+        answer.error = KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, reason, retriable=True)
+        return answer
+    found = log.committed_offset(group_id, topic.topic_id, partition.partition)
+    if found is not None:
+        answer.offset, answer.metadata = found.offset, found.metadata
+    return answer
+
+
+def alter_group_offsets(
+    log: Log, wanted: ConsumerGroupTopicPartitions, deadline: Deadline
+) -> ConsumerGroupTopicPartitions:
+    """Sets a group's offsets, all or none.
+
+    Raises:
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: an offset is below 0.
+    """
+    if not wanted.topic_partitions:
+        raise refusal(ErrorCode.INVALID_REQUEST, f"no offsets are given for group {wanted.group_id!r}")
+    log.refresh(deadline)
+    offsets = []
+    for partition in wanted.topic_partitions:
+        topic = existing_topic(log, partition.topic)
+        offsets.append(OffsetToCommit(topic.topic_id, partition.partition, partition.offset, partition.metadata))
+    log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))], deadline)
+    return ConsumerGroupTopicPartitions(wanted.group_id, wanted.topic_partitions)
