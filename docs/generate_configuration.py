@@ -31,8 +31,8 @@ STORE = """\
 ## Store
 
 `Store.open(uri, options=…)`, every client, and Spark's options take these. Settings that start with `storage.` go to
-the object store's client without that prefix: `storage.key`, `storage.secret`, `storage.endpoint_url` and the like for S3.
-Without them S3's own chain is used: environment, profile, instance role.
+the object store's client without that prefix: `storage.key`, `storage.secret`, `storage.endpoint_url` and the like for
+S3. Without them S3's own chain is used: environment, profile, instance role.
 """
 
 PRODUCER = """\
