@@ -28,18 +28,17 @@ def make_session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    session = (
+    return (
         SparkSession.builder.master("local[2]")
         .appName("flights")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def start_flights(spark: SparkSession, folder: Path) -> StreamingQuery:

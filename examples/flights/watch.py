@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from flights.processes import start_module
 from sparktxn import ReadView, Store
 
 __all__ = ["Driver", "Event", "Sample", "Watch"]
@@ -48,16 +47,7 @@ class Driver:
 
     def __enter__(self) -> Driver:
         self._log = (self._folder / "driver.log").open("a")
-        # The examples' folder is for Python's workers, which import the sink that kills.
-        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flights.job", *self._arguments],
-            stdout=self._log,
-            stderr=self._log,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
-        )
+        self._process = start_module("flights.job", self._arguments, self._log)
         return self
 
     def __exit__(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from pyspark_txnlog import register
-
 from examples.flights.killing_sink import KillingSource
+from pyspark_txnlog import register
 from tests.spark.conftest import build_session
 
 store, checkpoint, kill_at, note = sys.argv[1:]

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from examples.flights.independent_reader import committed
 from pyspark.errors import PySparkException
+
+from examples.flights.independent_reader import committed
 from sparktxn import Store
 
 from .conftest import values

@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from examples.flights.independent_reader import committed
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from examples.flights.independent_reader import committed
 from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
