@@ -22,10 +22,9 @@ from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 
-try:
+_HAS_FLOCK: Final[bool] = os.name == "posix"
+if _HAS_FLOCK:
     import fcntl
-except ImportError:  # not on this platform: no advisory lock then
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["LocalStore"]
 
@@ -299,7 +298,7 @@ class _ContentionLock:
     def __enter__(self) -> None:
         self._threads.acquire()
         try:
-            self._held = fcntl is not None and self._acquire()  # type: ignore[redundant-expr]
+            self._held = _HAS_FLOCK and self._acquire()
         except OSError:  # a file system without flock, or a folder that is not there yet
             self._held = False
 
