@@ -33,7 +33,8 @@ def _text_bytes(chunk: pa.Array) -> int:
         return _total(pc.binary_length(chunk))
     # Without nulls the values lie end to end: two offsets tell, many times faster than a sum for a small segment.
     offsets = memoryview(chunk.buffers()[1]).cast("i")
-    return offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
+    size: int = offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
+    return size
 
 
 def _total(sizes: pa.Array) -> int:

@@ -19,6 +19,9 @@ from sparktxn.stage.staged import StagedSegment, StageTopic
 
 __all__ = ["StageTopic", "StagedSegment", "upload_segment"]
 
+TIME_OF_ENTRY: Final = -1
+"""In an append's timestamps: the records get the time of the entry that names them."""
+
 _TIMEOUT_S: Final = 60.0
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
@@ -70,6 +73,8 @@ def upload_segment(
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
     _put_surely(objects, name, data, clock, Deadline(clock, timeout_s))
     first_ms, last_ms = _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    if topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
+        first_ms = last_ms = TIME_OF_ENTRY
     return StagedSegment(
         topic=topic.name,
         topic_id=topic.topic_id,
