@@ -604,8 +604,9 @@ class TestOffsets:
         producer.flush()
         topic = world.store.log.topic("t")
         assert topic is not None
-        offsets = TxnOffsetCommit("w", producer.producer_id, producer.producer_epoch, 1, "g", (OffsetToCommit(topic.topic_id, 0, 1),))
-        world.store.log.submit([offsets], world.store.log.deadline(5))
+        offsets = (OffsetToCommit(topic.topic_id, 0, 1),)
+        pending = TxnOffsetCommit("w", producer.producer_id, producer.producer_epoch, 1, "g", offsets)
+        world.store.log.submit([pending], world.store.log.deadline(5))
         waiting = world.reader()
         with pytest.raises(KafkaException) as caught:
             waiting.committed([TopicPartition("t", 0)], 0.05)
@@ -815,3 +816,16 @@ def test_admin_and_consumer_see_each_other_in_one_process(world: World) -> None:
         admin.create_topics([NewTopic("fresh", 1)])["fresh"].result()
     world.produce("a", topic="fresh")
     assert values(world.reader("fresh")) == ["a"]
+
+
+def test_a_transaction_takes_the_position_of_its_consumer(world: World) -> None:
+    world.topic()
+    world.topic("out")
+    world.produce("a", "b")
+    consumer = world.reader(enable_auto_commit=False)
+    producer = world.transactional()
+    with producer.transaction(offsets_from=consumer):
+        for message in consumer.consume(2, 1):
+            producer.produce("out", message.value())
+    assert values(world.reader("out", group_id="check")) == ["a", "b"]
+    assert committed(consumer) == 2
