@@ -1,7 +1,7 @@
 """The main job on real data: 336,776 flights through Spark, two kills, and a count of each flight.
 
-Run it with ``make demo``. Its driver (flights/job.py) is a process of its own: it is killed once at a random moment, and
-once inside a commit, after the log has the micro-batch and before Spark knows. What is in the store at the end is read
+Run it with ``make demo``. Its driver (flights/job.py) is a process of its own: it is killed once at a random moment, and once
+inside a commit, after the log has the micro-batch and before Spark knows. What is in the store at the end is read
 by Spark, and by a reader that has only `json` and `pyarrow` (flights/independent_reader.py).
 """
 

@@ -29,7 +29,8 @@ def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights:
         growth.step(times, rows, where="post", label=topic, color=color)
     for kill in kills:
         growth.axvline(kill.at_s, color="black", linestyle="--", linewidth=1)
-        growth.annotate(f" {kill.what}", (kill.at_s, 0), rotation=90, va="bottom", ha="right", fontsize=8)
+        top = (kill.at_s, growth.get_ylim()[1])
+        growth.annotate(kill.what, top, (-4, -4), textcoords="offset points", rotation=90, va="top", ha="right")
     growth.set(title="Records that a reader sees, through two kills", xlabel="seconds", ylabel="records")
     growth.legend(loc="upper left")
 
@@ -42,7 +43,10 @@ def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights:
         color=COLORS["late"],
     )
     hours.set(
-        title=f"Flights that left more than {LATE_MINUTES} minutes late", xlabel="scheduled hour", ylabel="percent"
+        title=f"Flights that left more than {LATE_MINUTES} minutes late",
+        xlabel="scheduled hour",
+        ylabel="percent",
+        xticks=by_hour.column("hour").to_pylist(),
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)

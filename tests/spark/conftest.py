@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,32 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparktxn import Store
+from tests.spark.sessions import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def build_session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.warehouse.dir", "/tmp/sparktxn-tests-warehouse")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    return session
-
-
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = build_session()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    pytest.importorskip("pyspark")
+    session = build_session(str(tmp_path_factory.mktemp("warehouse")))
     yield session
     session.stop()
 
@@ -56,8 +38,3 @@ def numbers(spark: SparkSession) -> Callable[..., DataFrame]:
         return frame.selectExpr("cast(id as string) value", *(f"{sql} as {name}" for name, sql in columns.items()))
 
     return make
-
-
-def values(frame: DataFrame) -> list[int]:
-    """The numbers in the column `value`, sorted."""
-    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())

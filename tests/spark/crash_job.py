@@ -6,10 +6,10 @@ import sys
 
 from examples.flights.killing_sink import KillingSource
 from pyspark_txnlog import register
-from tests.spark.conftest import build_session
+from tests.spark.sessions import build_session
 
 store, checkpoint, kill_at, note = sys.argv[1:]
-spark = build_session()
+spark = build_session(f"{store}-warehouse")
 register(spark)
 spark.dataSource.register(KillingSource)
 source = spark.readStream.format("txnlog").option("subscribe", "in").option("startingOffsets", "earliest")

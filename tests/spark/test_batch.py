@@ -17,8 +17,7 @@ from pyspark.errors import PySparkException
 
 from examples.flights.independent_reader import committed
 from sparktxn import Store
-
-from .conftest import values
+from tests.spark.sessions import values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

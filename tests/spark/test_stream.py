@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,7 @@ from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, Write
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Store
-
-from .conftest import values
+from tests.spark.sessions import values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,9 +138,9 @@ def test_a_topic_that_is_missing_in_a_micro_batch_fails_the_query_and_writes_not
 
 
 @pytest.fixture
-def topic(store: Store) -> Iterator[Store]:
+def topic(store: Store) -> Store:
     store.create_topic("t", 2)
-    yield store
+    return store
 
 
 def make_reader(store: Store, **options: str) -> TxnLogStreamReader:

@@ -1,0 +1,35 @@
+"""Spark sessions as the tests want them, and what they ask of a DataFrame."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def build_session(warehouse: str) -> SparkSession:
+    """A session for a small machine; Spark finds the source with this Python."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", warehouse)
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def values(frame: DataFrame) -> list[int]:
+    """The numbers in the column `value`, sorted."""
+    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
