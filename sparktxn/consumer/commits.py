@@ -26,9 +26,7 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 class Commits:
     """Commits stored offsets, and tells the user's `on_commit`."""
 
-    def __init__(
-        self, offsets: GroupOffsets, assignment: Assignment, settings: ConsumerSettings, clock: Clock
-    ) -> None:
+    def __init__(self, offsets: GroupOffsets, assignment: Assignment, settings: ConsumerSettings, clock: Clock) -> None:
         self._offsets = offsets
         self._assignment = assignment
         self._settings = settings

@@ -131,7 +131,7 @@ class TestTopics:
 
     def test_unknown_topics_are_told_with_the_nearest_name(self, admin: AdminClient) -> None:
         only(admin.create_topics([NewTopic("flights", 1)]))
-        calls = [
+        calls: list[dict[Any, Future[Any]]] = [
             admin.delete_topics(["flight"]),
             admin.create_partitions([NewPartitions("flight", 2)]),
             admin.describe_topics(["flight"]),
@@ -303,7 +303,7 @@ class TestTheClient:
         assert [node.host for node in cluster.nodes] == [uri]
 
     def test_a_missing_store_is_told_by_every_call(self, admin: AdminClient) -> None:
-        answers = [
+        answers: list[Future[Any]] = [
             *admin.delete_topics(["t"]).values(),
             *admin.create_topics([NewTopic("t", 1)], validate_only=True).values(),
             *admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}).values(),
@@ -320,7 +320,7 @@ class TestTheClient:
             admin.create_topics([NewTopic("t", 1)])
 
     def test_settings_are_checked(self) -> None:
-        with pytest.raises(ConfigurationError, match="bootstrap.servers"):
+        with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
             AdminClient({})
         with pytest.raises(ConfigurationError, match=r'"bootstrap.server".*bootstrap.servers'):
             AdminClient({"bootstrap.server": "memory://x"})

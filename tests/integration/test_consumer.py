@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
-from sparktxn.consumer import Consumer
+from sparktxn.consumer import Consumer, fetcher
 from sparktxn.errors import (
     ConfigurationError,
     DamagedObject,
@@ -21,6 +21,7 @@ from sparktxn.errors import (
     KafkaException,
     StoreNotFound,
     StoreUnavailable,
+    ViewExpired,
 )
 from sparktxn.format import names
 from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
@@ -35,6 +36,7 @@ from sparktxn.message import (
     TopicPartition,
 )
 from sparktxn.producer import Producer
+from sparktxn.scan.plan import plan_ranges
 from sparktxn.store import Store
 
 
@@ -749,6 +751,25 @@ class TestWhenThingsBreak:
         assert all(error.code() == ErrorCode.LOCAL_TRANSPORT and error.retriable() for error in told)
         assert values(consumer) == ["a"]
 
+    def test_an_expired_view_is_replaced_once(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.topic()
+        world.produce("a")
+        plan = plan_ranges
+        failures = [ViewExpired("passed")]
+
+        def expired(*args: Any, **kwargs: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return plan(*args, **kwargs)
+
+        monkeypatch.setattr(fetcher, "plan_ranges", expired)
+        assert values(world.reader()) == ["a"]
+        failures += [ViewExpired("passed")] * 2
+        consumer = world.reader(group_id="again")
+        with pytest.raises(ViewExpired):
+            consumer.poll(1)
+        assert values(consumer) == ["a"]
+
     def test_a_missing_store(self) -> None:
         with pytest.raises(StoreNotFound, match="create_topics"):
             Consumer({"bootstrap.servers": f"memory://{uuid.uuid4().hex}", "group.id": "g"})
@@ -783,19 +804,23 @@ class TestWhenThingsBreak:
         assert values(consumer) == ["b", "c"]
 
     def test_an_unknown_setting_is_named(self) -> None:
-        with pytest.raises(ConfigurationError, match='No such configuration property: "group.idd".*group.id'):
+        with pytest.raises(ConfigurationError, match=r'No such configuration property: "group\.idd".*group\.id'):
             Consumer({"bootstrap.servers": "memory://x", "group.idd": "g"})
 
 
 def test_an_idle_consumer_looks_ever_less_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.topic()
-    consumer = world.reader(fetch_wait_max_ms=200)
     log = world.store.log
     looks: list[int] = []
     view = type(log).view
     slept: list[float] = []
     now = [0.0]
-    monkeypatch.setattr(type(log), "view", lambda *args, **kwargs: (looks.append(1), view(*args, **kwargs))[1])
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        looks.append(1)
+        return view(*args, **kwargs)
+
+    monkeypatch.setattr(type(log), "view", counted)
     monkeypatch.setattr(type(log.clock), "monotonic_s", lambda _: now[0])
 
     def sleep(_: object, seconds: float) -> None:
@@ -808,7 +833,6 @@ def test_an_idle_consumer_looks_ever_less_often(world: World, monkeypatch: pytes
     assert sum(slept) == pytest.approx(10)
     assert max(slept) == pytest.approx(0.2)
     assert len(looks) < 70
-    del consumer
 
 
 def test_admin_and_consumer_see_each_other_in_one_process(world: World) -> None:
