@@ -35,7 +35,7 @@ def open_store(
             raise ConfigurationError(f"{names} given, but the store {str(address)!r} takes no storage.* settings")
         if address.scheme == MEMORY:
             return MemoryStore(address.location, clock)
-        return LocalStore(address.location, fsync=settings.fsync, clock=clock)
+        return LocalStore(address.location, fsync=settings.fsync)
     # Imported late: fsspec and what it brings would double the time to import this package.
     from sparktxn.objectstore.remote import RemoteStore
 

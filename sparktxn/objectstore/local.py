@@ -14,10 +14,11 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Final
 
-from sparktxn.clock import Clock, RandomIds
+from sparktxn.clock import RandomIds
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
@@ -47,7 +48,7 @@ class LocalStore:
 
     probe_is_cheap = True
 
-    def __init__(self, root: str, *, fsync: bool, clock: Clock) -> None:
+    def __init__(self, root: str, *, fsync: bool) -> None:
         self.uri = root
         self._base = root.rstrip("/") + "/"
         self._fsync = fsync
@@ -55,7 +56,7 @@ class LocalStore:
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
-        self._lock = _ContentionLock(self._base + _LOCK_FILE, clock)
+        self._lock = _ContentionLock(self._base + _LOCK_FILE)
         if os.path.lexists(root) and not os.path.isdir(root):
             raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
         if os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK):
@@ -278,22 +279,31 @@ class LocalStore:
             yield from self._walk(name, prefix)
 
 
+class _Turn:
+    """One wait for the lock: given in time, or given up."""
+
+    def __init__(self) -> None:
+        self.given = threading.Event()
+        self.given_up = False
+
+
 class _ContentionLock:
     """An flock for other processes and a thread lock for this one's, held together.
 
-    Nobody waits for long: a holder that is paused must not stop the others, since the lock only saves lost puts.
+    Nobody waits for ever: a holder that is paused must not stop the others, since the lock only saves lost puts. A
+    blocking flock has no time limit, so a thread waits in it; who gives up goes on without, until the holder lets go.
     """
 
-    _WAIT_MAX_S: Final = 0.1
-    _TRUST_AGAIN_AFTER_S: Final = 1.0
+    _WAIT_MAX_S: Final = 1.0
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._clock = clock
         self._threads = threading.Lock()
         self._descriptor: int | None = None
         self._held = False
-        self._distrusted_until_s = 0.0
+        self._turns: SimpleQueue[_Turn | None] | None = None
+        self._handing_over = threading.Lock()
+        self._holder_is_paused = False
 
     def __enter__(self) -> None:
         self._threads.acquire()
@@ -313,33 +323,44 @@ class _ContentionLock:
     def _acquire(self) -> bool:
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if self._try():
-            return True
-        now_s = self._clock.monotonic_s()
-        if now_s < self._distrusted_until_s:
-            return False
-        pause_s = 0.000_05
-        while self._clock.monotonic_s() - now_s < self._WAIT_MAX_S:
-            self._clock.sleep(pause_s)
-            if self._try():
-                return True
-            pause_s = min(pause_s * 1.5, 0.002)
-        self._distrusted_until_s = self._clock.monotonic_s() + self._TRUST_AGAIN_AFTER_S
-        return False
-
-    def _try(self) -> bool:
-        assert self._descriptor is not None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return not self._holder_is_paused and self._wait(self._descriptor)
         return True
+
+    def _wait(self, descriptor: int) -> bool:
+        if self._turns is None:
+            self._turns = SimpleQueue()
+            threading.Thread(target=self._take_turns, args=(descriptor, self._turns), daemon=True).start()
+        turn = _Turn()
+        self._turns.put(turn)
+        if turn.given.wait(self._WAIT_MAX_S):
+            return True
+        with self._handing_over:
+            turn.given_up = self._holder_is_paused = not turn.given.is_set()
+        return not turn.given_up
+
+    def _take_turns(self, descriptor: int, turns: SimpleQueue[_Turn | None]) -> None:
+        """The thread: waits for the lock, and hands it over or, if nobody wants it any more, lets it go."""
+        while (turn := turns.get()) is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with self._handing_over:
+                if turn.given_up:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                    self._holder_is_paused = False
+                else:
+                    turn.given.set()
+        os.close(descriptor)
 
     def close(self) -> None:
         with self._threads:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            turns, self._turns = self._turns, None
+            if turns is not None:
+                turns.put(None)  # the thread closes the file: it may be waiting for its lock
+            elif descriptor is not None:
+                os.close(descriptor)
 
 
 def _read(descriptor: int, size: int) -> bytes:
