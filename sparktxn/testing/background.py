@@ -1,0 +1,24 @@
+"""Background work for tests: at once, and with nothing swallowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+__all__ = ["StrictBackground"]
+
+Result = TypeVar("Result")
+
+
+class StrictBackground:
+    """Runs the work at once in the caller's thread; what it raises reaches the caller, so that no error goes unseen."""
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        """Runs `work` now."""
+        future: Future[Result] = Future()
+        future.set_result(work())
+        return future
+
+    def close(self) -> None:
+        """Nothing is under way."""

@@ -1,0 +1,169 @@
+"""An object store that fails as it is told to: every operation asks a script what becomes of it.
+
+One `FaultyStore` is one process's way to the objects: once it has died, every further operation dies too, so that
+nothing a dead process still holds can reach the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from sparktxn.errors import StoreUnavailable
+from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
+
+__all__ = ["Died", "Fault", "FaultyStore", "Operation", "Script", "at_operation", "healthy"]
+
+Result = TypeVar("Result")
+
+
+class Died(BaseException):
+    """The process is dead; not an Exception, so that no handler of the code under test survives it."""
+
+
+class Fault(Enum):
+    """What becomes of one operation."""
+
+    NONE = "none"
+    DIE_BEFORE = "die before"
+    """The process dies; nothing was applied."""
+    DIE_AFTER = "die after"
+    """It is applied, and the process dies before it hears of it."""
+    REFUSED = "refused"
+    """An error before it is applied: a put is UNKNOWN, a read is unavailable."""
+    RESPONSE_LOST = "response lost"
+    """It is applied, and the answer is an error: a put is UNKNOWN."""
+    TWICE = "twice"
+    """A layer below retried on its own: a put-if-absent that was applied says EXISTS."""
+    LATE = "late"
+    """An error now; a put is applied when the script's `later` says so, perhaps long after the client gave up."""
+
+
+class Operation(NamedTuple):
+    """One call of the store: the `number`-th of this handle, from 1."""
+
+    number: int
+    verb: str
+    name: str
+
+
+Script = Callable[[Operation], Fault]
+Later = Callable[[Callable[[], object]], None]
+
+
+def healthy(operation: Operation) -> Fault:
+    """The script of a store without faults."""
+    return Fault.NONE
+
+
+def at_operation(number: int, fault: Fault) -> Script:
+    """The script that fails one operation, by its number."""
+    return lambda operation: fault if operation.number == number else Fault.NONE
+
+
+def _drop(put: Callable[[], object]) -> None:
+    """The `later` of a late put that never arrives."""
+
+
+class FaultyStore:
+    """`inner`, with a script between it and the caller."""
+
+    def __init__(self, inner: ObjectStore, script: Script = healthy, *, later: Later = _drop) -> None:
+        self.uri = inner.uri
+        self.probe_is_cheap = inner.probe_is_cheap
+        self.operations: list[Operation] = []
+        self._inner = inner
+        self._script = script
+        self._later = later
+        self._dead = False
+
+    def get(self, name: str) -> bytes | None:
+        """The object's bytes, or None."""
+        return self._read("get", name, lambda: self._inner.get(name))
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """`get` of each name, each an operation of its own."""
+        return [self.get(name) for name in names]
+
+    def get_range(self, name: str, start: int, end: int) -> bytes | None:
+        """Bytes `start` to `end`, or None."""
+        return self._read("get_range", name, lambda: self._inner.get_range(name, start, end))
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """All objects whose name starts with `prefix`."""
+        return self._read("list", prefix, lambda: self._inner.list(prefix))
+
+    def list_names(self, folder: str) -> Sequence[str]:
+        """Names of the objects directly in `folder`."""
+        return self._read("list_names", folder, lambda: self._inner.list_names(folder))
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        """Creates the object if the name is free, unless the script says otherwise."""
+
+        def put() -> PutOutcome:
+            return self._inner.put_if_absent(name, data, timeout_s=timeout_s)
+
+        fault = self._next("put_if_absent", name)
+        if fault is Fault.LATE:
+            self._later(put)
+        if fault in (Fault.REFUSED, Fault.LATE):
+            return PutOutcome.UNKNOWN
+        outcome = put()
+        self._die_if(fault is Fault.DIE_AFTER)
+        if fault is Fault.RESPONSE_LOST:
+            return PutOutcome.UNKNOWN
+        return put() if fault is Fault.TWICE else outcome
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes the object."""
+        self._write("put", name, lambda: self._inner.put(name, data))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes the objects, each in an operation of its own."""
+        for name in names:
+            self._write("delete", name, lambda name=name: self._inner.delete([name]))  # type: ignore[misc]
+
+    def make_durable(self, name: str) -> None:
+        """Makes the object's name durable."""
+        self._write("make_durable", name, lambda: self._inner.make_durable(name))
+
+    def contention_lock(self) -> AbstractContextManager[None]:
+        """Nothing: an advisory lock would only hide schedules."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing: `inner` belongs to whoever made it."""
+
+    def _next(self, verb: str, name: str) -> Fault:
+        """The fate of the next operation; dies here if it is to die before."""
+        self._die_if(self._dead)
+        operation = Operation(len(self.operations) + 1, verb, name)
+        self.operations.append(operation)
+        fault = self._script(operation)
+        self._die_if(fault is Fault.DIE_BEFORE)
+        return fault
+
+    def _die_if(self, dead: bool) -> None:
+        if dead:
+            self._dead = True
+            raise Died
+
+    def _read(self, verb: str, name: str, read: Callable[[], Result]) -> Result:
+        fault = self._next(verb, name)
+        if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
+            raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")
+        result = read()
+        self._die_if(fault is Fault.DIE_AFTER)
+        return result
+
+    def _write(self, verb: str, name: str, write: Callable[[], None]) -> None:
+        fault = self._next(verb, name)
+        if fault is Fault.LATE:
+            self._later(write)
+        if fault not in (Fault.REFUSED, Fault.LATE):
+            write()
+        self._die_if(fault is Fault.DIE_AFTER)
+        if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
+            raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")
