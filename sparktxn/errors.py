@@ -94,6 +94,7 @@ class ErrorCode(IntEnum):
     ILLEGAL_GENERATION = 22
     UNKNOWN_MEMBER_ID = 25
     REBALANCE_IN_PROGRESS = 27
+    INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -261,11 +262,15 @@ class StoreError(KafkaException):
 
 
 class StoreUnavailable(StoreError):
-    """The object store did not answer in time."""
+    """The object store did not answer in time; if not `transient`, it needs a hand first: space, a permission."""
 
     kind = "store_unavailable"
     code = ErrorCode.LOCAL_TRANSPORT
     retriable = True
+
+    def __init__(self, reason: str, *, transient: bool = True) -> None:
+        super().__init__(reason)
+        self.transient = transient
 
 
 class OutcomeUnknown(StoreError):

@@ -162,11 +162,13 @@ class Committer:
             with self._objects.contention_lock():
                 self._round(deadline)
         except StoreUnavailable as failure:
+            if not failure.transient:
+                raise
             return failure
         return None
 
     def _too_late(self, ticket: Ticket, failure: StoreUnavailable | None) -> StoreError:
-        """What to tell at the deadline: a list that was in a sent body may still take effect, in this slot or a later one."""
+        """What to tell at the deadline: a list that was in a sent body may still take effect, here or in a later slot."""
         if not ticket.sent:
             return failure or StoreUnavailable("the deadline passed before the request was sent: call again")
         if self._flight is not None:

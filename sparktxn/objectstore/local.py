@@ -395,8 +395,12 @@ def _info(name: str, item: os.DirEntry[str]) -> Iterator[ObjectInfo]:
     yield ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
+_NEED_A_HAND: Final = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
+
+
 def _unavailable(verb: str, path: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"cannot {verb} {path!r}: {error.strerror or error}")
+    transient = error.errno not in _NEED_A_HAND
+    return StoreUnavailable(f"cannot {verb} {path!r}: {error.strerror or error}", transient=transient)
 
 
 def _unsuitable(root: str, step: str, error: OSError) -> ConfigurationError:

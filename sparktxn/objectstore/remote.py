@@ -449,7 +449,7 @@ def _parsed_value(name: str, value: Any, default: Any) -> Any:
         except ValueError:
             parsed = None
         if not isinstance(parsed, dict):
-            raise ConfigurationError(f"setting {name!r} is not a JSON object: expected one such as {{\"a\": 1}}")
+            raise ConfigurationError(f'setting {name!r} is not a JSON object: expected one such as {{"a": 1}}')
         return parsed
     return value
 

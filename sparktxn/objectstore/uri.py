@@ -57,7 +57,9 @@ def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
     """
     text = os.fspath(uri)
     if not text.strip() or "\0" in text:
-        raise ConfigurationError(f"store URI {text!r} is empty or holds a null character: expected a path or scheme://bucket/prefix")
+        raise ConfigurationError(
+            f"store URI {text!r} is empty or holds a null character: expected a path or scheme://bucket/prefix"
+        )
     match = _SCHEME.fullmatch(text)
     if match is None:
         return StoreUri(FILE, os.path.abspath(text))

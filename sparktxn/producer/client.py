@@ -28,7 +28,7 @@ from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
 from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
-from sparktxn.producer.values import record_bytes, record_headers
+from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
 from sparktxn.store import Store
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Producer:
         report = None if callback is None else (callback, now_ms)
         buffer = target.partitions[partition]
         rows = buffer.rows
-        row = (key, value, timestamp or now_ms, pairs, report)
+        row = (key, value, record_timestamp(timestamp) if timestamp else now_ms, pairs, report)
         if len(rows) >= buffer.rows_max or buffer.size_bytes >= buffer.bytes_max:
             self._add(buffer, row)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sparktxn.message import Headers
 
-__all__ = ["record_bytes", "record_headers"]
+__all__ = ["record_bytes", "record_headers", "record_timestamp"]
 
 
 def record_bytes(what: str, given: object) -> bytes:
@@ -41,3 +41,17 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
         pairs.append((header[0], value))
         size += len(header[0]) + (0 if value is None else len(value))
     return pairs or None, size
+
+
+def record_timestamp(timestamp: int) -> int:
+    """A record's own timestamp, in milliseconds.
+
+    Raises:
+        TypeError: it is not a whole number.
+        ValueError: it is before 1970, as Kafka's ProducerRecord refuses it.
+    """
+    if type(timestamp) is not int:
+        raise TypeError(f"timestamp must be int, not {type(timestamp).__name__}")
+    if timestamp < 0:
+        raise ValueError(f"timestamp is {timestamp} ms: expected 0 (now) or more")
+    return timestamp

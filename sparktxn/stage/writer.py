@@ -56,7 +56,8 @@ def upload_segment(
 
     Raises:
         StoreUnavailable: the store did not say that the object is there. Nothing names it, so nothing is lost.
-        CommandRefused: MESSAGE_TOO_LARGE, the encoded segment is more than one put can carry.
+        CommandRefused: MESSAGE_TOO_LARGE, the encoded segment is more than one put can carry; INVALID_TIMESTAMP, a
+            record is dated before 1970.
     """
     clock = clock or SystemClock()
     segment_format: str = topic_setting(topic.settings, "segment.format")
@@ -69,10 +70,15 @@ def upload_segment(
             f"a segment of {table.num_rows} records for topic {topic.name!r} has {len(data)} bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
+    first_ms, last_ms = _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    if first_ms < 0:
+        raise CommandRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"a record for topic {topic.name!r} has the timestamp {first_ms} ms: expected 0 or more, 1970 or later",
+        )
     file_name = names.segment_file(born, ids.token(), segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
     _put_surely(objects, name, data, clock, Deadline(clock, timeout_s))
-    first_ms, last_ms = _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
     if topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
         first_ms = last_ms = TIME_OF_ENTRY
     return StagedSegment(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn.producer.values import record_bytes, record_headers
+from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
 
 
 def test_text_is_utf8() -> None:
@@ -35,3 +35,11 @@ def test_headers_keep_order_and_repetition(given: Any, expected: Any, size: int)
 def test_wrong_headers_are_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="header"):
         record_headers(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(-1, ValueError), (1.5, TypeError), ("now", TypeError), (True, TypeError)]
+)
+def test_a_timestamp_before_1970_or_of_another_type_is_refused(given: object, expected: type[Exception]) -> None:
+    with pytest.raises(expected, match="timestamp"):
+        record_timestamp(given)  # type: ignore[arg-type]
