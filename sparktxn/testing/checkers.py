@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -45,9 +45,13 @@ __all__ = [
     "check_views",
     "digest_of",
     "replay",
+    "tail_digest",
+    "truth_after",
 ]
 
-COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
+COMMITTED: Final = "committed"
+ABORTED: Final = "aborted"
+OPEN: Final = "open"
 
 
 class RecordedObjects(ObjectStore, Protocol):
@@ -69,12 +73,12 @@ class Truth(Struct):
 def replay(objects: RecordedObjects) -> list[Truth]:
     """The truth after each entry, from 0."""
     tail = Tail(_FirstBytes(objects), None)  # type: ignore[arg-type]  # a replay only gets
-    truths = [_truth(tail)]
+    truths = [truth_after(tail)]
     while True:
         tail.advance(at_most=tail.entry + 1)
         if tail.entry == truths[-1].entry:
             return truths
-        truths.append(_truth(tail))
+        truths.append(truth_after(tail))
 
 
 class _FirstBytes:
@@ -87,10 +91,11 @@ class _FirstBytes:
 
 def digest_of(log: Log) -> str:
     """The digest of the state that a process holds."""
-    return _digest(log._follower.tail)
+    return tail_digest(log._follower.tail)
 
 
-def _digest(tail: Tail) -> str:
+def tail_digest(tail: Tail) -> str:
+    """The digest of a replica's state."""
     refs = {}
     for part in tail.parts.names(""):
         data = encode_part(tail.parts.part(part).values())
@@ -105,7 +110,8 @@ def _records(tail: Tail, prefix: str) -> Iterator[object]:
         yield from tail.parts.part(part).values()
 
 
-def _truth(tail: Tail) -> Truth:
+def truth_after(tail: Tail) -> Truth:
+    """The truth as a replica has it that was replayed from the empty store."""
     topics = [record for record in _records(tail, "topics/") if isinstance(record, TopicState)]
     view = capture_view(tail.parts.get, sorted(topics, key=lambda topic: topic.name), tail.entry, tail.timestamp_ms)
     fates = {}
@@ -123,7 +129,7 @@ def _truth(tail: Tail) -> Truth:
     }
     # A replay from nothing has sealed nothing: no object is read here.
     partitions = observe(tail._objects, view.partitions)
-    return Truth(tail.entry, _digest(tail), partitions, fates, offsets)
+    return Truth(tail.entry, tail_digest(tail), partitions, fates, offsets)
 
 
 def _fate(segment: SegmentRef, open_from: dict[int, int], aborted: tuple[AbortedTransaction, ...]) -> str:
@@ -251,7 +257,7 @@ def check_checkpoints(objects: RecordedObjects, truths: list[Truth]) -> None:
             continue
         tail = Tail(objects, head)
         truth = truths[head.entry]
-        assert _digest(tail) == truth.digest, f"{name} holds another state"
+        assert tail_digest(tail) == truth.digest, f"{name} holds another state"
         topics = [record for record in _records(tail, "topics/") if isinstance(record, TopicState)]
         view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms)
         assert observe(objects, view.partitions) == truth.partitions, f"{name} shows other records"

@@ -1,0 +1,37 @@
+"""A clock and ids for tests: time passes only when somebody sleeps, and ids repeat with their seed."""
+
+from __future__ import annotations
+
+from random import Random
+
+__all__ = ["ManualClock", "SeededIds"]
+
+
+class ManualClock:
+    """Stands still until somebody sleeps or moves it."""
+
+    def __init__(self, now_s: float = 1_700_000_000.0) -> None:
+        self.now_s = now_s
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self.now_s * 1000)
+
+    def monotonic_s(self) -> float:
+        """The same in seconds."""
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Moves the time on, at once."""
+        self.now_s += seconds
+
+
+class SeededIds:
+    """Tokens from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def token(self) -> str:
+        """32 lower-case hexadecimal digits."""
+        return f"{self._random.getrandbits(128):032x}"

@@ -1,0 +1,69 @@
+"""The commands of one producer, with its identity filled in: for tests that work below the clients."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from sparktxn.format.commands import Append, CommandResult, EndTxn, OffsetToCommit, SinkBatchCommit, TxnOffsetCommit
+from sparktxn.format.names import segment_file
+from sparktxn.structs import NO_TRANSACTION
+
+__all__ = ["ProducerCommands"]
+
+
+class ProducerCommands(Struct, frozen=True):
+    """Builds the commands of a producer; without a transactional id those of an idempotent one."""
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+
+    @classmethod
+    def of(cls, transactional_id: str | None, initialised: CommandResult) -> ProducerCommands:
+        """The producer that an `init_producer_id` has answered."""
+        return cls(transactional_id, initialised.producer_id, initialised.producer_epoch)
+
+    def append(
+        self,
+        where: tuple[int, int],
+        sequence: int,
+        count: int = 1,
+        *,
+        transaction: int = NO_TRANSACTION,
+        segment: str = "",
+        born: int = 0,
+    ) -> Append:
+        """`count` records from `sequence` on, for (topic id, partition); each place and sequence has a segment of its own."""
+        token = f"{where[0]:04x}{where[1]:04x}{self.producer_id:06x}{self.producer_epoch:06x}{sequence:012x}"
+        return Append(
+            topic_id=where[0],
+            partition=where[1],
+            segment=segment or segment_file(born, token, "arrow"),
+            record_count=count,
+            size_bytes=100,
+            checksum="00000000",
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+            timestamp_min_ms=1,
+            timestamp_max_ms=2,
+            transactional_id=None if transaction == NO_TRANSACTION else self.transactional_id,
+            transaction=transaction,
+        )
+
+    def end(self, transaction: int, *, committed: bool = True, timed_out_after_ms: int = 0) -> EndTxn:
+        """Commits or aborts."""
+        return EndTxn(*self._identity(transaction), committed, timed_out_after_ms)
+
+    def offset(self, transaction: int, group_id: str, where: tuple[int, int], offset: int) -> TxnOffsetCommit:
+        """One offset of a group, inside the transaction."""
+        return TxnOffsetCommit(*self._identity(transaction), group_id, (OffsetToCommit(*where, offset),))
+
+    def batch(
+        self, transaction: int, batch_id: int, *, writer_id: str = "query", run_id: str = "run", fingerprint: str = "f"
+    ) -> SinkBatchCommit:
+        """The mark of a micro-batch."""
+        return SinkBatchCommit(*self._identity(transaction), writer_id, run_id, batch_id, fingerprint)
+
+    def _identity(self, transaction: int) -> tuple[str, int, int, int]:
+        return (self.transactional_id or "", self.producer_id, self.producer_epoch, transaction)

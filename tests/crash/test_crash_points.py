@@ -1,0 +1,276 @@
+"""Every store operation of a client operation is once the last one before death, and once ambiguous.
+
+Afterwards a new process recovers as PROTOCOL.md asks of it: what was acknowledged is there once, what was not is there
+whole or not at all, and the store works on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
+from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn.log.log import Log
+from sparktxn.log.tail import Tail
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.local import LocalStore
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.checkers import ABORTED, COMMITTED, Truth, digest_of, truth_after
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from sparktxn.testing.history import observe
+from sparktxn.testing.producercommands import ProducerCommands
+
+pytestmark = pytest.mark.crash
+
+FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+SETTINGS = StoreSettings(checkpoint_entries=4, checkpoint_seal_segments=2, fsync=False)
+LEFT, RIGHT = (1, 0), (1, 1)
+GROUP = "group"
+NAME = "job"
+numbers = count()
+
+
+class World:
+    """A store in which `job` has committed two transactions, and a process that is about to meet a fault."""
+
+    def __init__(self, objects: ObjectStore, seed: int) -> None:
+        self.objects = objects
+        self.clock = ManualClock()
+        self.ids = SeededIds(seed)
+        self.late: list[Callable[[], object]] = []
+        log = self.open(objects)
+        submit(log, CreateTopic("first", "topic", 2))
+        told = submit(log, InitProducerId("second", NAME))[0]
+        self.producer = ProducerCommands.of(NAME, told)
+        for number in (1, 2):
+            submit(log, *fused(self.producer, number, sequence=number - 1))
+        self.fault_at, self.fault = 0, Fault.NONE
+        self.faulty = FaultyStore(objects, self._fate, later=self.late.append)
+        self.log = self.open(self.faulty)
+        self.opened = len(self.faulty.operations)
+
+    def open(self, objects: ObjectStore) -> Log:
+        return Log.open(
+            objects, settings=SETTINGS, clock=self.clock, ids=self.ids, background=StrictBackground(), create=True
+        )
+
+    def truth(self) -> Truth:
+        """The state by a replay of all entries, to which a process that opens the store must agree."""
+        tail = Tail(self.objects, None)
+        tail.advance()
+        truth = truth_after(tail)
+        log = self.open(self.objects)
+        assert digest_of(log) == truth.digest
+        assert observe(self.objects, log.view(None, log.deadline()).partitions) == truth.partitions
+        return truth
+
+    def _fate(self, operation: Operation) -> Fault:
+        return self.fault if operation.number == self.fault_at else Fault.NONE
+
+
+def submit(log: Log, *commands: Command) -> list[CommandResult]:
+    """Waits until the outcome is known: at each deadline, which is at once, it calls again."""
+    ticket = log.send(commands)
+    for _ in range(10):
+        try:
+            return ticket.wait(log.deadline(0))
+        except (OutcomeUnknown, StoreUnavailable):
+            assert not ticket.is_done()
+    raise AssertionError("the outcome stays unknown though the store is well again")
+
+
+def fused(producer: ProducerCommands, transaction: int, sequence: int) -> list[Command]:
+    return [
+        producer.append(LEFT, sequence, transaction=transaction),
+        producer.append(RIGHT, sequence, transaction=transaction),
+        producer.offset(transaction, GROUP, LEFT, transaction),
+        producer.end(transaction),
+    ]
+
+
+def segments_of(commands: list[Command]) -> list[str]:
+    return [name for command in commands if (name := getattr(command, "segment", None))]
+
+
+def commit_fused(world: World) -> None:
+    submit(world.log, *fused(world.producer, 3, 2))
+
+
+def commit_early(world: World) -> None:
+    commands = fused(world.producer, 3, 2)
+    submit(world.log, *commands[:1])
+    submit(world.log, *commands[1:3])
+    submit(world.log, *commands[3:])
+
+
+def recover_transaction(world: World) -> None:
+    """A new process learns how transaction 3 ended, and does its work again if it did not commit."""
+    log = world.open(world.objects)
+    told = submit(log, InitProducerId("third", NAME))[0]
+    for put in world.late:
+        put()
+    newer = ProducerCommands.of(NAME, told)
+    done = (told.transaction, told.committed) == (3, True)
+    if not done:
+        submit(log, *fused(newer, told.transaction + 1, 0))
+    with pytest.raises(CommandRefused) as refused:
+        submit(log, world.producer.append(LEFT, 9, transaction=told.transaction + 1))
+    assert refused.value.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH
+    truth = world.truth()
+    tries = [segments_of(fused(world.producer, 3, 2)), segments_of(fused(newer, 3, 0))]
+    fates = [{truth.fates.get(segment) for segment in segments} for segments in tries]
+    assert fates.count({COMMITTED}) == 1
+    assert all(COMMITTED not in fate or fate == {COMMITTED} for fate in fates)
+    assert truth.offsets[GROUP, *LEFT].offset == told.transaction + (not done)
+    assert all(seen.last_stable_offset == seen.log_end_offset for seen in truth.partitions.values())
+
+
+def check_transaction(world: World) -> None:
+    truth = world.truth()
+    assert {truth.fates[segment] for segment in segments_of(fused(world.producer, 3, 2))} == {COMMITTED}
+    assert truth.offsets[GROUP, *LEFT].offset == 3
+
+
+def abort(world: World) -> None:
+    submit(world.log, world.producer.append(LEFT, 2, transaction=3))
+    submit(world.log, world.producer.end(3, committed=False))
+
+
+def check_abort(world: World) -> None:
+    assert world.truth().fates[world.producer.append(LEFT, 2, transaction=3).segment] == ABORTED
+
+
+def recover_abort(world: World) -> None:
+    log = world.open(world.objects)
+    submit(log, InitProducerId("third", NAME))
+    for put in world.late:
+        put()
+    truth = world.truth()
+    assert truth.fates.get(world.producer.append(LEFT, 2, transaction=3).segment) in (None, ABORTED)
+    assert all(seen.last_stable_offset == seen.log_end_offset for seen in truth.partitions.values())
+
+
+def initialise(world: World) -> None:
+    told = submit(world.log, InitProducerId("third", NAME))[0]
+    assert (told.producer_id, told.producer_epoch) == (world.producer.producer_id, 1)
+    assert (told.transaction, told.committed) == (2, True)
+
+
+def check_initialised(world: World) -> None:
+    transaction = world.open(world.objects).transaction(NAME)
+    assert transaction is not None
+    assert transaction.producer_epoch == 1
+
+
+def recover_initialised(world: World) -> None:
+    log = world.open(world.objects)
+    told = submit(log, InitProducerId("fourth", NAME))[0]
+    for put in world.late:
+        put()
+    assert told.producer_epoch in (1, 2)
+    submit(log, *fused(ProducerCommands.of(NAME, told), 3, 0))
+    world.truth()
+
+
+def create(world: World) -> None:
+    assert submit(world.log, CreateTopic("third", "other", 1))[0].topic_id == 2
+
+
+def check_created(world: World) -> None:
+    assert [topic.name for topic in world.open(world.objects).topics()] == ["other", "topic"]
+    world.truth()
+
+
+def recover_created(world: World) -> None:
+    log = world.open(world.objects)
+    try:
+        submit(log, CreateTopic("fourth", "other", 1))
+    except CommandRefused as refused:
+        assert refused.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS  # noqa: PT017 - either outcome is in order
+    for put in world.late:
+        put()
+    check_created(world)
+
+
+def checkpoint(world: World) -> None:
+    for _ in range(3):
+        try:
+            assert world.log.checkpoint() is not None
+        except StoreUnavailable:
+            continue
+        return
+    raise AssertionError("no checkpoint though the store is well again")
+
+
+def check_checkpoint(world: World) -> None:
+    world.truth()
+
+
+def recover_checkpoint(world: World) -> None:
+    for put in world.late:
+        put()
+    world.truth()
+    world.open(world.objects).checkpoint()
+    world.truth()
+
+
+CASES = {
+    "fused commit": (commit_fused, check_transaction, recover_transaction),
+    "early publish and commit": (commit_early, check_transaction, recover_transaction),
+    "early publish and abort": (abort, check_abort, recover_abort),
+    "init_producer_id": (initialise, check_initialised, recover_initialised),
+    "create_topic": (create, check_created, recover_created),
+    "checkpoint": (checkpoint, check_checkpoint, recover_checkpoint),
+}
+
+
+@pytest.fixture(params=["memory", "local"])
+def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
+    def make() -> World:
+        number = next(numbers)
+        if request.param == "memory":
+            return World(MemoryStore(f"crash-{number}", ManualClock()), number)
+        return World(LocalStore(str(tmp_path / str(number)), fsync=False), number)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("sparktxn")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
+@pytest.mark.parametrize("case", CASES)
+def test_every_operation_may_be_the_last(make_world: Callable[[], World], case: str, fault: Fault) -> None:
+    run, check, recover = CASES[case]
+    world = make_world()
+    run(world)
+    check(world)
+    operations = world.faulty.operations[world.opened :]
+    assert len(operations) >= 2
+    for operation in operations:
+        world = make_world()
+        world.fault_at, world.fault = operation.number, fault
+        try:
+            run(world)
+        except Died:
+            recover(world)
+        else:
+            assert fault not in (Fault.DIE_BEFORE, Fault.DIE_AFTER), f"{operation} was not reached"
+            check(world)
+            for put in world.late:
+                put()
+            check(world)
