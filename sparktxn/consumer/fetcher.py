@@ -174,8 +174,11 @@ class Fetcher:
                 return None
             start = progress.position
             end = min(end_offset, start + _RANGE_OFFSETS_MAX)
-            ranges = {progress.key: (start, end)}
-            tasks = plan_ranges(self._objects, self._uri, self.view, ranges, isolation=self._isolation)
+            tasks = self._plan(self.view, progress.key, start, end)
+            if tasks and tasks[0].segments[-1].end_offset > end:
+                # A segment is decoded as a whole: ending inside one would decode it twice.
+                end = min(end_offset, tasks[0].segments[-1].end_offset)
+                tasks = self._plan(self.view, progress.key, start, end)
             if tasks:
                 (task,) = tasks
                 batches = read(self._objects, task, check_checksums=self._settings.check_crcs)
@@ -183,6 +186,9 @@ class Fetcher:
                 return opened
             self._advanced(progress, end)
         return None
+
+    def _plan(self, view: ReadView, key: PartitionKey, start: int, end: int) -> list[ReadTask]:
+        return plan_ranges(self._objects, self._uri, view, {key: (start, end)}, isolation=self._isolation)
 
 
 def _move(progress: Progress, offset: int) -> None:
