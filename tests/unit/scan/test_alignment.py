@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.views import PartitionView, ReadView
@@ -65,6 +66,38 @@ def test_a_first_transaction_larger_than_the_limit_is_taken_whole(
     )
     found = cut(view, rows_max=rows_max)
     assert (offsets(found), found.rows) == (expected, rows)
+
+
+def chain() -> ReadView:
+    """A in partitions 0 and 1, B in 1 and 2, C in 2, each lying before the next; all three have ended."""
+    return view_of(
+        partition(0, segment(0, 1, 4, 1, 1), stable=2, end=2),
+        partition(1, segment(0, 1, 2, 2, 1), segment(1, 1, 3, 1, 1), stable=4, end=4),
+        partition(2, segment(0, 1, 1, 3, 1), segment(1, 1, 5, 2, 1), stable=4, end=4),
+    )
+
+
+def test_what_is_taken_out_takes_out_what_lies_across_it() -> None:
+    view = chain()
+    held = replace(view.partitions["t", 0], last_stable_offset=0)
+    view = replace(view, partitions={**view.partitions, ("t", 0): held})
+    # A is held back in partition 0; B lies before it in partition 1 and can be taken, as can C before B.
+    assert offsets(cut(view)) == [0, 1, 4]
+    held = replace(view.partitions["t", 2], last_stable_offset=1)
+    view = replace(view, partitions={**chain().partitions, ("t", 2): held})
+    # B is held back in partition 2: so is A, behind it in partition 1, and with A all of partition 0.
+    assert offsets(cut(view)) == [0, 0, 1]
+
+
+def test_what_is_taken_in_takes_in_what_lies_before_it() -> None:
+    # From the end of C on, B is the oldest: it is alone. A, taken first where B is not yet in reach, drags B in.
+    assert offsets(cut(chain(), 0, 0, 1, rows_max=1)) == [0, 1, 4]
+    view = view_of(
+        partition(0, segment(0, 1, 1, 1, 1), stable=2, end=2),
+        partition(1, segment(0, 1, 2, 2, 1), segment(1, 1, 3, 1, 1), stable=4, end=4),
+        partition(2, segment(0, 1, 3, 3, 1), segment(1, 1, 4, 2, 1), stable=4, end=4),
+    )
+    assert cut(view, rows_max=1) == Cut({("t", 0): 2, ("t", 1): 4, ("t", 2): 4}, False, 5)
 
 
 def test_a_chain_of_overlapping_transactions_stalls_and_says_so() -> None:
