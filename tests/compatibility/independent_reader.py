@@ -1,0 +1,367 @@
+"""A reader of stores written by the words of docs/PROTOCOL.md alone.
+
+It imports nothing of the product: pyarrow decodes Parquet and Arrow files, and the standard library does all else. It
+is slow and strict: every check that the document allows a reader is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from tests.compatibility.independent_replay import (
+    SEGMENT,
+    Command,
+    Damaged,
+    Key,
+    Record,
+    Replay,
+    above_log_start,
+    expect,
+    key_of,
+)
+
+__all__ = ["Damaged", "Replay", "StoreReader", "crc32c", "last_stable_offset", "padded"]
+
+IN_TRANSACTION = ("transactional_id", "producer_id", "producer_epoch", "transaction")
+MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "create_topic": (("request_id", "name", "partition_count"), {"settings": {}, "schema": None}),
+    "alter_topic": (("request_id", "name", "topic_id"), {"settings": {}, "new_columns": []}),
+    "create_partitions": (("request_id", "name", "topic_id", "partition_count"), {}),
+    "delete_topic": (("request_id", "name", "topic_id"), {}),
+    "delete_records": (("request_id", "topic_id", "partition", "before_offset"), {}),
+    "init_producer_id": (
+        ("request_id",),
+        {"transactional_id": None, "timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1},
+    ),
+    "add_partitions_to_txn": ((*IN_TRANSACTION, "partitions"), {}),
+    "add_offsets_to_txn": ((*IN_TRANSACTION, "group_id"), {}),
+    "append": (
+        (
+            *("topic_id", "partition", "segment", "record_count", "size_bytes", "checksum", "producer_id"),
+            *("producer_epoch", "base_sequence", "timestamp_min_ms", "timestamp_max_ms"),
+        ),
+        {"transactional_id": None, "transaction": -1},
+    ),
+    "appends": (("object", "checksum", "start", "count"), {}),
+    "txn_offset_commit": ((*IN_TRANSACTION, "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
+    "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
+    "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0}),
+    "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
+}
+RUN = (
+    *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
+    *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count"),
+)
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC = _crc_table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def unseal(name: str, data: bytes) -> Record:
+    """The members of a sealed document, its checksum and format version checked."""
+    ending = b',"checksum":"%08x"}' % crc32c(data[:-23])
+    expect(data[-23:] == ending, name, f"its checksum is not {ending[13:21].decode()}")
+    document: Record = json.loads(data)
+    expect(document["format"] == 1, name, f"its format is {document['format']}")
+    return document
+
+
+def padded(number: int) -> str:
+    return f"{number:020d}"
+
+
+def parquet(data: bytes) -> pa.Table:
+    return pa.parquet.read_table(io.BytesIO(data))
+
+
+def part_of(record: Record) -> str:
+    """The part of a checkpoint that holds a record."""
+
+    def hashed(text: str, buckets: int) -> int:
+        return zlib.crc32(text.encode()) % buckets
+
+    match record["type"]:
+        case "topic" | "topic_name":
+            return f"topics/{hashed(record['name'].replace('.', '_'), 64)}"
+        case "partition":
+            return f"partitions/{record['topic_id']}/{record['partition'] // 64}"
+        case "segments":
+            return f"segments/{record['topic_id']}/{record['partition'] // 64}"
+        case "producer":
+            return f"producers/{record['topic_id']}/{record['partition'] // 64}/{record['producer_id'] % 16}"
+        case "transaction":
+            return f"transactions/{hashed(record['transactional_id'], 256)}"
+        case "offset" | "pending_offset":
+            return f"groups/{hashed(record['group_id'], 64)}"
+        case other:
+            return str(other)
+
+
+class Snapshot(NamedTuple):
+    """One producer of a `.snapshot`."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    first_offset: int
+
+
+class StoreReader:
+    """One look at a store in a local folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.document = unseal("_txnlog.json", self.get("_txnlog.json"))
+
+    # objects
+
+    def get(self, name: str) -> bytes:
+        parts = name.split("/")
+        expect(
+            re.fullmatch(r"[A-Za-z0-9._=/-]+", name) and not {"", ".", ".."} & set(parts), name, "it is no valid name"
+        )
+        path = self.root / name
+        expect(path.is_file(), name, "it does not exist")
+        return path.read_bytes()
+
+    def names(self, folder: str) -> list[str]:
+        path = self.root / folder
+        return sorted(file.name for file in path.iterdir() if file.name[0] != ".") if path.is_dir() else []
+
+    # the log
+
+    def entries(self, after: int, previous: str) -> Iterator[tuple[Record, list[Command]]]:
+        """The entries after number `after`, whose checksum is `previous`: each checked, with its commands."""
+        number = after + 1
+        while (self.root / (name := f"_log/{padded(number)}.json")).exists():
+            entry = unseal(name, self.get(name))
+            expect(entry["entry"] == number, name, f"it holds entry {entry['entry']}")
+            expect(entry["previous"] == previous, name, "it does not follow the entry before")
+            yield entry, self._commands(name, entry)
+            previous, number = entry["checksum"], number + 1
+
+    def _commands(self, name: str, entry: Record) -> list[Command]:
+        commands: list[Command] = []
+        for written in entry["commands"]:
+            kind = written["type"]
+            expect(kind in MEMBERS, name, f"command {kind!r} is not known")
+            required, defaults = MEMBERS[kind]
+            expect(set(required) <= set(written), name, f"{kind!r} lacks a member")
+            expect(set(written) <= {"type", *required, *defaults}, name, f"{kind!r} has a member that is not known")
+            command = defaults | written
+            commands += self._append_object(name, command) if kind == "appends" else [command]
+        return commands
+
+    def _append_object(self, entry_name: str, command: Command) -> list[Command]:
+        name, start, count = command["object"], command["start"], command["count"]
+        data = self.get(name)
+        expect(f"{crc32c(data):08x}" == command["checksum"], name, "its checksum is not the one that the entry names")
+        rows = parquet(data).slice(start, count).to_pylist()
+        expect(len(rows) == count, entry_name, f"it names more rows than {name} has")
+        return [{"type": "append", **row} for row in rows]
+
+    def horizon(self) -> int:
+        return max((int(name) for name in self.names("_log/_horizon")), default=1)
+
+    # checkpoints
+
+    def heads(self) -> list[str]:
+        """The names of all heads, the newest first."""
+        found = [name for name in self.names("_log/_checkpoints") if re.fullmatch(r"\d{20}-[0-9a-f]{32}\.json", name)]
+        return [f"_log/_checkpoints/{name}" for name in reversed(found)]
+
+    def head(self, name: str) -> Record:
+        head = unseal(name, self.get(name))
+        expect(
+            f"{padded(head['entry'])}-{head['checkpoint']}.json" == name.split("/")[-1], name, "it has another's name"
+        )
+        lines = (
+            f"{part} {ref[2]}\n" for part, ref in sorted(head["parts"].items()) if not part.startswith("segments/")
+        )
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+        expect(digest == head["digest"], name, "its digest is not that of its parts")
+        return head
+
+    def parts(self, head: Record) -> dict[Key, Record]:
+        """All records of a checkpoint, its parts checked."""
+        records: dict[Key, Record] = {}
+        for part, (name, size_bytes, digest) in head["parts"].items():
+            data = self.get(name)
+            expect(len(data) == size_bytes, name, f"it has {len(data)} bytes, not {size_bytes}")
+            expect(hashlib.sha256(data).hexdigest() == digest, name, "its SHA-256 is not the one that the head names")
+            found = json.loads(data)
+            keys = [key_of(record) for record in found]
+            expect(keys == sorted(keys), name, "its records are not sorted")
+            expect(all(part_of(record) == part for record in found), name, f"it has records of other parts than {part}")
+            records.update(zip(keys, found, strict=True))
+        return records
+
+    def state_from_first(self) -> Replay:
+        """The state after the last entry, from all entries."""
+        return self._follow(Replay(), "00000000")
+
+    def state_from_checkpoint(self) -> Replay:
+        """The state after the last entry, from the newest head and the entries after it."""
+        head = self.head(self.heads()[0])
+        replay = Replay(self.parts(head))
+        replay.entry, replay.timestamp_ms = head["entry"], head["timestamp_ms"]
+        state = self._follow(replay, head["entry_checksum"])
+        expect(self.horizon() <= head["entry"] + 1, "_log/_horizon", "it has passed the checkpoint")
+        return state
+
+    def _follow(self, replay: Replay, previous: str) -> Replay:
+        for entry, commands in self.entries(replay.entry, previous):
+            replay.apply(entry["entry"], entry["timestamp_ms"], commands)
+        return replay
+
+    # sealed runs
+
+    def unsealed(self, state: Replay, located: Record) -> Record:
+        """The same places with all segments and aborted ranges one by one."""
+        topics = {record["topic_id"]: record for record in state.records.values() if record["type"] == "topic"}
+        folder = self.partition_folder(topics[located["topic_id"]], located["partition"])
+        segments: list[list[Any]] = []
+        aborted: list[list[int]] = []
+        for values in located["sealed"]:
+            run = dict(zip(RUN, values, strict=True))
+            segments += self._manifest(folder, run)
+            aborted += self._index(folder, run)
+        whole = {"sealed": [], "segments": segments + located["segments"], "aborted": aborted + located["aborted"]}
+        log_start = state.get("partition", located["topic_id"], located["partition"])["log_start_offset"]
+        return above_log_start(located | whole, log_start)
+
+    @staticmethod
+    def partition_folder(topic: Record, partition: int) -> str:
+        return f"topics/{topic['name']}-{topic['topic_id']}/{partition}"
+
+    def _manifest(self, folder: str, run: Record) -> list[list[Any]]:
+        name = f"{folder}/{run['folder']}/manifest.parquet"
+        data = self.get(name)
+        expect(f"{crc32c(data):08x}" == run["checksum"], name, "its checksum is not the one that the state names")
+        table = parquet(data)
+        expect(tuple(table.schema.names) == SEGMENT, name, f"its columns are {table.schema.names}")
+        expect(table.num_rows == run["segment_count"], name, f"it has {table.num_rows} segments")
+        rows = [list(row.values()) for row in table.to_pylist()]
+        expect([row[1] for row in rows] == sorted(row[1] for row in rows), name, "its segments are not in order")
+        expect(rows[0][1] == run["base_offset"], name, "it begins at another offset")
+        return rows
+
+    def _index(self, folder: str, run: Record) -> list[list[int]]:
+        name = f"{folder}/{run['folder']}/{padded(run['base_offset'])}.txnindex"
+        if not run["aborted_count"]:
+            expect(not (self.root / name).exists(), name, "the run has no aborted transactions")
+            return []
+        data = self.get(name)
+        expect(len(data) == 34 * run["aborted_count"], name, f"it has {len(data)} bytes")
+        ranges = []
+        for version, *values in struct.iter_unpack(">hqqqq", data):
+            expect(version == 0, name, f"it has an entry of version {version}")
+            ranges.append(values)
+        lasts = [values[2] for values in ranges]
+        expect(lasts == sorted(lasts), name, "its last offsets do not grow")
+        return ranges
+
+    def snapshot(self, folder: str, values: list[Any]) -> list[Snapshot]:
+        """The producers in a sealed run's snapshot."""
+        run = dict(zip(RUN, values, strict=True))
+        name = f"{folder}/{run['folder']}/{padded(run['end_offset'])}.snapshot"
+        data = self.get(name)
+        version, checksum, count = struct.unpack_from(">hIi", data)
+        expect(version == 1, name, f"it has version {version}")
+        expect(crc32c(data[6:]) == checksum, name, "its checksum is wrong")
+        producers = [Snapshot(*fields) for fields in struct.iter_unpack(">qhiqiqiq", data[10:])]
+        expect(len(producers) == count, name, f"it has {len(producers)} producers, not {count}")
+        return producers
+
+    # records
+
+    def records(self, state: Replay, topic_name: str, isolation: str) -> dict[tuple[int, int], Record]:
+        """The rows of a topic by (partition, offset), with the columns of its schema."""
+        topic = state.get("topic", topic_name)
+        found: dict[tuple[int, int], Record] = {}
+        for number in range(topic["partition_count"]):
+            partition = state.get("partition", topic["topic_id"], number)
+            located = self.unsealed(state, state.get("segments", topic["topic_id"], number))
+            start = partition["log_start_offset"]
+            committed = isolation == "read_committed"
+            end = last_stable_offset(partition) if committed else partition["log_end_offset"]
+            aborted = located["aborted"] if committed else []
+            for values in located["segments"]:
+                segment = dict(zip(SEGMENT, values, strict=True))
+                if segment["base_offset"] >= end:
+                    break
+                for offset, row in enumerate(self._segment(topic, number, segment), segment["base_offset"]):
+                    if start <= offset < end and not _is_aborted(aborted, segment["producer_id"], offset):
+                        found[number, offset] = row
+        return found
+
+    def _segment(self, topic: Record, partition: int, segment: Record) -> list[Record]:
+        name = f"{self.partition_folder(topic, partition)}/{segment['name']}"
+        data = self.get(name)
+        expect(len(data) == segment["size_bytes"], name, f"it has {len(data)} bytes, not {segment['size_bytes']}")
+        expect(f"{crc32c(data):08x}" == segment["checksum"], name, "its checksum is not the one that the log names")
+        if name.endswith(".parquet"):
+            expect(data[:4] == b"PAR1", name, "it is no Parquet file")
+            table = parquet(data)
+        else:
+            expect(data[:6] == b"ARROW1", name, "it is no Arrow file")
+            table = pa.ipc.open_file(data).read_all()
+        expect(table.num_rows == segment["record_count"], name, f"it has {table.num_rows} rows")
+        columns, stored = columns_of(topic), set(table.schema.names)
+        missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
+        expect(not missing, name, f"it lacks {missing}")
+        rows = [{column: row.get(column) for column in columns} for row in table.to_pylist()]
+        if topic["settings"].get("message.timestamp.type") == "LogAppendTime":
+            timestamp = pa.scalar(segment["timestamp_max_ms"], pa.timestamp("ms", "UTC")).as_py()
+            column = "timestamp" if topic["schema"] is None else "_timestamp"
+            rows = [row | {column: timestamp} for row in rows]
+        return rows
+
+
+def columns_of(topic: Record) -> dict[str, bool]:
+    """The columns of a topic's segments, and whether they may be null."""
+    if topic["schema"] is None:
+        return {"key": True, "value": True, "headers": True, "timestamp": False}
+    return {name: nullable for name, _, nullable in topic["schema"]} | {"_timestamp": False}
+
+
+def last_stable_offset(partition: Record) -> int:
+    firsts = [first for _, first in partition["open_transactions"]]
+    log_start, log_end = int(partition["log_start_offset"]), int(partition["log_end_offset"])
+    return max(log_start, min(firsts)) if firsts else log_end
+
+
+def _is_aborted(aborted: list[list[int]], producer_id: int, offset: int) -> bool:
+    return any(of == producer_id and first <= offset <= last for of, first, last, _ in aborted)

@@ -1,0 +1,462 @@
+"""The state machine of docs/PROTOCOL.md, section "Commands", by its words alone: what entries do to the records.
+
+An entry that breaks a rule for writers is an error here, not something to be put right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Record = dict[str, Any]
+Key = tuple[Any, ...]
+Command = dict[str, Any]
+
+EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
+SEQUENCES = 2**31
+
+SEGMENT = (
+    *("name", "base_offset", "record_count", "size_bytes", "checksum", "entry", "producer_id", "producer_epoch"),
+    *("base_sequence", "transaction", "timestamp_min_ms", "timestamp_max_ms"),
+)
+
+
+class Damaged(Exception):
+    """An object is not what the document says it must be; the message begins with its name."""
+
+
+def expect(condition: object, name: str, reason: str) -> None:
+    if not condition:
+        raise Damaged(f"{name}: {reason}")
+
+
+class Replay:
+    """The state, by key, as the commands change it. A record is the JSON object that a checkpoint has for it."""
+
+    def __init__(self, records: dict[Key, Record] | None = None) -> None:
+        self.records = records if records is not None else {}
+        self.entry = 0
+        self.timestamp_ms = 0
+
+    # records
+
+    def get(self, *key: Any) -> Any:
+        return self.records.get(key)
+
+    def put(self, record: Record) -> None:
+        self.records[key_of(record)] = record
+
+    def change(self, record: Record, **changes: Any) -> Record:
+        changed = record | changes
+        self.put(changed)
+        return changed
+
+    def need(self, condition: object, reason: str) -> None:
+        expect(condition, f"entry {self.entry}", reason)
+
+    def existing(self, *key: Any) -> Any:
+        found = self.records.get(key)
+        self.need(found is not None, f"there is no {key}")
+        return found
+
+    def store(self) -> Record:
+        return self.get("store") or {
+            "type": "store",
+            "next_producer_id": 0,
+            "next_topic_id": 1,
+            "horizon": 1,
+            "segment_floor": 0,
+        }
+
+    # entries
+
+    def apply(self, entry: int, timestamp_ms: int, commands: list[Command]) -> None:
+        self.need(timestamp_ms >= self.timestamp_ms, "its timestamp falls")
+        self.entry, self.timestamp_ms = entry, timestamp_ms
+        for command in commands:
+            handler: Callable[[Command], None] = getattr(self, command["type"])
+            handler(command)
+
+    def remember(self, command: Command, **answer: Any) -> None:
+        kept = [
+            noted for noted in (self.get("requests") or {"requests": []})["requests"] if noted[1] > self.entry - 1_000
+        ]
+        self.need(all(noted[0] != command["request_id"] for noted in kept), "a request is written a second time")
+        told = {"topic_id": -1, "producer_id": -1, "producer_epoch": -1, "transaction": -1, "committed": False} | answer
+        self.put({"type": "requests", "requests": [*kept, [command["request_id"], self.entry, *told.values()]]})
+
+    # topics
+
+    def create_topic(self, command: Command) -> None:
+        name, collision_key = command["name"], command["name"].replace(".", "_")
+        valid = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) and name not in (".", "..")
+        self.need(valid, f"topic {name!r} has no valid name")
+        self.need(self.get("topic_name", collision_key) is None, f"topic {name!r} exists, or collides")
+        self.need(1 <= command["partition_count"] <= 10_000, "a topic has no valid partition count")
+        store = self.store()
+        topic_id = store["next_topic_id"]
+        self.put(store | {"next_topic_id": topic_id + 1})
+        self.put({"type": "topic_name", "collision_key": collision_key, "name": name})
+        described = {member: command[member] for member in ("name", "partition_count", "settings", "schema")}
+        self.put({"type": "topic", **described, "topic_id": topic_id, "created_entry": self.entry})
+        self._add_partitions(topic_id, 0, command["partition_count"])
+        self.remember(command, topic_id=topic_id)
+
+    def _add_partitions(self, topic_id: int, first: int, end: int) -> None:
+        for number in range(first, end):
+            where = {"topic_id": topic_id, "partition": number}
+            offsets = {"log_start_offset": 0, "log_end_offset": 0, "open_transactions": []}
+            self.put({"type": "partition", **where, **offsets})
+            self.put({"type": "segments", **where, "sealed": [], "segments": [], "aborted": []})
+
+    def _topic(self, command: Command) -> Record:
+        topic: Record = self.existing("topic", command["name"])
+        self.need(topic["topic_id"] == command["topic_id"], "a topic has another id")
+        return topic
+
+    def alter_topic(self, command: Command) -> None:
+        topic = self._topic(command)
+        settings = {name: value for name, value in topic["settings"].items() if name not in command["settings"]}
+        settings |= {name: value for name, value in command["settings"].items() if value is not None}
+        schema = topic["schema"]
+        if command["new_columns"]:
+            self.need(schema is not None, "Kafka's record takes no columns")
+            self.need(all(nullable for _, _, nullable in command["new_columns"]), "a new column is not nullable")
+            schema = [*schema, *command["new_columns"]]
+        self.change(topic, settings=settings, schema=schema)
+        self.remember(command, topic_id=topic["topic_id"])
+
+    def create_partitions(self, command: Command) -> None:
+        topic = self._topic(command)
+        self.need(command["partition_count"] > topic["partition_count"], "partitions can only be added")
+        self._add_partitions(topic["topic_id"], topic["partition_count"], command["partition_count"])
+        self.change(topic, partition_count=command["partition_count"])
+        self.remember(command, topic_id=topic["topic_id"])
+
+    def delete_topic(self, command: Command) -> None:
+        topic = self._topic(command)
+        for number in range(topic["partition_count"]):
+            del self.records["partition", topic["topic_id"], number]
+            del self.records["segments", topic["topic_id"], number]
+        del self.records["topic_name", topic["name"].replace(".", "_")]
+        del self.records["topic", topic["name"]]
+        self.remember(command, topic_id=topic["topic_id"])
+
+    def delete_records(self, command: Command) -> None:
+        where = command["topic_id"], command["partition"]
+        partition, located = self.existing("partition", *where), self.existing("segments", *where)
+        before = command["before_offset"]
+        before = partition["log_end_offset"] if before == -1 else before
+        self.need(0 <= before <= partition["log_end_offset"], "records are deleted before an offset that is not there")
+        if before > partition["log_start_offset"]:
+            self.change(partition, log_start_offset=before)
+            self.put(above_log_start(located, before))
+        self.remember(command)
+
+    # producers and transactions
+
+    def _next_producer_id(self) -> int:
+        store = self.store()
+        self.put(store | {"next_producer_id": store["next_producer_id"] + 1})
+        producer_id: int = store["next_producer_id"]
+        return producer_id
+
+    def init_producer_id(self, command: Command) -> None:
+        if command["transactional_id"] is None:
+            self.remember(command, producer_id=self._next_producer_id(), producer_epoch=0)
+            return
+        transaction = self.get("transaction", command["transactional_id"])
+        if transaction is None:
+            transaction = self._first_transaction(command["transactional_id"])
+        elif not _names_identity_before(command, transaction):
+            transaction = self._next_epoch(command, transaction)
+        transaction = self.change(
+            transaction,
+            timeout_ms=command["timeout_ms"],
+            last_update_timestamp_ms=self.timestamp_ms,
+            request_id=command["request_id"],
+        )
+        told = ("producer_id", "producer_epoch", "transaction", "committed")
+        self.remember(command, **{member: transaction[member] for member in told})
+
+    def _first_transaction(self, transactional_id: str) -> Record:
+        return {
+            "type": "transaction",
+            "transactional_id": transactional_id,
+            "producer_id": self._next_producer_id(),
+            "producer_epoch": 0,
+            "last_producer_epoch": -1,
+            "previous_producer_id": -1,
+            "timeout_ms": 0,
+            "status": EMPTY,
+            "transaction": 0,
+            "committed": False,
+            "partitions": [],
+            "offsets": [],
+            "start_timestamp_ms": -1,
+            "last_update_timestamp_ms": -1,
+            "request_id": "",
+            "fence_reason": "",
+            "sink": None,
+            "pending_sink": None,
+        }
+
+    def _next_epoch(self, command: Command, transaction: Record) -> Record:
+        given = command["producer_id"], command["producer_epoch"]
+        named = given[0] != -1
+        if named:
+            current = transaction["producer_id"], transaction["producer_epoch"]
+            self.need(given == current, f"an init names {given}, not {current}")
+        if transaction["status"] == ONGOING:
+            transaction = self._end(self._fenced(transaction, "a newer producer has initialised it"), committed=False)
+        if transaction["producer_epoch"] >= 32_766:
+            bumped = {"producer_id": self._next_producer_id(), "producer_epoch": 0}
+            bumped["previous_producer_id"] = transaction["producer_id"]
+        else:
+            bumped = {"producer_epoch": transaction["producer_epoch"] + 1}
+        changes = {"last_producer_epoch": given[1] if named else -1, "status": EMPTY, "start_timestamp_ms": -1}
+        return transaction | bumped | changes | {"partitions": [], "offsets": [], "fence_reason": ""}
+
+    def _fenced(self, transaction: Record, reason: str) -> Record:
+        return transaction | {
+            "producer_epoch": min(transaction["producer_epoch"] + 1, 32_767),
+            "last_producer_epoch": -1,
+            "fence_reason": reason,
+        }
+
+    def _owned(self, command: Command) -> Record:
+        transaction: Record = self.existing("transaction", command["transactional_id"])
+        current = transaction["producer_id"], transaction["producer_epoch"]
+        given = command["producer_id"], command["producer_epoch"]
+        self.need(given == current, f"{given} writes for {command['transactional_id']!r}, which belongs to {current}")
+        return transaction
+
+    def _joined(self, command: Command) -> Record:
+        transaction = self._owned(command)
+        if transaction["status"] == ONGOING and command["transaction"] == transaction["transaction"]:
+            return transaction
+        between = transaction["status"] in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+        self.need(between and command["transaction"] == transaction["transaction"] + 1, "a transaction is out of turn")
+        return self.change(
+            transaction,
+            status=ONGOING,
+            transaction=command["transaction"],
+            committed=False,
+            partitions=[],
+            offsets=[],
+            start_timestamp_ms=self.timestamp_ms,
+            last_update_timestamp_ms=self.timestamp_ms,
+        )
+
+    def _register(self, transaction: Record, partitions: list[list[int]]) -> None:
+        added = [where for where in partitions if where not in transaction["partitions"]]
+        self.change(transaction, partitions=[*transaction["partitions"], *added])
+
+    def add_partitions_to_txn(self, command: Command) -> None:
+        for topic_id, number in command["partitions"]:
+            self.existing("partition", topic_id, number)
+        self._register(self._joined(command), command["partitions"])
+
+    def add_offsets_to_txn(self, command: Command) -> None:
+        self._joined(command)
+
+    def append(self, command: Command) -> None:
+        where, producer_id = (command["topic_id"], command["partition"]), command["producer_id"]
+        partition = self.existing("partition", *where)
+        known = self.get("producer", *where, producer_id)
+        in_transaction = command["transaction"] != -1
+        if in_transaction:
+            self._register(self._joined(command), [list(where)])
+        elif known is not None:
+            self.need(known["current_transaction_first_offset"] < 0, "an append leaves its open transaction out")
+        self._check_sequence(known, command)
+        born = re.fullmatch(r"(\d{20})-[0-9a-f]{32}\.(parquet|arrow)", command["segment"])
+        self.need(born and self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")
+        base_offset, count = partition["log_end_offset"], command["record_count"]
+        times = command["timestamp_min_ms"], command["timestamp_max_ms"]
+        least, greatest = (self.timestamp_ms, self.timestamp_ms) if times == (-1, -1) else times
+        last_sequence = (command["base_sequence"] + count - 1) % SEQUENCES
+        batch = [command["base_sequence"], last_sequence, base_offset, greatest, command["transaction"], False]
+        same_epoch = known is not None and known["producer_epoch"] == command["producer_epoch"]
+        first_offset = known["current_transaction_first_offset"] if known is not None else -1
+        opens = in_transaction and first_offset < 0
+        self.put(
+            {
+                "type": "producer",
+                "topic_id": where[0],
+                "partition": where[1],
+                "producer_id": producer_id,
+                "producer_epoch": command["producer_epoch"],
+                "batches": [*(known["batches"] if same_epoch else []), batch][-5:],
+                "timestamp_ms": greatest,
+                "coordinator_epoch": known["coordinator_epoch"] if known is not None else -1,
+                "current_transaction_first_offset": base_offset if opens else first_offset,
+            }
+        )
+        open_transactions = partition["open_transactions"] + ([[producer_id, base_offset]] if opens else [])
+        self.change(partition, log_end_offset=base_offset + count, open_transactions=open_transactions)
+        noted = command | {
+            "name": command["segment"],
+            "base_offset": base_offset,
+            "entry": self.entry,
+            "timestamp_min_ms": least,
+            "timestamp_max_ms": greatest,
+        }
+        located = self.existing("segments", *where)
+        self.change(located, segments=[*located["segments"], [noted[member] for member in SEGMENT]])
+
+    def _check_sequence(self, known: Record | None, command: Command) -> None:
+        self.need(command["record_count"] >= 1, "a segment has no records")
+        if known is None:
+            return
+        self.need(command["producer_epoch"] >= known["producer_epoch"], "an append has an old epoch")
+        fresh = command["producer_epoch"] > known["producer_epoch"] or not known["batches"]
+        expected = 0 if fresh else (known["batches"][-1][1] + 1) % SEQUENCES
+        self.need(command["base_sequence"] == expected, f"an append has not sequence {expected}")
+
+    def end_txn(self, command: Command) -> None:
+        transaction = self._owned(command)
+        self.need(transaction["status"] == ONGOING, "a transaction ends that is not ongoing")
+        self.need(transaction["transaction"] == command["transaction"], "another transaction ends")
+        after_ms = command["timed_out_after_ms"]
+        if after_ms > 0:
+            self.need(not command["committed"], "a transaction commits by a time-out")
+            transaction = self._fenced(transaction, f"transaction timed out after {after_ms} ms")
+        self._end(transaction, committed=command["committed"])
+
+    def _end(self, transaction: Record, *, committed: bool) -> Record:
+        for topic_id, number in transaction["partitions"]:
+            self._end_in_partition(transaction, topic_id, number, committed)
+        for group_id, topic_id, number in transaction["offsets"]:
+            self._end_offset(transaction, (group_id, topic_id, number), committed)
+        kept, pending = transaction["sink"], transaction["pending_sink"]
+        return self.change(
+            transaction,
+            status=COMPLETE_COMMIT if committed else COMPLETE_ABORT,
+            committed=committed,
+            partitions=[],
+            offsets=[],
+            last_update_timestamp_ms=self.timestamp_ms,
+            sink=pending if committed and pending is not None else kept,
+            pending_sink=None,
+        )
+
+    def _end_in_partition(self, transaction: Record, topic_id: int, number: int, committed: bool) -> None:
+        producer_id = transaction["producer_id"]
+        partition = self.get("partition", topic_id, number)
+        producer = self.get("producer", topic_id, number, producer_id)
+        if partition is None or producer is None or producer["current_transaction_first_offset"] < 0:
+            return
+        control_offset = partition["log_end_offset"]
+        still_open = [open_ for open_ in partition["open_transactions"] if open_[0] != producer_id]
+        self.change(partition, log_end_offset=control_offset + 1, open_transactions=still_open)
+        batches = [
+            [*batch[:5], batch[5] or (not committed and batch[4] == transaction["transaction"])]
+            for batch in producer["batches"]
+            if transaction["producer_epoch"] == producer["producer_epoch"]
+        ]
+        self.change(
+            producer,
+            producer_epoch=transaction["producer_epoch"],
+            batches=batches,
+            timestamp_ms=self.timestamp_ms,
+            coordinator_epoch=self.entry,
+            current_transaction_first_offset=-1,
+        )
+        if not committed:
+            last_stable_offset = min((first for _, first in still_open), default=control_offset + 1)
+            first_offset = producer["current_transaction_first_offset"]
+            located = self.existing("segments", topic_id, number)
+            aborted = [producer_id, first_offset, control_offset, last_stable_offset]
+            self.change(located, aborted=[*located["aborted"], aborted])
+
+    # groups
+
+    def txn_offset_commit(self, command: Command) -> None:
+        transaction = self._joined(command)
+        touched = {tuple(where) for where in transaction["offsets"]}
+        for topic_id, number, *values in command["offsets"]:
+            self.existing("partition", topic_id, number)
+            touched.add((command["group_id"], topic_id, number))
+            where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
+            where["producer_id"] = command["producer_id"]
+            self.put({"type": "pending_offset", **where, **_offset_values(values), "entry": self.entry})
+        self.change(transaction, offsets=[list(where) for where in sorted(touched)])
+
+    def offset_commit(self, command: Command) -> None:
+        for topic_id, number, *values in command["offsets"]:
+            self.existing("partition", topic_id, number)
+            where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
+            told = {"commit_timestamp_ms": self.timestamp_ms, "entry": self.entry}
+            self.put({"type": "offset", **where, **_offset_values(values), **told})
+        self.remember(command)
+
+    def _end_offset(self, transaction: Record, where: Key, committed: bool) -> None:
+        pending = self.records.pop(("pending_offset", *where, transaction["producer_id"]))
+        current = self.get("offset", *where)
+        if committed and (current is None or current["entry"] <= pending["entry"]):
+            kept = {member: value for member, value in pending.items() if member not in ("type", "producer_id")}
+            self.put({"type": "offset", **kept, "commit_timestamp_ms": self.timestamp_ms})
+
+    # micro-batches
+
+    def sink_batch_commit(self, command: Command) -> None:
+        transaction = self._joined(command)
+        writer_id, run_id = command["writer_id"], command["run_id"]
+        batch = [command["batch_id"], command["fingerprint"], self.entry]
+        sink = transaction["pending_sink"] or transaction["sink"]
+        if sink is None:
+            self.change(transaction, pending_sink=[writer_id, run_id, [], [], [batch]])
+            return
+        last_writer, last_run, superseded, past_writers, batches = sink
+        self.need(writer_id not in past_writers, "a superseded writer commits a batch")
+        if writer_id != last_writer:
+            past_writers = [*past_writers, last_writer][-100:]
+            self.change(transaction, pending_sink=[writer_id, run_id, [], past_writers, [batch]])
+            return
+        self.need(run_id not in superseded, "a superseded run commits a batch")
+        self.need(batch[0] > batches[-1][0], "a batch is committed again")
+        if last_run and last_run != run_id:
+            superseded = [*superseded, last_run][-100:]
+        self.change(transaction, pending_sink=[writer_id, run_id, superseded, past_writers, [*batches, batch][-20:]])
+
+
+def _offset_values(values: list[Any]) -> Record:
+    return dict(zip(("offset", "metadata", "leader_epoch"), values, strict=True))
+
+
+def _names_identity_before(command: Command, transaction: Record) -> bool:
+    """True if an init names the identity before the last bump, which was made for a call that named it."""
+    if transaction["last_producer_epoch"] < 0 or command["producer_epoch"] != transaction["last_producer_epoch"]:
+        return False
+    has_new_id = transaction["producer_epoch"] == 0 and transaction["previous_producer_id"] >= 0
+    before = transaction["previous_producer_id"] if has_new_id else transaction["producer_id"]
+    return bool(command["producer_id"] == before)
+
+
+def above_log_start(located: Record, log_start: int) -> Record:
+    """The places of a partition without what ends at or below the log start."""
+    return located | {
+        "sealed": [run for run in located["sealed"] if run[2] > log_start],
+        "segments": [segment for segment in located["segments"] if segment[1] + segment[2] > log_start],
+        "aborted": [aborted for aborted in located["aborted"] if aborted[2] + 1 > log_start],
+    }
+
+
+KEYS = {
+    "store": (),
+    "requests": (),
+    "topic": ("name",),
+    "topic_name": ("collision_key",),
+    "partition": ("topic_id", "partition"),
+    "segments": ("topic_id", "partition"),
+    "producer": ("topic_id", "partition", "producer_id"),
+    "transaction": ("transactional_id",),
+    "offset": ("group_id", "topic_id", "partition"),
+    "pending_offset": ("group_id", "topic_id", "partition", "producer_id"),
+}
+
+
+def key_of(record: Record) -> Key:
+    return (record["type"], *(record[member] for member in KEYS[record["type"]]))

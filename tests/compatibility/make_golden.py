@@ -1,0 +1,111 @@
+"""Writes a golden store: `python tests/compatibility/make_golden.py [name]`, for each version that changes the format.
+
+A store that an earlier version wrote is never written again: later versions show that they can read it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from sparktxn import Consumer, TopicPartition
+from sparktxn.admin import NewTopic
+from sparktxn.store import Store
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+ISOLATIONS = ("read_committed", "read_uncommitted")
+# Its appends are more bytes than an entry takes, so that the store has an append object.
+LONG_TRANSACTIONAL_ID = "x" * 32_700
+LARGE_APPENDS = 8
+GROUP = "billing"
+
+
+def contents(uri: str) -> dict[str, Any]:
+    """All that a reader can ask of the store, as JSON: records and offsets in both isolation levels, and the rest."""
+    found: dict[str, Any] = {}
+    with Store.open(uri) as store:
+        view = store.view()
+        for name, topic in view.topics.items():
+            partitions = range(topic.partition_count)
+            ends = [view.partitions[name, number] for number in partitions]
+            offsets = [[end.log_start_offset, end.last_stable_offset, end.log_end_offset] for end in ends]
+            records = {isolation: _records(uri, name, len(partitions), isolation) for isolation in ISOLATIONS}
+            committed = [store.log.committed_offset(GROUP, topic.topic_id, number) for number in partitions]
+            found[name] = {
+                "topic_id": topic.topic_id,
+                "settings": topic.settings,
+                "offsets": offsets,
+                "records": records,
+                "committed": [at.offset if at is not None else None for at in committed],
+            }
+        found["entry"] = view.entry
+    return found
+
+
+def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list[str]:
+    settings = {"bootstrap.servers": uri, "group.id": "all", "isolation.level": isolation, "enable.auto.commit": False}
+    with Consumer(settings) as consumer:
+        consumer.assign([TopicPartition(topic, number, -2) for number in range(partition_count)])
+        tables = iter(lambda: consumer.consume_arrow(timeout=0), None)
+        return sorted(json.dumps(row, default=str) for table in tables for row in table.to_pylist())
+
+
+def write(folder: Path) -> None:
+    """Writes a small store with every kind of object, and beside it what a reader must find there."""
+    from tests.compatibility.workload import TYPED, Workload  # `tests` is found once the root is on the path
+
+    settings = {"store.fsync": False, "checkpoint.seal.segments": 4}
+    workload = Workload(str(folder), settings)
+    typed = {"segment.format": "arrow", "segment.rows": "1", "message.timestamp.type": "LogAppendTime"}
+    topics = [NewTopic("orders", 1), NewTopic("typed", 1, schema=TYPED, config=typed)]
+    workload.settle(workload.admin.create_topics(topics))
+    other, plain = workload.producer("shop-2"), workload.producer()
+    one = workload.fence("shop-1")
+    for producer in (one, other):
+        producer.begin_transaction()
+    for producer in (one, plain, other):
+        workload.produce(producer, 2)
+        producer.flush(10)
+    other.abort_transaction(10)
+    one.commit_transaction(10)
+    large = workload.producer(LONG_TRANSACTIONAL_ID)
+    with large.transaction():
+        workload.produce_typed(large, LARGE_APPENDS)
+    with Store.open(workload.uri, options=settings) as store:
+        store.log.checkpoint()
+    with Consumer({**workload.settings, "group.id": GROUP}) as consumer:
+        metadata = consumer.consumer_group_metadata()
+    with other.transaction():
+        workload.produce(other, 1)
+        other.send_offsets_to_transaction([TopicPartition("orders", 0, 3)], metadata)
+    workload.batch("query", "run", 1)
+    workload.change_settings()
+    workload.delete_records(1)
+    one.begin_transaction()
+    workload.produce(one, 3)
+    one.flush(10)
+    found = contents(str(folder))
+    (folder.parent / f"{folder.name}.expected.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    # What is on the disk now stays: closing would abort the transaction that is to be found open.
+    shutil.copytree(folder, folder.with_name(folder.name + ".copy"), ignore=shutil.ignore_patterns(".*"))
+    workload.close()
+    shutil.rmtree(folder)
+    folder.with_name(folder.name + ".copy").rename(folder)
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT))
+    target = GOLDEN / (sys.argv[1] if len(sys.argv) > 1 else "format-1")
+    if target.exists():
+        raise SystemExit(f"{target.relative_to(ROOT)} exists, and shows what its version wrote: give another name")
+    write(target)
+    files = [path for path in target.rglob("*") if path.is_file()]
+    print(f"{target.relative_to(ROOT)}: {len(files)} files, {sum(path.stat().st_size for path in files)} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Stores that earlier versions wrote, kept as they were: this version reads them, and writes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparktxn import Producer
+from tests.compatibility.independent_reader import StoreReader
+from tests.compatibility.make_golden import GOLDEN, ISOLATIONS, contents
+
+STORES = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
+
+
+@pytest.fixture(params=STORES, ids=lambda path: path.name)
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of a golden store, which the test may write to, and what is to be found there."""
+    copy = tmp_path / request.param.name
+    shutil.copytree(request.param, copy)
+    return copy, request.param.with_name(f"{request.param.name}.expected.json")
+
+
+def test_there_is_a_golden_store() -> None:
+    assert STORES
+
+
+def test_what_it_holds_is_what_it_held(golden: tuple[Path, Path]) -> None:
+    store, expected = golden
+    assert json.loads(json.dumps(contents(str(store)))) == json.loads(expected.read_text())
+
+
+def test_it_has_every_kind_of_object(golden: tuple[Path, Path]) -> None:
+    names = [path.relative_to(golden[0]).as_posix() for path in golden[0].rglob("*") if path.is_file()]
+    for kind in ("_log/_appends/", "_log/_checkpoints/", "manifest.parquet", ".txnindex", ".snapshot", ".arrow"):
+        assert any(kind in name for name in names), kind
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_an_independent_reader_finds_the_same_offsets(golden: tuple[Path, Path], isolation: str) -> None:
+    store, expected = golden
+    reader = StoreReader(store)
+    described = json.loads(expected.read_text())
+    del described["entry"]
+    for topic, told in described.items():
+        for state in (reader.state_from_first(), reader.state_from_checkpoint()):
+            rows = [json.loads(row) for row in told["records"][isolation]]
+            places = {
+                (row.get("_partition", row.get("partition")), row.get("_offset", row.get("offset"))) for row in rows
+            }
+            assert set(reader.records(state, topic, isolation)) == places
+
+
+def test_it_is_written_on(golden: tuple[Path, Path]) -> None:
+    store, expected = golden
+    with Producer({"bootstrap.servers": str(store), "transactional.id": "shop-1"}) as producer:
+        producer.init_transactions(10)
+        with producer.transaction():
+            producer.produce("orders", "after")
+    before = json.loads(expected.read_text())
+    after = contents(str(store))
+    assert after["entry"] == before["entry"] + 2
+    was, now = (set(found["orders"]["records"]["read_committed"]) for found in (before, after))
+    assert was < now
+    assert [json.loads(row)["value"] for row in now - was] == ["b'after'"]

@@ -1,0 +1,196 @@
+"""A store with every kind of command and object in it, written through the product's public calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from sparktxn.errors import ProducerFenced
+from sparktxn.store import SinkCommit, Store
+
+TYPED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("never", pa.float64()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(9, 2)),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+TOPICS = ("orders", "audit.log", "typed", "again")
+GROUP = "billing"
+
+
+class Workload:
+    """Writes rounds of transactions; `settings` go to every handle."""
+
+    def __init__(self, uri: str, settings: dict[str, Any]) -> None:
+        self.settings = {"bootstrap.servers": uri, **settings}
+        self.uri, self.options = uri, settings
+        self.admin = AdminClient(self.settings)
+        self.producers: list[Producer] = []
+        self.rows = 0
+
+    def close(self) -> None:
+        for producer in self.producers:
+            producer.close()
+        self.admin.close()
+
+    def producer(self, transactional_id: str | None = None, **more: Any) -> Producer:
+        named = {} if transactional_id is None else {"transactional.id": transactional_id}
+        producer = Producer({**self.settings, **named, **more})
+        self.producers.append(producer)
+        if transactional_id is not None:
+            producer.init_transactions(10)
+        return producer
+
+    def settle(self, futures: dict[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(10)
+
+    def create_topics(self) -> None:
+        topics = [
+            NewTopic("orders", 3),
+            NewTopic("audit.log", 2, config={"segment.format": "arrow", "message.timestamp.type": "LogAppendTime"}),
+            NewTopic("typed", 2, schema=TYPED, config={"partition.key": "id"}),
+            NewTopic("again", 1),
+        ]
+        self.settle(self.admin.create_topics(topics))
+
+    def produce(self, producer: Producer, count: int, topic: str = "orders") -> None:
+        for _ in range(count):
+            self.rows += 1
+            headers = [("trace", b"%d" % self.rows), ("none", None)] if self.rows % 3 == 0 else None
+            value = None if self.rows % 7 == 0 else f"value {self.rows}"
+            key = None if topic == "audit.log" else f"key {self.rows % 11}"
+            timestamp = 1_700_000_000_000 + self.rows
+            producer.produce(topic, value, key=key, headers=headers, timestamp=timestamp)
+
+    def produce_typed(self, producer: Producer, count: int) -> None:
+        numbers = range(self.rows, self.rows + count)
+        self.rows += count
+        rows = [{"id": n, "name": f"n{n}" if n % 4 else None, "tags": ["a", None] if n % 2 else []} for n in numbers]
+        producer.produce_arrow("typed", pa.Table.from_pylist(rows, schema=TYPED))
+
+    def round(self, producer: Producer, *, publish: bool, commit: bool) -> None:
+        """One transaction over three topics, published in two steps if `publish`."""
+        producer.begin_transaction()
+        self.produce(producer, 3)
+        if publish:
+            producer.flush(10)
+        self.produce(producer, 2, "audit.log")
+        self.produce_typed(producer, 2)
+        if commit:
+            producer.commit_transaction(10)
+        else:
+            producer.abort_transaction(10)
+
+    def interleave(self, one: Producer, other: Producer, plain: Producer) -> None:
+        """Two published transactions and loose records side by side in one partition: one commits, one aborts."""
+        for producer in (one, other):
+            producer.begin_transaction()
+        for _ in range(2):
+            for producer in (one, other, plain):
+                self.produce(producer, 2)
+                producer.flush(10)
+        other.abort_transaction(10)
+        self.produce(plain, 1)
+        plain.flush(10)
+        one.commit_transaction(10)
+
+    def fence(self, transactional_id: str) -> Producer:
+        """A newer producer ends what the older one has published; the older one can change nothing any more."""
+        older = self.producer(transactional_id)
+        older.begin_transaction()
+        self.produce(older, 2)
+        older.flush(10)
+        newer = self.producer(transactional_id)
+        try:
+            older.commit_transaction(10)
+        except ProducerFenced:
+            return newer
+        raise AssertionError("the older producer was not fenced")
+
+    def offsets(self, producer: Producer, offset: int, *, commit: bool) -> None:
+        with Consumer({**self.settings, "group.id": GROUP}) as consumer:
+            metadata = consumer.consumer_group_metadata()
+        producer.begin_transaction()
+        self.produce(producer, 1)
+        positions = [TopicPartition("orders", 0, offset), TopicPartition("orders", 1, offset + 1)]
+        producer.send_offsets_to_transaction(positions, metadata, 10)
+        producer.flush(10)
+        if commit:
+            producer.commit_transaction(10)
+        else:
+            producer.abort_transaction(10)
+
+    def plain_offsets(self, offset: int) -> None:
+        with Consumer({**self.settings, "group.id": GROUP, "enable.auto.commit": False}) as consumer:
+            consumer.commit(offsets=[TopicPartition("orders", 2, offset, metadata="by hand")], asynchronous=False)
+
+    def batch(self, writer_id: str, run_id: str, batch_id: int) -> None:
+        """One micro-batch of an exactly-once sink."""
+        with Store.open(self.uri, options=self.options) as store:
+            stager = store.stage_plan(["orders"]).open(seed=batch_id, default_topic="orders")
+            stager.write(pa.record_batch({"key": [b"b", b"c"], "value": [b"%d" % batch_id, None]}))
+            staged = stager.finish()
+            store.commit(staged, transactional_id="sink", sink=SinkCommit(writer_id, run_id, batch_id))
+
+    def change_settings(self) -> None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+        entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        self.settle(self.admin.incremental_alter_configs([resource]))
+
+    def change_topics(self) -> None:
+        self.change_settings()
+        self.settle(self.admin.create_partitions([NewPartitions("orders", 4)]))
+        self.settle(self.admin.delete_topics(["again"]))
+        self.settle(self.admin.create_topics([NewTopic("again", 2)]))
+
+    def delete_records(self, offset: int) -> None:
+        self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
+
+    def write(self, rounds: int) -> Producer:
+        """The whole workload; returns a producer whose published transaction is still open."""
+        self.create_topics()
+        one, other, plain = self.producer("shop-1"), self.producer("shop-2"), self.producer()
+        self.produce(one_off := self.producer("old"), 0)
+        with one_off.transaction():
+            self.produce(one_off, 2, "again")
+        for number in range(rounds):
+            self.round(one, publish=number % 3 == 0, commit=number % 4 != 1)
+            self.interleave(one, other, plain)
+            self.batch(f"query {number // 4}", f"run {number // 2}", number)
+            if number % 5 == 2:
+                one = self.fence("shop-1")
+            self.offsets(other, number, commit=number % 3 != 2)
+        self.change_topics()
+        self.plain_offsets(rounds)
+        self.delete_records(2 * rounds)
+        with one.transaction():
+            self.produce(one, 4, "again")
+            self.produce(one, 9)
+        last = self.producer("open")
+        last.begin_transaction()
+        self.produce(last, 5)
+        last.flush(10)
+        self.produce(plain, 6)
+        plain.flush(10)
+        return last
+
+
+@contextmanager
+def written(uri: str, settings: dict[str, Any], rounds: int) -> Iterator[Workload]:
+    workload = Workload(uri, settings)
+    try:
+        workload.write(rounds)
+        yield workload
+    finally:
+        workload.close()
