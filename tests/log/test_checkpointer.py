@@ -1,0 +1,140 @@
+"""Checkpoints: written from confirmed states, read back whole, damaged ones skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
+from sparktxn.log.tail import Tail
+from sparktxn.testing.checkers import digest_of, truth_after
+from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.history import observe
+
+LEFT, RIGHT = (1, 0), (1, 1)
+
+
+def heads(shared) -> list[int]:
+    found = (names.parse_checkpoint_head(name) for name in shared.objects.list_names(names.CHECKPOINTS))
+    return sorted(head[0] for head in found if head is not None)
+
+
+def write(client, transactions: range) -> None:
+    for number in transactions:
+        commands = client.fused(number, number - 1)
+        commands[-1] = client.producer.end(number, committed=number % 4 != 0)
+        client.submit(*commands)
+
+
+def check_against_replay(shared, log) -> None:
+    tail = Tail(shared.objects, None)
+    tail.advance()
+    truth = truth_after(tail)
+    log.refresh(log.deadline())
+    assert digest_of(log) == truth.digest
+    assert observe(shared.objects, log.view(None, log.deadline()).partitions) == truth.partitions
+
+
+@pytest.mark.parametrize("runs", [1, 5, 40])
+def test_sealed_and_merged_runs_show_what_a_replay_of_all_entries_shows(shared, runs: int) -> None:
+    writer = shared.client(checkpoint_entries=4)
+    writer.initialise("job", "init")
+    write(writer, range(1, 4 * runs))
+    check_against_replay(shared, writer.log)
+    fresh = shared.client()
+    check_against_replay(shared, fresh.log)
+    view = fresh.log.view(["topic"], fresh.log.deadline()).partitions["topic", 0]
+    assert len(view.sealed) + len(view.segments) < 25
+
+
+def test_hole_35_any_winner_makes_the_checkpoint_that_a_dead_one_owed(shared) -> None:
+    dead, other = shared.client(checkpoint_entries=2), shared.client(checkpoint_entries=2)
+    dead.fate = lambda operation: Fault.REFUSED if "_checkpoints/" in operation.name else Fault.NONE
+    for number in range(3):
+        dead.submit(InitProducerId(f"{number}", f"job-{number}"))
+    assert heads(shared) == []
+    other.submit(InitProducerId("other", "other"))
+    assert heads(shared) == [other.log.entry]
+
+
+def test_hole_11_two_processes_seal_the_same_segments_under_names_of_their_own(shared) -> None:
+    first = shared.client()
+    first.initialise("job", "init")
+    write(first, range(1, 4))
+    second = shared.client()
+    first.log.checkpoint()
+    second.log.checkpoint()
+    write(first, range(4, 6))
+    for client in (first, second):
+        client.log.checkpoint()
+        check_against_replay(shared, client.log)
+    shared.objects.delete([names.LAST_CHECKPOINT])
+    check_against_replay(shared, shared.client().log)
+
+
+@pytest.mark.parametrize("damage", ["head", "part", "missing part"])
+def test_a_damaged_checkpoint_is_skipped(shared, client, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    client.initialise("job", "init")
+    write(client, range(1, 3))
+    client.log.checkpoint()
+    older = heads(shared)[0]
+    write(client, range(3, 6))
+    client.log.checkpoint()
+    newest = f"{names.CHECKPOINTS}{client.log.entry:020d}-"
+    for info in shared.objects.list(newest):
+        if damage == "head" and info.name.endswith(".json") and info.name.count("/") == 2:
+            shared.objects.put(info.name, b"{}")
+        elif damage == "part" and info.name.count("/") == 3:
+            shared.objects.put(info.name, b"[]")
+        elif damage == "missing part" and info.name.count("/") == 3:
+            shared.objects.delete([info.name])
+    fresh = shared.client()
+    check_against_replay(shared, fresh.log)
+    assert "checkpoint" in caplog.text
+    assert older < fresh.log.entry
+
+
+def test_a_stale_hint_is_followed_by_the_log(shared, client) -> None:
+    client.log.checkpoint()
+    hint = shared.objects.get(names.LAST_CHECKPOINT)
+    client.submit(CreateTopic("b", "new", 1))
+    client.log.checkpoint()
+    shared.objects.put(names.LAST_CHECKPOINT, hint)
+    assert shared.client().log.topic("new") is not None
+
+
+@pytest.mark.parametrize(
+    "hint", [b"", b"{", b'{"entry":99,"checkpoint":"' + b"0" * 32 + b'"}', b'{"entry":-1,"checkpoint":"../x"}']
+)
+def test_a_hint_that_points_nowhere_is_ignored(shared, client, hint: bytes) -> None:
+    client.log.checkpoint()
+    shared.objects.put(names.LAST_CHECKPOINT, hint or b" ")
+    assert shared.client().log.topic("topic") is not None
+
+
+def test_a_log_start_that_moves_while_a_checkpoint_is_written_is_kept(shared, client) -> None:
+    client.initialise("job", "init")
+    write(client, range(1, 4))
+    client.log.checkpoint()
+    client.submit(DeleteRecords("d", *LEFT, 3))
+    client.log.checkpoint()
+    for log in (client.log, shared.client().log):
+        view = log.view(["topic"], log.deadline()).partitions["topic", 0]
+        assert (view.log_start_offset, view.log_end_offset) == (3, 6)
+
+
+def test_a_damaged_manifest_is_not_merged_into_a_longer_run(shared) -> None:
+    writer = shared.client(checkpoint_entries=1_000)
+    writer.initialise("job", "init")
+    for run in range(15):
+        write(writer, range(2 * run + 1, 2 * run + 3))
+        writer.log.checkpoint()
+    manifests = [info.name for info in shared.objects.list("topics/") if info.name.endswith("manifest.parquet")]
+    first, second = sorted(manifests)[:2]
+    data = shared.objects.get(second)
+    assert data is not None
+    shared.objects.put(first, data)
+    write(writer, range(31, 33))
+    with pytest.raises(DamagedObject, match="checksum"):
+        writer.log.checkpoint()

@@ -1,0 +1,206 @@
+"""The write loop on a store that fails where it is told to."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.format.entry import decode_entry
+from sparktxn.testing.checkers import digest_of
+from sparktxn.testing.faultystore import Died, Fault, Operation
+
+LEFT, RIGHT = (1, 0), (1, 1)
+
+
+def offset_commit(request_id: str, offset: int) -> OffsetCommit:
+    return OffsetCommit(request_id, "group", (OffsetToCommit(*LEFT, offset),))
+
+
+def entry_tokens(shared) -> list[str]:
+    return [
+        decode_entry(shared.objects.get(names.entry(number)), "", number).token for number in shared.names_of_entries()
+    ]
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.RESPONSE_LOST, Fault.TWICE, Fault.LATE])
+def test_a_failed_put_is_resolved_by_reading_the_slot(shared, client, fault: Fault) -> None:
+    client.fail_next("put_if_absent", fault)
+    assert client.submit(InitProducerId("a", "job"))[0].producer_epoch == 0
+    for put in client.late:
+        put()
+    assert shared.names_of_entries() == [1, 2]
+    assert len(set(entry_tokens(shared))) == 2
+
+
+def test_hole_18_at_the_deadline_an_unanswered_put_is_unknown_and_the_same_call_resolves_it(shared, client) -> None:
+    client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    ticket = client.log.send([InitProducerId("a", "job")])
+    with pytest.raises(OutcomeUnknown, match="entry 2"):
+        ticket.wait(client.log.deadline(0.5))
+    assert not ticket.withdraw()
+    client.fate = lambda operation: Fault.NONE
+    client.late[0]()
+    assert ticket.wait(client.log.deadline(1))[0].producer_epoch == 0
+    assert shared.names_of_entries() == [1, 2]
+
+
+def test_hole_19_a_body_that_was_sent_stays_as_it_is_though_more_is_waiting(shared, client) -> None:
+    client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    first = client.log.send([InitProducerId("a", "first")])
+    with pytest.raises(OutcomeUnknown):
+        first.wait(client.log.deadline(0))
+    client.fate = lambda operation: Fault.NONE
+    second = client.log.send([InitProducerId("b", "second")])
+    assert second.wait(client.log.deadline(1))[0].producer_id == 1
+    assert first.is_done()
+    for put in client.late:
+        put()
+    assert shared.names_of_entries() == [1, 2, 3]
+
+
+def test_what_gathers_while_waiting_goes_into_one_entry(shared, client) -> None:
+    tickets = [client.log.send([InitProducerId(f"request-{number}", f"job-{number}")]) for number in range(5)]
+    assert tickets[-1].wait(client.log.deadline(1))[0].producer_id == 4
+    assert [ticket.is_done() for ticket in tickets] == [True] * 5
+    assert shared.names_of_entries() == [1, 2]
+
+
+def test_a_refused_list_does_not_keep_the_others_from_the_entry(shared, client) -> None:
+    refused = client.log.send([CreateTopic("again", "topic", 1)])
+    accepted = client.log.send([InitProducerId("a", "job")])
+    accepted.wait(client.log.deadline(1))
+    with pytest.raises(CommandRefused) as error:
+        refused.wait(client.log.deadline(1))
+    assert error.value.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert shared.names_of_entries() == [1, 2]
+
+
+def test_whoever_loses_the_slot_is_validated_again_behind_the_winner(shared) -> None:
+    first, second = shared.client(), shared.client()
+    second.fate = lambda operation: _let_win(first, second, operation, "job")
+    assert second.submit(InitProducerId("b", "job"))[0].producer_epoch == 1
+    assert shared.names_of_entries() == [1, 2, 3]
+
+
+def _let_win(first, second, operation: Operation, transactional_id: str) -> Fault:
+    """Just before the put, another process takes the slot."""
+    if operation.verb == "put_if_absent":
+        second.fate = lambda later: Fault.NONE
+        first.submit(InitProducerId("a", transactional_id))
+    return Fault.NONE
+
+
+def test_lists_that_lost_keep_their_order(shared) -> None:
+    """A refused list was before the accepted one: after the loss it is so again, and is refused again."""
+    first, second = shared.client(), shared.client()
+    second.initialise("job", "init")
+    early = second.log.send([second.producer.end(1)])
+    late = second.log.send([second.producer.append(LEFT, 0, transaction=1)])
+    second.fate = lambda operation: _let_win(first, second, operation, "other")
+    late.wait(second.log.deadline(1))
+    with pytest.raises(CommandRefused):
+        early.wait(second.log.deadline(1))
+
+
+def test_a_refusal_is_raised_only_after_a_look_at_the_newest_entries(shared) -> None:
+    stale, other = shared.client(), shared.client()
+    stale.objects.probe_is_cheap = False
+    with pytest.raises(CommandRefused):
+        stale.submit(offset_commit("a", -1))
+    other.submit(CreateTopic("b", "new", 1))
+    assert stale.submit(OffsetCommit("c", "group", (OffsetToCommit(2, 0, 1),)))
+
+
+def test_a_list_that_was_never_sent_can_be_withdrawn_and_is_never_written(shared, client) -> None:
+    client.fate = lambda operation: Fault.REFUSED if operation.verb == "get" else Fault.NONE
+    ticket = client.log.send([InitProducerId("a", "job")])
+    with pytest.raises(StoreUnavailable):
+        ticket.wait(client.log.deadline(0))
+    assert ticket.withdraw()
+    client.fate = lambda operation: Fault.NONE
+    client.submit(InitProducerId("b", "other"))
+    assert client.log.transaction("job") is None
+
+
+@pytest.mark.parametrize("verb", ["list_names", "make_durable"])
+def test_once_sent_a_store_that_does_not_answer_leaves_the_outcome_unknown(client, verb: str) -> None:
+    """Not merely "unavailable", which says that nothing was written."""
+
+    def fate(operation: Operation) -> Fault:
+        if operation.verb == "put_if_absent":
+            return Fault.RESPONSE_LOST
+        return Fault.REFUSED if operation.verb == verb else Fault.NONE
+
+    client.fate = fate
+    ticket = client.log.send([InitProducerId("a", "job")])
+    with pytest.raises(OutcomeUnknown):
+        ticket.wait(client.log.deadline(0))
+    client.fate = lambda operation: Fault.NONE
+    assert ticket.wait(client.log.deadline(0))[0].producer_epoch == 0
+
+
+def test_a_writer_that_loses_every_entry_stops_at_its_deadline(shared, client) -> None:
+    rival = shared.client()
+    rounds = iter(range(1_000))
+
+    def fate(operation: Operation) -> Fault:
+        if operation.verb == "put_if_absent":
+            rival.submit(InitProducerId(f"rival-{next(rounds)}", "rival"))
+            shared.clock.sleep(1.0)
+        return Fault.NONE
+
+    client.fate = fate
+    ticket = client.log.send([InitProducerId("a", "job")])
+    with pytest.raises(OutcomeUnknown, match="other writers"):
+        ticket.wait(client.log.deadline(5))
+    assert next(rounds) < 10
+    client.fate = lambda operation: Fault.NONE
+    assert ticket.wait(client.log.deadline(5))[0].producer_epoch == 0
+
+
+def test_an_interrupted_call_leaves_nothing_that_a_later_call_would_write(client) -> None:
+    client.fail_next("get", Fault.DIE_BEFORE)
+    with pytest.raises(Died):
+        client.submit(InitProducerId("a", "job"))
+    assert not client.log._committer._waiting
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"format":1,"entry":2}', b"not json at all"])
+def test_hole_31_an_entry_that_cannot_be_read_stops_the_writer(shared, client, data: bytes) -> None:
+    client.objects.probe_is_cheap = False
+    shared.objects.put_if_absent(names.entry(2), data)
+    with pytest.raises(DamagedObject, match="00002.json"):
+        client.submit(InitProducerId("a", "job"))
+
+
+def test_an_entry_whose_part_cannot_be_loaded_is_not_half_applied(shared) -> None:
+    """The group's part is needed only when the entry is folded in, after parts that are loaded; and it fails once."""
+    writer = shared.client()
+    writer.initialise("job", "init")
+    writer.submit(offset_commit("before", 1))
+    writer.log.checkpoint()
+    follower = shared.client()
+    writer.submit(InitProducerId("with", "other"), offset_commit("after", 2))
+    seen: set[str] = set()
+
+    def each_part_fails_once(operation: Operation) -> Fault:
+        if operation.verb != "get" or "_checkpoints/" not in operation.name or operation.name in seen:
+            return Fault.NONE
+        seen.add(operation.name)
+        return Fault.REFUSED
+
+    follower.fate = each_part_fails_once
+    entry = 0
+    while entry != writer.log.entry:
+        try:
+            entry = follower.log.refresh(follower.log.deadline())
+        except StoreUnavailable:
+            continue
+    follower.fate = lambda operation: Fault.NONE
+    assert len(seen) > 2
+    committed = follower.log.committed_offset("group", *LEFT)
+    assert committed is not None
+    assert committed.offset == 2
+    assert digest_of(follower.log) == digest_of(writer.log)

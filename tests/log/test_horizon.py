@@ -1,0 +1,276 @@
+"""Entries are deleted and slots created again behind somebody's back: nobody may believe what was read or won there."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.commands import CreateTopic, InitProducerId
+from sparktxn.testing.checkers import digest_of
+from sparktxn.testing.faultystore import Fault
+
+LEFT, RIGHT = (1, 0), (1, 1)
+
+
+def go_on(client, entries: int = 3) -> None:
+    """Some more entries, and a checkpoint of them all."""
+    for number in range(entries):
+        client.submit(InitProducerId(f"{client.log.entry}-{number}", f"filler-{number}"))
+    client.log.checkpoint()
+
+
+def vacuum_behind(shared, client) -> int:
+    """The checkpoint's own entry stays, and so does one behind it."""
+    go_on(client)
+    horizon = client.log.entry
+    client.submit(InitProducerId(f"behind-{horizon}", "behind"))
+    shared.vacuum(horizon)
+    return horizon
+
+
+def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
+    """The stale client's put is answered "created": its list must take effect once, in the log that everybody reads."""
+    stale, other = shared.client(), shared.client()
+    stale_entry = stale.log.entry
+    horizon = vacuum_behind(shared, other)
+    stale.objects.probe_is_cheap = False
+    stale.log._committer._probe = False
+    told = stale.submit(InitProducerId("mine", "job"))[0]
+    assert names.entry(stale_entry + 1) in shared.objects.list_names(names.ENTRIES), "the deleted slot was put again"
+    assert stale.log.entry > horizon
+    other.log.refresh(other.log.deadline())
+    transaction = other.log.transaction("job")
+    assert transaction is not None
+    assert (transaction.producer_id, transaction.producer_epoch) == (told.producer_id, 0)
+    assert digest_of(stale.log) == digest_of(other.log)
+
+
+def test_hole_3_an_entry_that_was_won_and_vacuumed_is_found_in_the_state(shared) -> None:
+    """The put is created in truth; before the writer confirms, the entry is vacuumed: the list must not be done twice."""
+    writer, other = shared.client(), shared.client()
+    writer.initialise("job", "init")
+    paused = []
+
+    def fate(operation):
+        if operation.verb == "list_names" and operation.name == names.HORIZONS and not paused:
+            if writer.objects.operations[-2].verb == "put_if_absent":
+                paused.append(operation)
+                vacuum_behind(shared, other)
+        return Fault.NONE
+
+    writer.fate = fate
+    told = writer.submit(*writer.fused(1, 0))
+    assert paused
+    assert [result.base_offset for result in told[:2]] == [0, 0]
+    view = other.log.view(None, other.log.deadline())
+    assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
+    assert digest_of(writer.log) == digest_of(other.log)
+
+
+def test_hole_3_what_the_state_cannot_tell_any_more_is_unknown(shared) -> None:
+    """As before, and another producer has fenced the writer: "refused, nothing was written" would be a lie."""
+    writer, other = shared.client(), shared.client()
+    writer.initialise("job", "init")
+    paused = []
+
+    def fate(operation):
+        if operation.verb == "list_names" and operation.name == names.HORIZONS and not paused:
+            if writer.objects.operations[-2].verb == "put_if_absent":
+                paused.append(operation)
+                other.submit(InitProducerId("fence", "job"))
+                vacuum_behind(shared, other)
+        return Fault.NONE
+
+    writer.fate = fate
+    with pytest.raises(OutcomeUnknown, match="fenced"):
+        writer.submit(*writer.fused(1, 0))
+    view = other.log.view(None, other.log.deadline())
+    assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
+
+
+def test_a_request_whose_id_is_not_remembered_is_refused_for_what_it_is(shared) -> None:
+    stale, other = shared.client(), shared.client()
+    other.submit(CreateTopic("theirs", "new", 1))
+    vacuum_behind(shared, other)
+    stale.log._committer._probe = False
+    with pytest.raises(CommandRefused) as refused:
+        stale.submit(CreateTopic("mine", "new", 1))
+    assert refused.value.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(shared, failing: int) -> None:
+    """The parts are loaded only now, and one fails: the caller's next call must still end."""
+    parts = count(1)
+    stale, other = shared.client(), shared.client()
+    stale.initialise("job", "init")
+    stale.log._committer._probe = False
+    other.log.refresh(other.log.deadline())
+    vacuum_behind(shared, other)
+
+    def fate(operation):
+        if operation.verb == "get" and operation.name.startswith(names.CHECKPOINTS) and operation.name.count("/") == 3:
+            return Fault.REFUSED if next(parts) == failing else Fault.NONE
+        return Fault.NONE
+
+    stale.fate = fate
+    ticket = stale.log.send(stale.fused(1, 0))
+    for _ in range(5):
+        try:
+            ticket.wait(stale.log.deadline(0))
+        except (OutcomeUnknown, StoreUnavailable):
+            assert not ticket.is_done()
+    assert ticket.is_done()
+    assert next(parts) > failing
+    view = other.log.view(None, other.log.deadline())
+    assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
+
+
+def test_hole_4_a_loss_on_a_slot_that_was_created_again_is_not_believed(shared) -> None:
+    first, late = shared.client(), shared.client()
+    late.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    with pytest.raises(OutcomeUnknown):
+        late.submit(InitProducerId("late", "late"), timeout_s=0)
+    first.fail_next("put_if_absent", Fault.RESPONSE_LOST)
+    ticket = first.log.send([InitProducerId("first", "job")])
+
+    def fate(operation):
+        """Right after its own put, whose answer is lost: vacuum, and the late put lands in the same slot."""
+        if operation.verb == "get" and first.objects.operations[-2].verb == "put_if_absent":
+            first.fate = lambda later: Fault.NONE
+            vacuum_behind(shared, shared.client())
+            late.late[0]()
+        return Fault.RESPONSE_LOST if operation.verb == "put_if_absent" else Fault.NONE
+
+    first.fate = fate
+    told = ticket.wait(first.log.deadline(5))[0]
+    assert told.producer_epoch == 0
+    fresh = shared.client().log.transaction("job")
+    assert fresh is not None
+    assert (fresh.producer_id, fresh.producer_epoch) == (told.producer_id, 0)
+
+
+def test_hole_5_done_before_is_not_answered_from_an_entry_that_was_created_again(shared) -> None:
+    """The writer reads its own re-created entry as if it were history; in the log it is not."""
+    stale, other = shared.client(), shared.client()
+    entry = stale.log.entry
+    stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    command = InitProducerId("mine", "job")
+    with pytest.raises(OutcomeUnknown):
+        stale.submit(command, timeout_s=0)
+    stale.fate = lambda operation: Fault.NONE
+    reader = shared.client()
+    vacuum_behind(shared, other)
+    stale.late[0]()
+    assert names.entry(entry + 1) in shared.objects.list_names(names.ENTRIES)
+    told = reader.submit(command)[0]
+    other.log.refresh(other.log.deadline())
+    transaction = other.log.transaction("job")
+    assert transaction is not None
+    assert transaction.producer_id == told.producer_id
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_hole_6_a_reader_that_was_paused_sees_the_true_log(shared, recreated: bool) -> None:
+    """Its next slot is absent, or holds an entry that never was: in both cases the view is today's."""
+    reader, stale, other = shared.client(), shared.client(), shared.client()
+    stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    with pytest.raises(OutcomeUnknown):
+        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0)
+    other.submit(CreateTopic("real", "real", 1))
+    vacuum_behind(shared, other)
+    if recreated:
+        stale.late[0]()
+    view = reader.log.view(None, reader.log.deadline())
+    assert sorted(view.topics) == ["real", "topic"]
+    assert view.entry == other.log.entry
+
+
+def test_a_forked_entry_before_a_true_one_is_no_damage(shared) -> None:
+    """The reader meets an entry that does not follow the one it has just read: the log is sound, its reading is void."""
+    reader, stale, other = shared.client(), shared.client(), shared.client()
+    slot = other.log.entry + 1
+    stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
+    with pytest.raises(OutcomeUnknown):
+        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0)
+    other.submit(CreateTopic("real", "real", 1))
+    other.submit(InitProducerId("next", "next"))
+    other.log.checkpoint()
+    shared.vacuum(slot + 1)
+    stale.late[0]()
+    assert shared.names_of_entries() == [slot, slot + 1]
+    assert sorted(reader.log.view(None, reader.log.deadline()).topics) == ["real", "topic"]
+    assert stale.log.refresh(stale.log.deadline()) == slot + 1
+    shared.objects.delete([names.LAST_CHECKPOINT])
+    assert sorted(topic.name for topic in shared.client().log.topics()) == ["real", "topic"]
+
+
+def test_a_forked_entry_in_an_intact_log_is_damage(shared) -> None:
+    reader, other = shared.client(), shared.client()
+    other.submit(InitProducerId("a", "a"))
+    other.submit(InitProducerId("b", "b"))
+    shared.objects.delete([names.entry(2)])
+    shared.client().submit(InitProducerId("fork", "fork"))
+    with pytest.raises(DamagedObject, match="it follows an entry"):
+        reader.log.refresh(reader.log.deadline())
+
+
+def test_hole_7_an_older_horizon_does_not_hide_a_newer_one(shared) -> None:
+    reader, other = shared.client(), shared.client()
+    horizon = vacuum_behind(shared, other)
+    shared.objects.put_if_absent(names.horizon(2), b"horizon")
+    other.submit(CreateTopic("real", "real", 1))
+    assert horizon > 2
+    assert "real" in reader.log.view(None, reader.log.deadline()).topics
+
+
+def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
+    """The slot was resolved by following the log; nothing younger than the confirm may count as confirmed."""
+    writer, other = shared.client(), shared.client()
+    ticket = writer.log.send([InitProducerId("a", "job")])
+    sent = []
+
+    def no_answer(operation):
+        if operation.verb == "put_if_absent":
+            sent.append(operation)
+            return Fault.RESPONSE_LOST
+        return Fault.REFUSED if sent else Fault.NONE
+
+    writer.fate = no_answer
+    with pytest.raises(OutcomeUnknown):
+        ticket.wait(writer.log.deadline(0))
+    writer.fate = lambda operation: Fault.NONE
+    assert writer.log.refresh(writer.log.deadline()) == 2
+
+    def fate(operation):
+        if operation.verb == "list_names":
+            writer.fate = lambda later: _another_entry(operation)
+        return Fault.NONE
+
+    def _another_entry(operation) -> Fault:
+        writer.fate = lambda later: Fault.NONE
+        other.submit(InitProducerId("b", "other"))
+        return Fault.NONE
+
+    writer.fate = fate
+    ticket.wait(writer.log.deadline(1))
+    tail = writer.log._follower.tail
+    assert tail.confirmed_entry == 2
+
+
+def test_hole_32_a_view_below_the_horizon_has_expired(shared, client) -> None:
+    vacuum_behind(shared, client)
+    with pytest.raises(ViewExpired, match="entry 1 "):
+        client.log.view(None, client.log.deadline(), entry=1)
+
+
+def test_a_store_whose_checkpoints_are_all_gone_says_so(shared, client) -> None:
+    """Without the entries below the horizon there is no state: an error that names it, not a search for ever."""
+    horizon = vacuum_behind(shared, client)
+    for name in shared.objects.list_names(names.CHECKPOINTS):
+        shared.objects.put(name, b"{damaged")
+    with pytest.raises(DamagedObject, match=f"entries below {horizon} may be gone"):
+        shared.client()
