@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.views import PartitionView, ReadView
@@ -68,25 +67,30 @@ def test_a_first_transaction_larger_than_the_limit_is_taken_whole(
     assert (offsets(found), found.rows) == (expected, rows)
 
 
-def chain() -> ReadView:
+def chain(stable: tuple[int, int, int] = (2, 4, 4), *, mirrored: bool = False) -> ReadView:
     """A in partitions 0 and 1, B in 1 and 2, C in 2, each lying before the next; all three have ended."""
-    return view_of(
-        partition(0, segment(0, 1, 4, 1, 1), stable=2, end=2),
-        partition(1, segment(0, 1, 2, 2, 1), segment(1, 1, 3, 1, 1), stable=4, end=4),
-        partition(2, segment(0, 1, 1, 3, 1), segment(1, 1, 5, 2, 1), stable=4, end=4),
-    )
+    number = [2, 1, 0] if mirrored else [0, 1, 2]
+    partitions = [
+        partition(number[0], segment(0, 1, 4, 1, 1), stable=stable[0], end=2),
+        partition(number[1], segment(0, 1, 2, 2, 1), segment(1, 1, 3, 1, 1), stable=stable[1], end=4),
+        partition(number[2], segment(0, 1, 1, 3, 1), segment(1, 1, 5, 2, 1), stable=stable[2], end=4),
+    ]
+    return view_of(*(reversed(partitions) if mirrored else partitions))
 
 
-def test_what_is_taken_out_takes_out_what_lies_across_it() -> None:
-    view = chain()
-    held = replace(view.partitions["t", 0], last_stable_offset=0)
-    view = replace(view, partitions={**view.partitions, ("t", 0): held})
-    # A is held back in partition 0; B lies before it in partition 1 and can be taken, as can C before B.
-    assert offsets(cut(view)) == [0, 1, 4]
-    held = replace(view.partitions["t", 2], last_stable_offset=1)
-    view = replace(view, partitions={**chain().partitions, ("t", 2): held})
-    # B is held back in partition 2: so is A, behind it in partition 1, and with A all of partition 0.
-    assert offsets(cut(view)) == [0, 0, 1]
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize(
+    ("stable", "expected"),
+    [
+        ((0, 4, 4), [0, 1, 4]),  # A is held back in partition 0; B lies before it in partition 1 and can be taken
+        ((2, 4, 1), [0, 0, 1]),  # B is held back in partition 2, so A behind it in partition 1, so all of partition 0
+    ],
+)
+def test_what_is_taken_out_takes_out_what_lies_across_it(
+    stable: tuple[int, int, int], expected: list[int], mirrored: bool
+) -> None:
+    found = offsets(cut(chain(stable, mirrored=mirrored)))
+    assert found == (expected[::-1] if mirrored else expected)
 
 
 def test_what_is_taken_in_takes_in_what_lies_before_it() -> None:
