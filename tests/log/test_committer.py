@@ -171,7 +171,7 @@ def test_an_interrupted_call_leaves_nothing_that_a_later_call_would_write(client
 def test_hole_31_an_entry_that_cannot_be_read_stops_the_writer(shared, client, data: bytes) -> None:
     client.objects.probe_is_cheap = False
     shared.objects.put_if_absent(names.entry(2), data)
-    with pytest.raises(DamagedObject, match="00002.json"):
+    with pytest.raises(DamagedObject, match=r"00002\.json"):
         client.submit(InitProducerId("a", "job"))
 
 

@@ -15,6 +15,11 @@ from sparktxn.testing.faultystore import Fault
 LEFT, RIGHT = (1, 0), (1, 1)
 
 
+def confirms_a_put(client, operation) -> bool:
+    """True for the look at the horizon that follows a put of the client's own."""
+    return operation.name == names.HORIZONS and client.objects.operations[-2].verb == "put_if_absent"
+
+
 def go_on(client, entries: int = 3) -> None:
     """Some more entries, and a checkpoint of them all."""
     for number in range(entries):
@@ -49,16 +54,15 @@ def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
 
 
 def test_hole_3_an_entry_that_was_won_and_vacuumed_is_found_in_the_state(shared) -> None:
-    """The put is created in truth; before the writer confirms, the entry is vacuumed: the list must not be done twice."""
+    """The put has truly created it; before the writer confirms, it is vacuumed: the list must not be done twice."""
     writer, other = shared.client(), shared.client()
     writer.initialise("job", "init")
     paused = []
 
     def fate(operation):
-        if operation.verb == "list_names" and operation.name == names.HORIZONS and not paused:
-            if writer.objects.operations[-2].verb == "put_if_absent":
-                paused.append(operation)
-                vacuum_behind(shared, other)
+        if not paused and confirms_a_put(writer, operation):
+            paused.append(operation)
+            vacuum_behind(shared, other)
         return Fault.NONE
 
     writer.fate = fate
@@ -77,11 +81,10 @@ def test_hole_3_what_the_state_cannot_tell_any_more_is_unknown(shared) -> None:
     paused = []
 
     def fate(operation):
-        if operation.verb == "list_names" and operation.name == names.HORIZONS and not paused:
-            if writer.objects.operations[-2].verb == "put_if_absent":
-                paused.append(operation)
-                other.submit(InitProducerId("fence", "job"))
-                vacuum_behind(shared, other)
+        if not paused and confirms_a_put(writer, operation):
+            paused.append(operation)
+            other.submit(InitProducerId("fence", "job"))
+            vacuum_behind(shared, other)
         return Fault.NONE
 
     writer.fate = fate
@@ -190,7 +193,7 @@ def test_hole_6_a_reader_that_was_paused_sees_the_true_log(shared, recreated: bo
 
 
 def test_a_forked_entry_before_a_true_one_is_no_damage(shared) -> None:
-    """The reader meets an entry that does not follow the one it has just read: the log is sound, its reading is void."""
+    """The reader meets an entry that does not follow the one before: the log is sound, what it read is void."""
     reader, stale, other = shared.client(), shared.client(), shared.client()
     slot = other.log.entry + 1
     stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE

@@ -1,0 +1,83 @@
+"""A log without a store: the state machine over a dict, one list of commands to an entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparktxn.errors import CommandRefused
+from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.machine import apply_list
+from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
+from sparktxn.testing.producercommands import ProducerCommands
+
+__all__ = ["PureLog"]
+
+
+class PureLog:
+    """The state as records by key. `timestamp_ms` is the next entry's: a test moves it."""
+
+    def __init__(self) -> None:
+        self.records: dict[StateKey, StateRecord] = {}
+        self.entries: list[tuple[Context, list[Command]]] = []
+        self.timestamp_ms = 1_000
+
+    @property
+    def entry(self) -> int:
+        """The newest entry's number."""
+        return len(self.entries)
+
+    def submit(self, *commands: Command) -> list[CommandResult]:
+        """Applies a list, all or nothing; one that changes nothing is no entry.
+
+        Raises:
+            CommandRefused: the state refuses a command.
+        """
+        context = Context(self.entry + 1, self.timestamp_ms)
+        applied = apply_list(self.records.get, commands, context)
+        if isinstance(applied, Refusal):
+            raise CommandRefused(applied.code, applied.reason)
+        if applied.to_write:
+            self.entries.append((context, applied.to_write))
+            for key, record in applied.changes.items():
+                if record is None:
+                    self.records.pop(key, None)
+                else:
+                    self.records[key] = record
+        return applied.results
+
+    def refusal(self, *commands: Command) -> int:
+        """The code with which the state refuses the list.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        try:
+            self.submit(*commands)
+        except CommandRefused as refused:
+            return refused.error.code()
+        raise AssertionError(f"{commands} were not refused")
+
+    def create_topic(self, name: str = "topic", partition_count: int = 1) -> int:
+        """The new topic's id."""
+        return self.submit(CreateTopic(f"create {name} at {self.entry}", name, partition_count))[0].topic_id
+
+    def initialise(self, transactional_id: str | None, **expected: int) -> ProducerCommands:
+        """A producer of the id, with the identity that it is given."""
+        command = InitProducerId(f"init {transactional_id} at {self.entry}", transactional_id, **expected)
+        return ProducerCommands.of(transactional_id, self.submit(command)[0])
+
+    def transaction(self, transactional_id: str) -> TransactionState:
+        """The transactional id's record."""
+        return self._record("transaction", transactional_id)  # type: ignore[no-any-return]
+
+    def partition(self, topic_id: int = 1, partition: int = 0) -> PartitionState:
+        """The partition's record."""
+        return self._record("partition", topic_id, partition)  # type: ignore[no-any-return]
+
+    def segments(self, topic_id: int = 1, partition: int = 0) -> PartitionSegments:
+        """Where the partition's records are."""
+        return self._record("segments", topic_id, partition)  # type: ignore[no-any-return]
+
+    def _record(self, *key: str | int) -> Any:
+        return self.records[key]

@@ -1,0 +1,208 @@
+"""Appending: sequences, epochs, duplicates (K56 to K62, K65), last stable offset and aborted ranges (K71 to K75)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import DeleteRecords
+from sparktxn.state.producers import SEQUENCE_MAX
+from sparktxn.structs import AbortedTransaction
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.purelog import PureLog
+
+HERE = (1, 0)
+
+
+@pytest.fixture
+def producer(log: PureLog) -> ProducerCommands:
+    """An idempotent one."""
+    return log.initialise(None)
+
+
+def test_k56_the_next_sequence_is_taken_a_gap_is_not(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0, 10))
+    assert log.refusal(producer.append(HERE, 11)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.submit(producer.append(HERE, 10))[0].base_offset == 10
+
+
+def test_k57_the_last_five_batches_are_recognised_and_the_sixth_is_not(log: PureLog, producer) -> None:
+    for sequence in range(7):
+        log.submit(producer.append(HERE, sequence))
+    entry = log.entry
+    for sequence in range(2, 7):
+        told = log.submit(producer.append(HERE, sequence))[0]
+        assert (told.duplicate, told.base_offset) == (True, sequence)
+    assert log.entry == entry
+    assert log.refusal(producer.append(HERE, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_k58_a_partial_overlap_is_no_duplicate(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0, 10))
+    assert log.refusal(producer.append(HERE, 0, 9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.refusal(producer.append(HERE, 5, 10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_k59_an_older_epoch_is_refused(log: PureLog, producer) -> None:
+    log.submit(replace(producer, producer_epoch=3).append(HERE, 0))
+    assert log.refusal(producer.append(HERE, 1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_k60_a_new_epoch_starts_at_0_and_forgets_the_batches(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0))
+    newer = replace(producer, producer_epoch=1)
+    assert log.refusal(newer.append(HERE, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.submit(newer.append(HERE, 0))[0].base_offset == 1
+
+
+def test_k60_after_a_fence_the_next_epoch_starts_at_0(log: PureLog) -> None:
+    first = log.initialise("id")
+    log.submit(first.append(HERE, 0, transaction=1))
+    second = log.initialise("id")
+    assert log.refusal(second.append(HERE, 1, transaction=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.submit(second.append(HERE, 0, transaction=2))
+
+
+def test_k61_0_follows_the_largest_sequence(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, SEQUENCE_MAX - 1, 2))
+    assert log.refusal(producer.append(HERE, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.submit(producer.append(HERE, 0))
+
+
+def test_k61_a_batch_may_wrap_inside(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, SEQUENCE_MAX, 3))
+    assert log.submit(producer.append(HERE, SEQUENCE_MAX, 3))[0].duplicate
+    log.submit(producer.append(HERE, 2))
+
+
+def test_k62_without_producer_state_any_first_sequence_is_taken(log: PureLog, producer) -> None:
+    assert log.submit(producer.append(HERE, 42))[0].base_offset == 0
+
+
+def test_k65_no_append_outside_an_open_transaction_of_the_same_producer(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, transaction=1))
+    assert log.refusal(producer.append(HERE, 1)) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_hole_30_a_batch_of_an_aborted_transaction_is_no_duplicate(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=False))
+    assert log.refusal(producer.append(HERE, 0, transaction=1)) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.submit(producer.append(HERE, 1, transaction=2))
+
+
+def test_a_batch_of_another_transaction_is_no_duplicate(log: PureLog) -> None:
+    """Its success would be an acknowledgement for records that the new transaction does not hold."""
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))
+    assert (
+        log.refusal(
+            producer.append(HERE, 0, transaction=2),
+        )
+        == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
+def test_a_committed_list_of_more_than_five_batches_is_recognised(log: PureLog) -> None:
+    producer = log.initialise("id")
+    commands = [*(producer.append(HERE, sequence, transaction=1) for sequence in range(12)), producer.end(1)]
+    log.submit(*commands)
+    entry = log.entry
+    assert all(result.duplicate for result in log.submit(*commands))
+    assert log.entry == entry
+    assert log.refusal(producer.append(HERE, 12, transaction=1)) == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_an_empty_segment_is_refused(log: PureLog, producer, count: int) -> None:
+    assert log.refusal(producer.append(HERE, 0, count)) == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("where", [(1, 2), (2, 0)])
+def test_hole_36_a_topic_id_that_does_not_exist_is_refused(log: PureLog, producer, where: tuple[int, int]) -> None:
+    assert log.refusal(producer.append(where, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_segment_that_knows_entries_to_come_is_refused(log: PureLog, producer) -> None:
+    assert log.refusal(producer.append(HERE, 0, born=log.entry + 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.submit(producer.append(HERE, 0, born=log.entry))
+
+
+def test_hole_9_a_segment_born_below_the_floor_is_refused(log: PureLog, producer) -> None:
+    store = replace(log.records[("store",)], segment_floor=2)
+    log.records[store.key] = store
+    assert log.refusal(producer.append(HERE, 0, born=1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.submit(producer.append(HERE, 0, born=2))
+
+
+def test_k71_without_transactions_the_last_stable_offset_is_the_end(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0, 5))
+    assert log.partition().last_stable_offset == log.partition().log_end_offset == 5
+
+
+def test_k72_the_last_stable_offset_stays_at_the_oldest_open_transaction(log: PureLog, producer) -> None:
+    first, second = log.initialise("first"), log.initialise("second")
+    log.submit(producer.append(HERE, 0, 5))
+    log.submit(first.append(HERE, 0, transaction=1))
+    log.submit(second.append(HERE, 0, transaction=1))
+    log.submit(producer.append(HERE, 5, 5))
+    assert log.partition().last_stable_offset == 5
+    log.submit(second.end(1))
+    assert log.partition().last_stable_offset == 5
+    log.submit(first.end(1))
+    assert log.partition().last_stable_offset == log.partition().log_end_offset == 14
+
+
+def test_a_fused_transaction_never_holds_the_last_stable_offset(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, 5, transaction=1), producer.end(1))
+    assert log.partition().open_transactions == ()
+    assert log.partition().last_stable_offset == 6
+
+
+def test_k74_a_log_start_inside_an_open_transaction_bounds_it_below(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, 10, transaction=1))
+    log.submit(DeleteRecords("d", *HERE, 4))
+    assert log.partition().last_stable_offset == 4
+
+
+def test_k75_an_abort_is_indexed_with_the_last_stable_offset_behind_it(log: PureLog) -> None:
+    """Kafka's golden case, testTransactionIndexUpdated: [(1, 0, 29, 8), (2, 8, 74, 36)]."""
+    producers = {number: log.initialise(f"id-{number}") for number in range(1, 5)}
+    plain = log.initialise(None)
+    sequences = dict.fromkeys(producers, 0)
+
+    def append(number: int, count: int) -> None:
+        log.submit(producers[number].append(HERE, sequences[number], count, transaction=1))
+        sequences[number] += count
+
+    append(1, 5)
+    log.submit(plain.append(HERE, 0, 3))
+    append(2, 2)
+    append(1, 4)
+    append(3, 3)
+    log.submit(plain.append(HERE, 3, 2))
+    append(1, 10)
+    log.submit(producers[1].end(1, committed=False))
+    append(2, 6)
+    append(4, 3)
+    log.submit(producers[3].end(1))
+    append(2, 7)
+    log.submit(plain.append(HERE, 5, 10))
+    append(4, 17)
+    log.submit(producers[2].end(1, committed=False))
+    ids = {number: producer.producer_id for number, producer in producers.items()}
+    assert log.segments().aborted == (
+        AbortedTransaction(ids[1], 0, 29, 8),
+        AbortedTransaction(ids[2], 8, 74, 36),
+    )
+
+
+def test_k75_a_commit_is_not_indexed(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))
+    assert log.segments().aborted == ()

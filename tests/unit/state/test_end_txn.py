@@ -1,0 +1,117 @@
+"""Ending transactions: Kafka's matrix (K19, K20, K30 to K35), and that a late command settles only its own (hole 20)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic
+from sparktxn.structs import TransactionStatus
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.purelog import PureLog
+
+HERE, THERE = (1, 0), (1, 1)
+
+
+@pytest.fixture
+def producer(log: PureLog) -> ProducerCommands:
+    return log.initialise("id")
+
+
+@pytest.mark.parametrize("stranger", [ProducerCommands("nobody", 0, 0), ProducerCommands("id", 9, 0)])
+def test_k19_k30_who_is_not_known_is_refused(log: PureLog, producer, stranger: ProducerCommands) -> None:
+    assert log.refusal(stranger.end(1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert log.refusal(stranger.append(HERE, 0, transaction=1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_k20_k31_another_epoch_is_fenced(log: PureLog, producer, epoch: int) -> None:
+    log.initialise("id")
+    log.submit(log_producer(log).append(HERE, 0, transaction=1))
+    other = replace(producer, producer_epoch=epoch)
+    assert log.refusal(other.end(1)) == ErrorCode.PRODUCER_FENCED
+    partitions = AddPartitionsToTxn("id", 0, epoch, 1, (HERE,))
+    assert log.refusal(partitions) == ErrorCode.PRODUCER_FENCED
+
+
+def log_producer(log: PureLog) -> ProducerCommands:
+    record = log.transaction("id")
+    return ProducerCommands("id", record.producer_id, record.producer_epoch)
+
+
+def test_k22_add_partitions_begins_and_k23_known_ones_are_no_change(log: PureLog, producer) -> None:
+    log.submit(AddPartitionsToTxn("id", 0, 0, 1, (HERE,)))
+    assert log.transaction("id").status is TransactionStatus.ONGOING
+    assert log.transaction("id").start_timestamp_ms == 1_000
+    log.timestamp_ms = 2_000
+    log.submit(AddPartitionsToTxn("id", 0, 0, 1, (THERE, HERE)))
+    assert log.transaction("id").partitions == (HERE, THERE)
+    assert log.transaction("id").start_timestamp_ms == 1_000
+    entry = log.entry
+    assert log.submit(AddPartitionsToTxn("id", 0, 0, 1, (THERE,)))[0].duplicate
+    assert log.entry == entry
+
+
+def test_add_offsets_begins_once(log: PureLog, producer) -> None:
+    assert not log.submit(AddOffsetsToTxn("id", 0, 0, 1, "group"))[0].duplicate
+    assert log.submit(AddOffsetsToTxn("id", 0, 0, 1, "group"))[0].duplicate
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_k32_one_entry_ends_the_transaction_in_every_partition(log: PureLog, producer, committed: bool) -> None:
+    log.submit(producer.append(HERE, 0, 3, transaction=1), producer.append(THERE, 0, 2, transaction=1))
+    log.submit(producer.end(1, committed=committed))
+    status = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
+    assert log.transaction("id").status is status
+    assert [log.partition(*where).log_end_offset for where in (HERE, THERE)] == [4, 3]
+    assert [log.partition(*where).last_stable_offset for where in (HERE, THERE)] == [4, 3]
+    assert [len(log.segments(*where).aborted) for where in (HERE, THERE)] == [0 if committed else 1] * 2
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_k33_the_same_end_again_succeeds_and_writes_nothing(log: PureLog, producer, committed: bool) -> None:
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=committed))
+    entry = log.entry
+    assert log.submit(producer.end(1, committed=committed))[0].duplicate
+    assert log.entry == entry
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_k34_the_opposite_end_is_refused(log: PureLog, producer, committed: bool) -> None:
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=committed))
+    assert log.refusal(producer.end(1, committed=not committed)) == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("transaction", [0, 1])
+def test_k34_an_empty_state_has_nothing_to_end(log: PureLog, producer, transaction: int, committed: bool) -> None:
+    assert log.refusal(producer.end(transaction, committed=committed)) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_hole_20_a_delayed_commit_cannot_settle_the_next_transaction(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=False))
+    log.submit(producer.append(HERE, 1, transaction=2))
+    assert log.refusal(producer.end(1)) == ErrorCode.INVALID_TXN_STATE
+    assert log.transaction("id").status is TransactionStatus.ONGOING
+
+
+def test_a_transaction_number_cannot_be_skipped(log: PureLog, producer) -> None:
+    assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_k55_a_deleted_topic_does_not_stop_the_end(log: PureLog, producer) -> None:
+    log.create_topic("other")
+    log.submit(producer.append(HERE, 0, transaction=1), producer.append((2, 0), 0, transaction=1))
+    log.submit(DeleteTopic("d", "other", 2))
+    log.submit(producer.end(1))
+    assert log.transaction("id").status is TransactionStatus.COMPLETE_COMMIT
+    assert log.partition().last_stable_offset == 2
+
+
+def test_a_list_that_is_not_to_be_written_changes_nothing(log: PureLog, producer) -> None:
+    """Whoever follows the log never sees a duplicate: the one who validated it must not have changed by it either."""
+    log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))
+    before = dict(log.records)
+    assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.records == before

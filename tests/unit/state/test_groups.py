@@ -1,0 +1,98 @@
+"""Group offsets, in transactions and outside (K104 to K108, K110, K111)."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from sparktxn.state.groups import METADATA_BYTES_MAX
+from sparktxn.testing.purelog import PureLog
+
+HERE = (1, 0)
+KEY = ("offset", "group", *HERE)
+
+
+def plain(log: PureLog, offset: int) -> OffsetCommit:
+    return OffsetCommit(f"at {log.entry}", "group", (OffsetToCommit(*HERE, offset),))
+
+
+def committed(log: PureLog) -> int | None:
+    record = log.records.get(KEY)
+    return record.offset if record is not None else None
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_k104_offsets_take_effect_with_the_commit_and_vanish_with_an_abort(log: PureLog, commits: bool) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.offset(1, "group", HERE, 7))
+    assert committed(log) is None
+    assert ("pending_offset", "group", *HERE, producer.producer_id) in log.records
+    log.submit(producer.end(1, committed=commits))
+    assert committed(log) == (7 if commits else None)
+    assert not [key for key in log.records if key[0] == "pending_offset"]
+
+
+def test_k105_a_pending_offset_can_be_told_from_a_stable_one(log: PureLog) -> None:
+    log.submit(plain(log, 3))
+    producer = log.initialise("id")
+    log.submit(producer.offset(1, "group", HERE, 7))
+    assert committed(log) == 3
+    assert [key for key in log.records if key[:4] == ("pending_offset", "group", *HERE)]
+
+
+@pytest.mark.parametrize(
+    ("generation_id", "member_id", "code"),
+    [(0, "", ErrorCode.ILLEGAL_GENERATION), (-1, "member", ErrorCode.UNKNOWN_MEMBER_ID)],
+)
+def test_k106_generations_and_members_are_checked(log: PureLog, generation_id: int, member_id: str, code: int) -> None:
+    producer = log.initialise("id")
+    offsets = (OffsetToCommit(*HERE, 1),)
+    inside = TxnOffsetCommit("id", producer.producer_id, 0, 1, "group", offsets, generation_id, member_id)
+    assert log.refusal(inside) == code
+    assert log.refusal(OffsetCommit("r", "group", offsets, generation_id, member_id)) == code
+
+
+def test_k107_no_generation_and_no_member_is_accepted(log: PureLog) -> None:
+    log.submit(plain(log, 1))
+    assert committed(log) == 1
+
+
+def test_k108_the_offset_that_was_sent_later_stands(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.offset(1, "group", HERE, 7))
+    log.submit(plain(log, 3))
+    log.submit(producer.end(1))
+    assert committed(log) == 3
+    log.submit(producer.offset(2, "group", HERE, 8))
+    log.submit(producer.end(2))
+    assert committed(log) == 8
+
+
+def test_k110_a_stale_epoch_is_fenced(log: PureLog) -> None:
+    old = log.initialise("id")
+    log.initialise("id")
+    assert log.refusal(old.offset(1, "group", HERE, 1)) == ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(METADATA_BYTES_MAX, True), (METADATA_BYTES_MAX + 1, False)])
+def test_k111_long_metadata_is_refused(log: PureLog, size: int, accepted: bool) -> None:
+    command = OffsetCommit("r", "group", (OffsetToCommit(*HERE, 1, "m" * size),))
+    if accepted:
+        log.submit(command)
+    else:
+        assert log.refusal(command) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_k112_metadata_and_leader_epoch_are_kept(log: PureLog) -> None:
+    log.submit(OffsetCommit("r", "group", (OffsetToCommit(*HERE, 1, "note", 4),)))
+    record = log.records[KEY]
+    assert (record.metadata, record.leader_epoch, record.commit_timestamp_ms) == ("note", 4, 1_000)
+
+
+def test_the_same_request_commits_once(log: PureLog) -> None:
+    command = plain(log, 1)
+    log.submit(command)
+    log.submit(plain(log, 2))
+    assert log.submit(command)[0].duplicate
+    assert committed(log) == 2

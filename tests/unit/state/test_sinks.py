@@ -1,0 +1,85 @@
+"""Micro-batches (holes 27 to 29): a batch takes effect once, a superseded run or query takes none."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.errors import ErrorCode
+from sparktxn.state.delta import Refusal
+from sparktxn.state.sinks import check_batch
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.purelog import PureLog
+
+
+@pytest.fixture
+def producer(log: PureLog) -> ProducerCommands:
+    return log.initialise("sink")
+
+
+def commit(log: PureLog, producer, number: int, batch_id: int, **names: str) -> None:
+    log.submit(producer.batch(number, batch_id, **names), producer.end(number))
+
+
+def found(log: PureLog, producer, batch_id: int, **names: str):
+    return check_batch(log.transaction("sink").sink, producer.batch(9, batch_id, **names))
+
+
+def test_a_replayed_batch_is_recognised_and_a_new_one_is_new(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 0)
+    replayed = found(log, producer, 0)
+    assert (replayed.batch_id, replayed.entry) == (0, log.entry)
+    assert found(log, producer, 1) is None
+    assert log.refusal(producer.batch(2, 0)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_hole_27_a_superseded_run_cannot_come_back(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 0, run_id="a")
+    commit(log, producer, 2, 1, run_id="b")
+    refused = found(log, producer, 2, run_id="a")
+    assert isinstance(refused, Refusal)
+    assert "superseded by run 'b'" in refused.reason
+    assert log.refusal(producer.batch(3, 2, run_id="a")) == ErrorCode.PRODUCER_FENCED
+
+
+def test_hole_28_the_same_batch_with_other_rows_is_an_error(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 0, fingerprint="these rows")
+    refused = found(log, producer, 0, fingerprint="other rows")
+    assert isinstance(refused, Refusal)
+    assert refused.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_hole_29_another_query_starts_anew_and_fences_the_old_one(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 5, writer_id="old")
+    assert found(log, producer, 0, writer_id="new") is None
+    commit(log, producer, 2, 0, writer_id="new")
+    refused = found(log, producer, 6, writer_id="old")
+    assert isinstance(refused, Refusal)
+    assert refused.code == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_batch_below_all_that_are_remembered_is_an_error(log: PureLog, producer) -> None:
+    for number in range(1, 26):
+        commit(log, producer, number, number)
+    assert isinstance(found(log, producer, 1), Refusal)
+    assert found(log, producer, 25).batch_id == 25
+
+
+@pytest.mark.parametrize("how", ["abort", "fence", "time-out"])
+def test_a_batch_whose_transaction_aborts_has_not_taken_effect(log: PureLog, producer, how: str) -> None:
+    """Otherwise its replay would be a no-op, and its rows lost."""
+    commit(log, producer, 1, 0, run_id="a")
+    log.submit(producer.append((1, 0), 0, transaction=2), producer.batch(2, 1, run_id="b"))
+    if how == "fence":
+        log.initialise("sink")
+    else:
+        log.submit(producer.end(2, committed=False, timed_out_after_ms=0 if how == "abort" else 1))
+    assert found(log, producer, 1, run_id="b") is None
+    assert found(log, producer, 1, run_id="a") is None
+
+
+def test_a_retried_list_is_recognised(log: PureLog, producer) -> None:
+    commands = [producer.batch(1, 0), producer.append((1, 0), 0, transaction=1), producer.end(1)]
+    log.submit(*commands)
+    entry = log.entry
+    assert all(result.duplicate for result in log.submit(*commands))
+    assert log.entry == entry
