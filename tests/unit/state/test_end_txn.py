@@ -1,4 +1,4 @@
-"""Ending transactions: Kafka's matrix (K19, K20, K30 to K35), and that a late command settles only its own (hole 20)."""
+"""Ending transactions: Kafka's matrix (K19, K20, K30 to K35); a late command settles only its own (hole 20)."""
 
 from __future__ import annotations
 

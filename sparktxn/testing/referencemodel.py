@@ -1,0 +1,215 @@
+"""A plain model of topics, transactions and offsets, written without a look at the engine: what the engine must equal.
+
+It knows neither entries nor sequences of states, only lists of records, each with the transaction that it belongs to, and
+what has become of each transaction. Refusals are Kafka's error codes.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from sparktxn.errors import ErrorCode
+
+__all__ = ["ModelPartition", "ModelProducer", "ReferenceModel"]
+
+Place = tuple[int, int]
+TransactionKey = tuple[str, int]
+
+OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+_SEQUENCES = 2**31
+_BATCHES_REMEMBERED = 5
+
+
+class _Batch(Struct):
+    first: int
+    count: int
+    base_offset: int
+    transaction: TransactionKey | None
+
+
+class _Sequences(Struct):
+    """What a partition knows of a producer; `epoch` -1: nothing."""
+
+    epoch: int = -1
+    batches: list[_Batch] = field(default_factory=list)
+
+
+class ModelPartition(Struct):
+    """Every offset from 0: (segment, transaction or None for none), or None for a control record."""
+
+    offsets: list[tuple[str, TransactionKey | None] | None] = field(default_factory=list)
+    sequences: dict[int, _Sequences] = field(default_factory=dict)
+
+
+class ModelProducer(Struct):
+    """A transactional id: its identity, its last transaction, and what that has collected."""
+
+    producer_id: int
+    epoch: int
+    transaction: int = 0
+    places: set[Place] = field(default_factory=set)
+    offsets: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
+
+
+class ReferenceModel:
+    """All of it. Every method returns what the engine must answer, or the error code with which it must refuse."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = {(1, number): ModelPartition() for number in range(partitions)}
+        self.producers: dict[str, ModelProducer] = {}
+        self.fates: dict[TransactionKey, str] = {}
+        self.committed_offsets: dict[tuple[str, Place], tuple[int, int]] = {}
+        self._epochs: dict[TransactionKey, int] = {}
+        self._next_producer_id = 0
+        self._time = 0
+
+    def initialise(self, name: str) -> tuple[int, int]:
+        """A newer producer takes over: (producer id, epoch)."""
+        known = self.producers.get(name)
+        if known is None:
+            known = self.producers[name] = ModelProducer(self._next_producer_id, 0)
+            self._next_producer_id += 1
+            return known.producer_id, known.epoch
+        if self._status(name) == OPEN:
+            self._fence(name)
+        known.epoch += 1
+        return known.producer_id, known.epoch
+
+    def append(
+        self, name: str, epoch: int, transaction: int, place: Place, sequence: int, count: int, segment: str
+    ) -> int | ErrorCode:
+        """The base offset."""
+        producer = self.producers[name]
+        if epoch != producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        partition = self.partitions[place]
+        known = partition.sequences.get(producer.producer_id, _Sequences())
+        key = (name, transaction)
+        if transaction == producer.transaction and self._status(name) == COMMITTED:
+            return self._append_after_commit(known, epoch, key, sequence, count)
+        if not self._may_join(name, transaction):
+            return ErrorCode.INVALID_TXN_STATE
+        repeated = self._repeated(known, epoch, sequence, count)
+        if repeated is not None:
+            return repeated.base_offset if repeated.transaction == key else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if known.epoch >= 0 and sequence != self._expected(known, epoch):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._join(name, transaction)
+        producer.places.add(place)
+        base_offset = len(partition.offsets)
+        partition.offsets += [(segment, key)] * count
+        batches = known.batches if known.epoch == epoch else []
+        batches = [*batches, _Batch(sequence, count, base_offset, key)][-_BATCHES_REMEMBERED:]
+        partition.sequences[producer.producer_id] = _Sequences(epoch, batches)
+        return base_offset
+
+    def send_offset(
+        self, name: str, epoch: int, transaction: int, group: str, place: Place, offset: int
+    ) -> None | ErrorCode:
+        """A group's offset inside a transaction."""
+        producer = self.producers[name]
+        if epoch != producer.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        if transaction == producer.transaction and self._status(name) == COMMITTED:
+            return None
+        if not self._may_join(name, transaction):
+            return ErrorCode.INVALID_TXN_STATE
+        self._join(name, transaction)
+        self._time += 1
+        producer.offsets[group, place] = (self._time, offset)
+        return None
+
+    def commit_offset(self, group: str, place: Place, offset: int) -> None:
+        """A group's offset outside transactions."""
+        self._time += 1
+        self.committed_offsets[group, place] = (self._time, offset)
+
+    def end(self, name: str, epoch: int, transaction: int, *, committed: bool) -> None | ErrorCode:
+        """Commits or aborts."""
+        producer = self.producers[name]
+        if epoch != producer.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        status = self._status(name)
+        if transaction != producer.transaction or status is None:
+            return ErrorCode.INVALID_TXN_STATE
+        if status != OPEN:
+            return None if (status == COMMITTED) is committed else ErrorCode.INVALID_TXN_STATE
+        self._end(name, COMMITTED if committed else ABORTED)
+        return None
+
+    def last_stable_offset(self, place: Place) -> int:
+        """The first offset of an open transaction, else the end."""
+        offsets = self.partitions[place].offsets
+        unstable = (at for at, held in enumerate(offsets) if held and held[1] and self.fates[held[1]] == OPEN)
+        return next(unstable, len(offsets))
+
+    def visible(self, place: Place) -> list[tuple[int, str]]:
+        """What read_committed returns: (offset, segment) of each record."""
+        stable = self.partitions[place].offsets[: self.last_stable_offset(place)]
+        return [
+            (offset, held[0])
+            for offset, held in enumerate(stable)
+            if held is not None and (held[1] is None or self.fates[held[1]] == COMMITTED)
+        ]
+
+    def _status(self, name: str) -> str | None:
+        """What has become of the last transaction; None if there is none that this producer knows."""
+        producer = self.producers[name]
+        if not producer.transaction or producer.epoch != self._epoch_of(name):
+            return None
+        return self.fates[name, producer.transaction]
+
+    def _epoch_of(self, name: str) -> int:
+        """The epoch under which the last transaction was begun, or ended by its own producer."""
+        return self._epochs.get((name, self.producers[name].transaction), -1)
+
+    def _may_join(self, name: str, transaction: int) -> bool:
+        last = self.producers[name].transaction
+        return transaction == (last if self._status(name) == OPEN else last + 1)
+
+    def _join(self, name: str, transaction: int) -> None:
+        producer = self.producers[name]
+        producer.transaction = transaction
+        self._epochs[name, transaction] = producer.epoch
+        self.fates[name, transaction] = OPEN
+
+    def _fence(self, name: str) -> None:
+        producer = self.producers[name]
+        places = set(producer.places)
+        producer.epoch += 1
+        self._end(name, ABORTED)
+        for place in places:
+            self.partitions[place].sequences[producer.producer_id] = _Sequences(producer.epoch)
+
+    def _end(self, name: str, fate: str) -> None:
+        producer = self.producers[name]
+        self.fates[name, producer.transaction] = fate
+        for place in producer.places:
+            self.partitions[place].offsets.append(None)
+        if fate == COMMITTED:
+            for key, sent in producer.offsets.items():
+                self.committed_offsets[key] = max(sent, self.committed_offsets.get(key, sent))
+        producer.places = set()
+        producer.offsets = {}
+
+    def _append_after_commit(
+        self, known: _Sequences, epoch: int, key: TransactionKey, sequence: int, count: int
+    ) -> int | ErrorCode:
+        repeated = self._repeated(known, epoch, sequence, count)
+        if repeated is not None and repeated.transaction == key:
+            return repeated.base_offset
+        if known.epoch == epoch and known.batches and sequence < self._expected(known, epoch):
+            return -1
+        return ErrorCode.INVALID_TXN_STATE
+
+    def _repeated(self, known: _Sequences, epoch: int, sequence: int, count: int) -> _Batch | None:
+        for batch in known.batches if known.epoch == epoch else ():
+            aborted = batch.transaction is not None and self.fates[batch.transaction] == ABORTED
+            if (batch.first, batch.count) == (sequence, count) and not aborted:
+                return batch
+        return None
+
+    def _expected(self, known: _Sequences, epoch: int) -> int:
+        if known.epoch != epoch or not known.batches:
+            return 0
+        return (known.batches[-1].first + known.batches[-1].count) % _SEQUENCES

@@ -1,0 +1,274 @@
+"""The engine against the reference model: any sequence of commands, right or wrong, gives the same answers and records."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format import names
+from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.format.manifest import decode_manifest
+from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.log import Log
+from sparktxn.log.views import PartitionView
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.structs import AbortedTransaction, SegmentRef
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.purelog import PureLog
+from sparktxn.testing.referencemodel import ReferenceModel
+
+PLACES = [(1, 0), (1, 1)]
+NAMES = ["a", "b", "c"]
+numbers = count()
+
+names_ = st.sampled_from(NAMES)
+places = st.sampled_from(PLACES)
+# Mostly what a sound client sends; sometimes what a late, doubled or paused one does.
+shifts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1, -2])
+
+
+def visible(segments: list[SegmentRef], aborted: list[AbortedTransaction], end: int) -> list[tuple[int, str]]:
+    """read_committed by PROTOCOL.md: below `end`, without the aborted ranges of each record's own producer."""
+    return [
+        (offset, segment.name)
+        for segment in segments
+        for offset in range(segment.base_offset, min(segment.end_offset, end))
+        if not any(
+            range_.producer_id == segment.producer_id and range_.first_offset <= offset <= range_.last_offset
+            for range_ in aborted
+        )
+    ]
+
+
+class StateMachine(RuleBasedStateMachine):
+    """Applies to a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = ReferenceModel(len(PLACES))
+        self.identities: dict[str, list[ProducerCommands]] = {name: [] for name in NAMES}
+        self.sequences: dict[tuple[str, int, tuple[int, int]], int] = {}
+        self.sent: list[tuple[Any, ...]] = []
+        self.requests = count()
+
+    @initialize()
+    def start(self) -> None:
+        self.open()
+        self.submit(CreateTopic("create", "topic", len(PLACES)))
+
+    def open(self) -> None:
+        self.log: Any = PureLog()
+
+    def submit(self, *commands: Command) -> list[CommandResult]:
+        return self.log.submit(*commands)
+
+    def answer(self, command: Command) -> CommandResult | ErrorCode:
+        try:
+            return self.submit(command)[0]
+        except CommandRefused as refused:
+            return ErrorCode(refused.error.code())
+
+    @rule(name=names_)
+    def initialise(self, name: str) -> None:
+        told = self.submit(InitProducerId(f"init-{next(self.requests)}", name))[0]
+        assert (told.producer_id, told.producer_epoch) == self.model.initialise(name)
+        self.identities[name].append(ProducerCommands.of(name, told))
+
+    def has_producers(self) -> bool:
+        return any(self.identities.values())
+
+    def pick(self, name: str, age: int) -> ProducerCommands | None:
+        """An identity of the name, the newest or one that has been superseded."""
+        known = self.identities[name]
+        return known[max(-len(known), -1 - age)] if known else None
+
+    @precondition(has_producers)
+    @rule(
+        name=names_, age=st.sampled_from([0, 0, 0, 1]), place=places, shift=shifts, jump=shifts, count=st.integers(1, 3)
+    )
+    def append(self, name: str, age: int, place: tuple[int, int], shift: int, jump: int, count: int) -> None:
+        producer = self.pick(name, age)
+        if producer is None:
+            return
+        transaction = max(0, self.current(name) + shift)
+        where = (name, producer.producer_epoch, place)
+        self.send(producer, transaction, place, max(0, self.sequences.get(where, 0) + jump), count)
+
+    def send(
+        self, producer: ProducerCommands, transaction: int, place: tuple[int, int], sequence: int, count: int
+    ) -> None:
+        name = producer.transactional_id
+        assert name is not None
+        token = f"{next(self.requests):032x}"
+        command = producer.append(
+            place, sequence, count, transaction=transaction, segment=names.segment_file(0, token, "arrow")
+        )
+        expected = self.model.append(
+            name, producer.producer_epoch, transaction, place, sequence, count, command.segment
+        )
+        answer = self.answer(command)
+        if isinstance(expected, ErrorCode):
+            assert answer == expected
+        else:
+            assert isinstance(answer, CommandResult)
+            assert answer.base_offset == expected
+            self.sequences[name, producer.producer_epoch, place] = max(
+                sequence + count, self.sequences.get((name, producer.producer_epoch, place), 0)
+            )
+            self.sent.append((producer, transaction, place, sequence, count))
+
+    @precondition(lambda self: bool(self.sent))
+    @rule(data=st.data())
+    def append_again(self, data: st.DataObject) -> None:
+        self.send(*data.draw(st.sampled_from(self.sent[-8:])))
+
+    @precondition(lambda self: bool(self.sent))
+    @rule(data=st.data())
+    def append_again_in_the_current_transaction(self, data: st.DataObject) -> None:
+        producer, _, place, sequence, count = data.draw(st.sampled_from(self.sent[-4:]))
+        self.send(producer, self.current(producer.transactional_id), place, sequence, count)
+
+    @precondition(has_producers)
+    @rule(name=names_, place=places, back=st.integers(4, 6))
+    def append_many_and_one_of_them_again(self, name: str, place: tuple[int, int], back: int) -> None:
+        producer = self.pick(name, 0)
+        if producer is None:
+            return
+        where = (name, producer.producer_epoch, place)
+        for _ in range(7):
+            self.send(producer, self.current(name), place, self.sequences.get(where, 0), 1)
+        self.send(producer, self.current(name), place, self.sequences[where] - back, 1)
+
+    def current(self, name: str) -> int:
+        """The number of the ongoing or next transaction."""
+        last = self.model.producers[name].transaction
+        return last if self.model.fates.get((name, last)) == "open" else last + 1
+
+    @precondition(has_producers)
+    @rule(name=names_, age=st.sampled_from([0, 0, 0, 1]), shift=shifts, committed=st.booleans())
+    def end(self, name: str, age: int, shift: int, committed: bool) -> None:
+        producer = self.pick(name, age)
+        if producer is None:
+            return
+        transaction = max(0, self.model.producers[name].transaction + shift)
+        expected = self.model.end(name, producer.producer_epoch, transaction, committed=committed)
+        answer = self.answer(producer.end(transaction, committed=committed))
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @precondition(has_producers)
+    @rule(name=names_, place=places, shift=shifts, offset=st.integers(0, 99))
+    def send_offset(self, name: str, place: tuple[int, int], shift: int, offset: int) -> None:
+        producer = self.pick(name, 0)
+        if producer is None:
+            return
+        transaction = max(0, self.current(name) + shift)
+        expected = self.model.send_offset(name, producer.producer_epoch, transaction, "group", place, offset)
+        answer = self.answer(producer.offset(transaction, "group", place, offset))
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @rule(place=places, offset=st.integers(0, 99))
+    def commit_offset(self, place: tuple[int, int], offset: int) -> None:
+        self.submit(OffsetCommit(f"offset-{next(self.requests)}", "group", (OffsetToCommit(*place, offset),)))
+        self.model.commit_offset("group", place, offset)
+
+    @invariant()
+    def everybody_reads_the_same(self) -> None:
+        for place in PLACES if hasattr(self, "log") else ():
+            partition, located = self.log.partition(*place), self.log.segments(*place)
+            assert partition.last_stable_offset == self.model.last_stable_offset(place)
+            assert partition.log_end_offset == len(self.model.partitions[place].offsets)
+            seen = visible(list(located.segments), list(located.aborted), partition.last_stable_offset)
+            assert seen == self.model.visible(place)
+
+    @invariant()
+    def groups_have_the_same_offsets(self) -> None:
+        for place in PLACES if hasattr(self, "log") else ():
+            record = self.log.records.get(("offset", "group", *place))
+            expected = self.model.committed_offsets.get(("group", place))
+            assert (record.offset if record else None) == (expected[1] if expected else None)
+
+
+class LogMachine(StateMachine):
+    """The same through a log in a store: checkpoints, sealed runs, other processes, and views of the past."""
+
+    def open(self) -> None:
+        self.store = MemoryStore(f"property-{next(numbers)}", ManualClock())
+        self.past: dict[int, dict[tuple[int, int], list[tuple[int, str]]]] = {}
+        self.seeds = count()
+        self.reopen()
+
+    @rule()
+    def reopen(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        self.log = Log.open(
+            self.store,
+            settings=StoreSettings(checkpoint_entries=3, checkpoint_seal_segments=2),
+            clock=ManualClock(),
+            ids=SeededIds(next(self.seeds) + 1_000_000 * next(numbers)),
+            background=StrictBackground(),
+            create=True,
+        )
+
+    def submit(self, *commands: Command) -> list[CommandResult]:
+        return self.log.submit(list(commands), self.log.deadline(5))
+
+    def read(self, entry: int | None = None) -> tuple[int, dict[tuple[int, int], PartitionView]]:
+        view = self.log.view(["topic"], self.log.deadline(5), entry=entry)
+        return view.entry, {(1, number): view.partitions["topic", number] for number in range(len(PLACES))}
+
+    def visible(self, view: PartitionView) -> list[tuple[int, str]]:
+        folder = names.partition_folder("topic", 1, view.partition)
+        segments: list[SegmentRef] = []
+        aborted: list[AbortedTransaction] = []
+        for run in view.sealed:
+            name = names.manifest(folder, run.folder)
+            segments += decode_manifest(self.store.get(name) or b"", name)
+            if run.aborted_count:
+                name = names.transaction_index(folder, run.folder, run.base_offset)
+                aborted += decode_transaction_index(self.store.get(name) or b"", name)
+        return visible([*segments, *view.segments], [*aborted, *view.aborted], view.last_stable_offset)
+
+    @invariant()
+    def everybody_reads_the_same(self) -> None:
+        if not hasattr(self, "log") or self.log.topic("topic") is None:
+            return
+        entry, views = self.read()
+        for place, view in views.items():
+            assert view.last_stable_offset == self.model.last_stable_offset(place)
+            assert view.log_end_offset == len(self.model.partitions[place].offsets)
+            assert self.visible(view) == self.model.visible(place)
+        self.past[entry] = {place: self.model.visible(place) for place in PLACES}
+
+    @invariant()
+    def groups_have_the_same_offsets(self) -> None:
+        for place in PLACES if hasattr(self, "log") else ():
+            record = self.log.committed_offset("group", *place)
+            expected = self.model.committed_offsets.get(("group", place))
+            assert (record.offset if record else None) == (expected[1] if expected else None)
+
+    @precondition(lambda self: bool(getattr(self, "past", None)))
+    @rule(data=st.data())
+    def time_travel(self, data: st.DataObject) -> None:
+        entry = data.draw(st.sampled_from(sorted(self.past)))
+        found, views = self.read(entry)
+        assert found == entry
+        assert {place: self.visible(view) for place, view in views.items()} == self.past[entry]
+
+
+TestStateMachine = StateMachine.TestCase
+TestStateMachine.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
