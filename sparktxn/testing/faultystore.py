@@ -129,7 +129,7 @@ class FaultyStore:
         """Makes the object's name durable."""
         self._write("make_durable", name, lambda: self._inner.make_durable(name))
 
-    def contention_lock(self) -> AbstractContextManager[None]:
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Nothing: an advisory lock would only hide schedules."""
         return nullcontext()
 

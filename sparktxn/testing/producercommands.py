@@ -33,7 +33,7 @@ class ProducerCommands(Struct, frozen=True):
         segment: str = "",
         born: int = 0,
     ) -> Append:
-        """`count` records from `sequence` on, for (topic id, partition); each place and sequence has a segment of its own."""
+        """`count` records from `sequence` on, for (topic id, partition), in a segment that this sequence names."""
         token = f"{where[0]:04x}{where[1]:04x}{self.producer_id:06x}{self.producer_epoch:06x}{sequence:012x}"
         return Append(
             topic_id=where[0],

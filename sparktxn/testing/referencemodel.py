@@ -1,7 +1,7 @@
 """A plain model of topics, transactions and offsets, written without a look at the engine: what the engine must equal.
 
-It knows neither entries nor sequences of states, only lists of records, each with the transaction that it belongs to, and
-what has become of each transaction. Refusals are Kafka's error codes.
+It knows neither entries nor states, only lists of records, each with the transaction that it belongs to, and what has
+become of each transaction. Refusals are Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ReferenceModel:
 
     def send_offset(
         self, name: str, epoch: int, transaction: int, group: str, place: Place, offset: int
-    ) -> None | ErrorCode:
+    ) -> ErrorCode | None:
         """A group's offset inside a transaction."""
         producer = self.producers[name]
         if epoch != producer.epoch:
@@ -124,7 +124,7 @@ class ReferenceModel:
         self._time += 1
         self.committed_offsets[group, place] = (self._time, offset)
 
-    def end(self, name: str, epoch: int, transaction: int, *, committed: bool) -> None | ErrorCode:
+    def end(self, name: str, epoch: int, transaction: int, *, committed: bool) -> ErrorCode | None:
         """Commits or aborts."""
         producer = self.producers[name]
         if epoch != producer.epoch:

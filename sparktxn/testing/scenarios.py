@@ -33,7 +33,7 @@ from sparktxn.testing.checkers import check_history, digest_of
 from sparktxn.testing.history import Attempt, History, Job, Outcome
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
 
-__all__ = ["SCENARIOS", "Scenario", "simulate"]
+__all__ = ["SCENARIOS", "Scenario", "record", "simulate"]
 
 TOPICS: Final = {"left": 2, "right": 1}
 _SETTINGS: Final = StoreSettings(checkpoint_entries=3, checkpoint_seal_segments=2, request_timeout_ms=2_000)
@@ -347,15 +347,21 @@ Scenario = Callable[[Simulator, History], None]
 SCENARIOS: Final[dict[str, Scenario]] = {"commit": _commit, "vacuum": _commit_and_vacuum}
 
 
+def record(seed: int, scenario: str = "commit", *, rates: FaultRates | None = None) -> tuple[Simulator, History]:
+    """Runs one history; nothing is checked yet."""
+    simulator = Simulator(seed, rates=rates)
+    history = History()
+    SCENARIOS[scenario](simulator, history)
+    simulator.run()
+    return simulator, history
+
+
 def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = None) -> str:
     """Runs one history and checks it; its trace.
 
     Raises:
         AssertionError: a guarantee does not hold.
     """
-    simulator = Simulator(seed, rates=rates)
-    history = History()
-    SCENARIOS[scenario](simulator, history)
-    simulator.run()
+    simulator, history = record(seed, scenario, rates=rates)
     check_history(simulator.shared, history)
     return simulator.trace

@@ -98,7 +98,7 @@ class SharedObjects:
     def make_durable(self, name: str) -> None:
         """Nothing: this memory never loses power."""
 
-    def contention_lock(self) -> AbstractContextManager[None]:
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Nothing: one process runs at a time."""
         return nullcontext()
 

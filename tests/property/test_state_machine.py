@@ -1,4 +1,4 @@
-"""The engine against the reference model: any sequence of commands, right or wrong, gives the same answers and records."""
+"""The engine against a plain model: any commands, right or wrong, get the same answers and leave the same records."""
 
 from __future__ import annotations
 

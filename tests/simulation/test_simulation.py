@@ -36,7 +36,11 @@ def quiet() -> Iterator[None]:
     ("scenario", "seed"), [(scenario, seed) for scenario in sorted(SCENARIOS) for seed in seeds(scenario)]
 )
 def test_all_guarantees_hold_in_history(scenario: str, seed: int) -> None:
-    simulate(seed, scenario)
+    try:
+        simulate(seed, scenario)
+    except Exception as error:
+        error.add_note(f"replay: python -m sparktxn.testing.simulate --scenario {scenario} --seed {seed}")
+        raise
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
