@@ -39,7 +39,7 @@ def _callback(name: str, value: Any) -> Any:
 
 CONSUMER_SETTINGS: Final = (
     Setting("bootstrap.servers", "", text, "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri)."),
-    Setting("client.id", "rdkafka", text, "The client's name, the first part of memberid()."),
+    Setting("client.id", "rdkafka", text, "The client's name; accepted and not used."),
     Setting("group.id", "", text, "The consumer group whose committed offsets are used. Required."),
     Setting("group.instance.id", "", text, "Told in consumer_group_metadata(); no static membership yet."),
     Setting("isolation.level", "read_committed", choice("read_committed", "read_uncommitted"), "Whether records of open and aborted transactions are read."),

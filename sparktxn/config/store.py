@@ -20,7 +20,7 @@ STORE_SETTINGS: Final = (
     Setting("checkpoint.entries", 64, integer(1, 100_000), "A checkpoint is written when this many entries are newer than the newest one."),
     Setting("checkpoint.bytes", 8_388_608, integer(1_024, 2**31), "A checkpoint is written when the entries newer than the newest one have this many bytes."),
     Setting("checkpoint.seal.segments", 64, integer(2, 10_000), "A partition's segments are sealed into a manifest when this many are not."),
-    Setting("clock.skew.max.ms", 600_000, integer(1_000, 2**53), "A writer whose clock is further from the log's newest timestamp says so."),
+    Setting("clock.skew.max.ms", 600_000, integer(1_000, 2**53), "A writer whose clock is further behind the log's newest timestamp logs a warning; entries keep that timestamp."),
 )  # fmt: skip
 
 

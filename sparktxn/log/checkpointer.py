@@ -83,8 +83,11 @@ class Checkpointer:
         """Starts a checkpoint if one is due and none is being made; the caller has won an entry and been told so."""
         tail = self._follower.tail
         entries = tail.entry - tail.checkpoint_entry
+        every = self._settings.checkpoint_entries
+        # Of many writers, the one that wins the very entry makes the checkpoint; the others look for it a little later.
         due = (
-            entries >= self._settings.checkpoint_entries
+            entries == every
+            or entries >= every + every // 2
             or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
         )
         if due and self._busy.acquire(blocking=False):

@@ -109,6 +109,7 @@ class Committer:
         ids: Ids,
         *,
         request_timeout_s: float,
+        clock_skew_ms_max: int,
         after_win: Callable[[], None],
     ) -> None:
         self._objects = objects
@@ -120,7 +121,8 @@ class Committer:
         self._waiting: deque[Ticket] = deque()
         self._flight: _Flight | None = None
         self._probe = objects.probe_is_cheap
-        self._clock_ahead_told = False
+        self._clock_skew_ms_max = clock_skew_ms_max
+        self._clock_skew_told = False
 
     def send(self, commands: Sequence[Command]) -> Ticket:
         """Queues a list; nothing is written before somebody waits."""
@@ -159,7 +161,7 @@ class Committer:
 
     def _try_round(self, deadline: Deadline) -> StoreUnavailable | None:
         try:
-            with self._objects.contention_lock():
+            with self._objects.contention_lock(self._follow):
                 self._round(deadline)
         except StoreUnavailable as failure:
             if not failure.transient:
@@ -167,8 +169,13 @@ class Committer:
             return failure
         return None
 
+    def _follow(self) -> None:
+        """Follows the log while others write, so that little is left to read once it is this process's turn."""
+        if self._flight is None:
+            self._follower.advance()
+
     def _too_late(self, ticket: Ticket, failure: StoreUnavailable | None) -> StoreError:
-        """What to tell at the deadline: a list that was in a sent body may still take effect, here or in a later slot."""
+        """What to tell at the deadline: a list that was in a sent body may still take effect, now or later."""
         if not ticket.sent:
             return failure or StoreUnavailable("the deadline passed before the request was sent: call again")
         if self._flight is not None:
@@ -255,9 +262,13 @@ class Committer:
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
-        if now_ms < previous_ms and not self._clock_ahead_told:
-            self._clock_ahead_told = True
-            logger.warning("the log's newest timestamp is %d ms ahead of this clock: it is kept", previous_ms - now_ms)
+        if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_told:
+            self._clock_skew_told = True
+            logger.warning(
+                "this clock is %d ms behind the log's newest timestamp, which is kept: set the clock right, here or "
+                "where that entry was written",
+                previous_ms - now_ms,
+            )
         return max(previous_ms, now_ms)
 
     def _resolve(self, flight: _Flight, deadline: Deadline) -> None:

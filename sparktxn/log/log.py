@@ -59,6 +59,7 @@ class Log:
             clock,
             ids,
             request_timeout_s=settings.request_timeout_ms / 1000,
+            clock_skew_ms_max=settings.clock_skew_ms_max,
             after_win=self._checkpointer.after_win,
         )
 

@@ -7,7 +7,7 @@ proves nothing. Whoever needs to know reads the object back and compares its tok
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -76,8 +76,11 @@ class ObjectStore(Protocol):
     def make_durable(self, name: str) -> None:
         """Makes the object's name survive a power cut, where `put_if_absent` by another process may not have yet."""
 
-    def contention_lock(self) -> AbstractContextManager[None]:
-        """An advisory lock that may order local writers; correctness never depends on it."""
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+        """An advisory lock that may order local writers; correctness never depends on it.
+
+        `while_waiting` is called now and then while another process holds it; what it raises ends the wait.
+        """
 
     def close(self) -> None:
         """Frees connections; calling twice is harmless."""

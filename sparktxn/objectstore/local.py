@@ -12,13 +12,11 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from queue import SimpleQueue
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
-from sparktxn.clock import RandomIds
+from sparktxn.clock import Clock, RandomIds, SystemClock
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
@@ -56,7 +54,7 @@ class LocalStore:
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
-        self._lock = _ContentionLock(self._base + _LOCK_FILE)
+        self._lock = _ContentionLock(self._base + _LOCK_FILE, SystemClock())
         if os.path.lexists(root) and not os.path.isdir(root):
             raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
         if os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK):
@@ -175,9 +173,9 @@ class LocalStore:
         except OSError as error:
             raise _unavailable("fsync", path, error) from error
 
-    def contention_lock(self) -> AbstractContextManager[None]:
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Orders the writers of this machine, threads and processes alike."""
-        return self._lock
+        return self._lock.hold(while_waiting)
 
     def close(self) -> None:
         """Closes the lock file."""
@@ -279,87 +277,74 @@ class LocalStore:
             yield from self._walk(name, prefix)
 
 
-class _Turn:
-    """One wait for the lock: given in time, or given up."""
-
-    def __init__(self) -> None:
-        self.given = threading.Event()
-        self.given_up = False
-
-
 class _ContentionLock:
     """An flock for other processes and a thread lock for this one's, held together.
 
-    Nobody waits for ever: a holder that is paused must not stop the others, since the lock only saves lost puts. A
-    blocking flock has no time limit, so a thread waits in it; who gives up goes on without, until the holder lets go.
+    Nobody waits for ever: a holder that is paused must not stop the others, since the lock only saves lost puts. Who
+    has waited too long goes on without, until the lock can be had again.
     """
 
     _WAIT_MAX_S: Final = 1.0
+    _PAUSE_S: Final = 0.0002
+    _PAUSES_BETWEEN_CALLS: Final = 4
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
+        self._clock = clock
         self._threads = threading.Lock()
         self._descriptor: int | None = None
-        self._held = False
-        self._turns: SimpleQueue[_Turn | None] | None = None
-        self._handing_over = threading.Lock()
         self._holder_is_paused = False
 
-    def __enter__(self) -> None:
-        self._threads.acquire()
-        try:
-            self._held = _HAS_FLOCK and self._acquire()
-        except OSError:  # a file system without flock, or a folder that is not there yet
-            self._held = False
+    @contextmanager
+    def hold(self, while_waiting: Callable[[], None] | None) -> Iterator[None]:
+        """Holds the lock, or goes on without it once waiting makes no sense."""
+        with self._threads:
+            held = False
+            try:
+                if _HAS_FLOCK:
+                    held = self._acquire(while_waiting)
+                yield
+            finally:
+                if held and self._descriptor is not None:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._held and self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._held = False
-        self._threads.release()
+    def _acquire(self, while_waiting: Callable[[], None] | None) -> bool:
+        if self._try():
+            self._holder_is_paused = False
+            return True
+        if self._holder_is_paused:
+            return False
+        gives_up_s = self._clock.monotonic_s() + self._WAIT_MAX_S
+        # A blocking flock has no time limit and wakes late on a busy machine: asking again costs less.
+        for pause in itertools.count(1):
+            self._clock.sleep(self._PAUSE_S)
+            if self._try():
+                return True
+            if pause % self._PAUSES_BETWEEN_CALLS == 0:
+                if self._clock.monotonic_s() >= gives_up_s:
+                    break
+                if while_waiting is not None:
+                    while_waiting()
+        self._holder_is_paused = True
+        return False
 
-    def _acquire(self) -> bool:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def _try(self) -> bool:
         try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return not self._holder_is_paused and self._wait(self._descriptor)
+            return False
+        except OSError:  # a file system without flock, or a folder that is not there yet: nobody is waited for
+            self._holder_is_paused = True
+            return False
         return True
 
-    def _wait(self, descriptor: int) -> bool:
-        if self._turns is None:
-            self._turns = SimpleQueue()
-            threading.Thread(target=self._take_turns, args=(descriptor, self._turns), daemon=True).start()
-        turn = _Turn()
-        self._turns.put(turn)
-        if turn.given.wait(self._WAIT_MAX_S):
-            return True
-        with self._handing_over:
-            turn.given_up = self._holder_is_paused = not turn.given.is_set()
-        return not turn.given_up
-
-    def _take_turns(self, descriptor: int, turns: SimpleQueue[_Turn | None]) -> None:
-        """The thread: waits for the lock, and hands it over or, if nobody wants it any more, lets it go."""
-        while (turn := turns.get()) is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with self._handing_over:
-                if turn.given_up:
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-                    self._holder_is_paused = False
-                else:
-                    turn.given.set()
-        os.close(descriptor)
-
     def close(self) -> None:
+        """Closes the lock file."""
         with self._threads:
             descriptor, self._descriptor = self._descriptor, None
-            turns, self._turns = self._turns, None
-            if turns is not None:
-                turns.put(None)  # the thread closes the file: it may be waiting for its lock
-            elif descriptor is not None:
+            if descriptor is not None:
                 os.close(descriptor)
 
 

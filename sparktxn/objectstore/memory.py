@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -112,7 +112,7 @@ class MemoryStore:
     def make_durable(self, name: str) -> None:
         """Nothing: memory does not outlive the process."""
 
-    def contention_lock(self) -> AbstractContextManager[None]:
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Nothing: a put is faster than a lock."""
         return nullcontext()
 

@@ -145,7 +145,7 @@ class RemoteStore:
     def make_durable(self, name: str) -> None:
         """Nothing: what a remote store has answered is durable."""
 
-    def contention_lock(self) -> AbstractContextManager[None]:
+    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
         """Nothing: writers may be on other machines."""
         return nullcontext()
 

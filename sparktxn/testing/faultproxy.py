@@ -1,8 +1,8 @@
 """A loopback HTTP proxy before an S3 endpoint that fails as a script says: what clients do with it is theirs.
 
-    with FaultProxy(server.endpoint_url) as proxy:
-        proxy.inject(Fault.DROP_AFTER, method="PUT", path="/_log/", times=1)
-        storage = server.storage | {"endpoint_url": proxy.endpoint_url}
+with FaultProxy(server.endpoint_url) as proxy:
+    proxy.inject(Fault.DROP_AFTER, method="PUT", path="/_log/", times=1)
+    storage = server.storage | {"endpoint_url": proxy.endpoint_url}
 """
 
 from __future__ import annotations
