@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -104,6 +105,7 @@ class Store:
         self.log = log
         self._fork = ForkGuard()
         self._closed = False
+        self._committing = threading.Lock()
         self._identities: dict[str, tuple[int, int]] = {}
 
     @classmethod
@@ -285,7 +287,13 @@ class Store:
             OutcomeUnknown: the outcome is not known at the deadline; call again with the same arguments and a `sink`.
         """
         self._check()
-        deadline = self.log.deadline(timeout_s)
+        # Two threads that commit under one id would take each other's transaction for their own.
+        with self._committing:
+            return self._commit(staged, transactional_id, sink, self.log.deadline(timeout_s))
+
+    def _commit(
+        self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline
+    ) -> CommitResult:
         self.log.refresh(deadline)
         if sink is not None:
             replayed = self._replayed(staged, transactional_id, sink)
@@ -322,19 +330,19 @@ class Store:
         """The transactional id's state under this handle's own epoch: initialised once per handle."""
         state = self.log.transaction(transactional_id)
         identity = self._identities.get(transactional_id)
-        if state is None or identity != (state.producer_id, state.producer_epoch):
-            if identity is not None and state is not None:
-                reason = (
-                    f"transactional id {transactional_id!r} has been taken over by a newer producer "
-                    f"({state.producer_id}, epoch {state.producer_epoch})"
-                )
-                raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
+        if state is None or identity is None:
             command = InitProducerId(self.log.ids.token(), transactional_id)
             result = self.log.submit([command], deadline)[0]
-            self._identities[transactional_id] = (result.producer_id, result.producer_epoch)
+            identity = self._identities[transactional_id] = (result.producer_id, result.producer_epoch)
             state = self.log.transaction(transactional_id)
         if state is None:
             raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")
+        if identity != (state.producer_id, state.producer_epoch):
+            reason = (
+                f"transactional id {transactional_id!r} has been taken over by a newer producer "
+                f"({state.producer_id}, epoch {state.producer_epoch})"
+            )
+            raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
 
     def _transaction(

@@ -16,7 +16,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.clock import Clock, Deadline, Ids
-from sparktxn.errors import CommandRefused, KafkaException, OutcomeUnknown, StoreError, StoreUnavailable
+from sparktxn.errors import (
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import Command, CommandResult
@@ -138,6 +146,7 @@ class Committer:
             self._waiting.remove(ticket)
         except ValueError:
             return False
+        ticket.error = KafkaException(KafkaError(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again"))
         return True
 
     def work_for(self, ticket: Ticket, deadline: Deadline) -> None:

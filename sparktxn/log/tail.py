@@ -45,6 +45,7 @@ class Tail:
         self.timestamp_ms = head.timestamp_ms if head is not None else 0
         self.confirmed_entry = self.entry
         self.checkpoint_entry = self.entry
+        self._checkpoint_checksum = self.checksum
         self.bytes_since_checkpoint = 0
 
     def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
@@ -116,6 +117,7 @@ class Tail:
         self.parts.rebase(head.parts, head.entry)
         self._excluded |= {head.checkpoint}
         self.checkpoint_entry = head.entry
+        self._checkpoint_checksum = head.entry_checksum
 
     def _load_part(self, part: str, ref: PartRef) -> list[StateRecord]:
         """A part of the checkpoint; if it is damaged, the same part as an older checkpoint and the entries give it."""
@@ -126,6 +128,6 @@ class Tail:
             older = newest_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
             replay = Tail(self._objects, older, self._excluded)
             replay.advance(at_most=self.checkpoint_entry, window=_WINDOW_MAX)
-            if replay.entry != self.checkpoint_entry:
+            if (replay.entry, replay.checksum) != (self.checkpoint_entry, self._checkpoint_checksum):
                 raise damaged from None
             return list(replay.parts.part(part).values())

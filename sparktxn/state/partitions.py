@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
@@ -24,6 +26,9 @@ from sparktxn.structs import (
 
 __all__ = ["append", "end_partition"]
 
+_CHECKSUM_DIGITS: Final = 8
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
+
 
 def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
     """Names a segment at the partition's end, or tells the original offset of a batch that was stored before."""
@@ -31,8 +36,8 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
-    if command.record_count < 1:
-        return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {command.record_count} records")
+    if problem := _problem(command):
+        return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
     known: ProducerState | None = delta.get(("producer", command.topic_id, command.partition, command.producer_id))
     if command.transaction != NO_TRANSACTION:
         begun = join_transaction(delta, command, context)
@@ -59,6 +64,21 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
     refusal = _check_born(delta, command, context)
     return refusal or _store(delta, command, context, partition, known)
+
+
+def _problem(command: Append) -> str | None:
+    """What no segment can have: a manifest would not take it, and without manifests there are no checkpoints."""
+    if command.record_count < 1 or command.size_bytes < 1:
+        return f"{command.record_count} records in {command.size_bytes} bytes"
+    if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
+        return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
+    if command.producer_id < 0 or command.producer_epoch < 0:
+        return f"the producer {command.producer_id} with epoch {command.producer_epoch}"
+    if command.timestamp_min_ms > command.timestamp_max_ms:
+        return f"timestamps from {command.timestamp_min_ms} down to {command.timestamp_max_ms}"
+    if len(command.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(command.checksum):
+        return f"the checksum {command.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
+    return None
 
 
 def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | None:
