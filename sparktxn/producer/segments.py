@@ -32,6 +32,7 @@ _REPORT: Final = 4
 _BYTES_TYPE: Final = RECORD_SCHEMA.field("key").type
 _HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
+_WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
 
 
 class _Reportable(NamedTuple):
@@ -42,16 +43,15 @@ class _Reportable(NamedTuple):
 
 
 def record_table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as columns of Kafka's record."""
+    """The rows as columns of Kafka's record; without headers where no row has any, as segments store them."""
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
+    key = pa.array([row[0] for row in rows], _BYTES_TYPE)
+    value = pa.array([row[1] for row in rows], _BYTES_TYPE)
+    timestamp = pa.array([row[2] for row in rows], pa.int64()).view(_TIMESTAMP_TYPE)
     headers = [row[3] for row in rows]
-    columns = [
-        pa.array([row[0] for row in rows], _BYTES_TYPE),
-        pa.array([row[1] for row in rows], _BYTES_TYPE),
-        pa.array(headers, _HEADERS_TYPE) if any(headers) else pa.nulls(len(rows), _HEADERS_TYPE),
-        pa.array([row[2] for row in rows], pa.int64()).view(_TIMESTAMP_TYPE),
-    ]
-    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+    if not any(headers):
+        return pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
+    return pa.Table.from_arrays([key, value, pa.array(headers, _HEADERS_TYPE), timestamp], schema=RECORD_SCHEMA)
 
 
 class PendingSegment:
