@@ -227,9 +227,10 @@ class Store:
             RetentionPassed: a range starts below a partition's log start.
         """
         self._check()
+        # The address as resolved here: a relative path may mean another folder where a task runs.
         return plan_ranges(
             self.log.objects,
-            self.uri,
+            self.log.objects.uri,
             view,
             ranges,
             isolation=isolation,
@@ -265,7 +266,10 @@ class Store:
         self._check()
         view = self.view(topics, timeout_s=timeout_s)
         return StagePlan(
-            self.uri, self.options, view.entry, {name: StageTopic.of(topic) for name, topic in view.topics.items()}
+            self.log.objects.uri,
+            self.options,
+            view.entry,
+            {name: StageTopic.of(topic) for name, topic in view.topics.items()},
         )
 
     def commit(
@@ -406,10 +410,13 @@ def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkC
 
 
 def _fingerprint(staged: Sequence[StagedSegment]) -> str:
-    """Rows and bytes per partition, whatever the order of rows, tasks and segments: what a replay must repeat."""
+    """Rows and bytes per topic, whatever the order of rows, tasks and segments: what a replay must repeat.
+
+    Not per partition: rows without a key take partitions in turn, so another order puts them elsewhere.
+    """
     totals: dict[str, list[int]] = {}
     for segment in staged:
-        total = totals.setdefault(f"{segment.topic_id}/{segment.partition}", [0, 0])
+        total = totals.setdefault(str(segment.topic_id), [0, 0])
         total[0] += segment.record_count
         total[1] += segment.payload_bytes
     return hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
