@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns
 from pyspark_txnlog.stores import commit_batch, open_store
-from sparktxn import ConfigurationError, SinkCommit, Store, did_you_mean
+from sparktxn import CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
 from sparktxn.clock import RandomIds
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from sparktxn import StagedSegment, StagePlan
+    from sparktxn import StagedSegment, StagePlan, TopicState
 
 __all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "stage_rows", "staged_segments"]
 
@@ -86,10 +86,11 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
     topics = {topic.name: topic for topic in store.topics()}
     if options.topic is None:
         check_columns_to_write(schema, None)
-        return store.stage_plan([name for name, topic in topics.items() if topic.schema is None])
+        # Topics with declared columns too: the error for rows that name one then says so.
+        return store.stage_plan(topics)
     topic = topics.get(options.topic)
     if topic is None and options.create_topic:
-        topic = store.create_topic(options.topic, options.create_topic_partitions, schema=declared_columns(schema))
+        topic = _created_topic(store, options.topic, options.create_topic_partitions, schema)
     if topic is None:
         raise ConfigurationError(
             f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with "
@@ -98,6 +99,17 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
         )
     check_columns_to_write(schema, topic)
     return store.stage_plan([topic.name])
+
+
+def _created_topic(store: Store, name: str, partition_count: int, schema: StructType) -> TopicState:
+    """The topic, new, with the columns of `schema`; or as another driver has created it meanwhile."""
+    columns = declared_columns(schema)
+    try:
+        return store.create_topic(name, partition_count, schema=columns)
+    except CommandRefused as refused:
+        if refused.error.code() != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return store.view([name]).topics[name]
 
 
 def stage_rows(plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch]) -> tuple[StagedSegment, ...]:

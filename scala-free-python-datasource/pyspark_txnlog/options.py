@@ -160,7 +160,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("transactionalId", _WRITES, None, _text, "The transactional id of the writes. Default: one per query, or per batch write."),
     Option("txnAppId", frozenset({WRITE}), None, _text, "With txnVersion: a write of a version that was already committed does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
-    Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created."),
+    Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", _integer(1), "How many partitions `createTopic` makes."),
     Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
 )  # fmt: skip
@@ -236,6 +236,13 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
     return values, store
 
 
+def _shown(options: ReadOptions | WriteOptions) -> str:
+    """The options as text without the values of the store's settings, some of which are secrets."""
+    fields = {name: getattr(options, name) for name in options.__struct_fields__}
+    fields["store"] = sorted(options.store)
+    return f"{type(options).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
 class ReadOptions(Struct, frozen=True, kw_only=True):
     """The parsed options of a read; see OPTIONS for their meaning. `topics` are those of `assign` too."""
 
@@ -257,6 +264,9 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     as_of_entry: int | None
     as_of_timestamp_ms: int | None
     table_options: dict[str, str] | None
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Literal["read", "readStream", "read or readStream"]) -> ReadOptions:
@@ -306,6 +316,9 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     application_version: int | None
     create_topic: bool
     create_topic_partitions: int
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Literal["write", "writeStream"]) -> WriteOptions:

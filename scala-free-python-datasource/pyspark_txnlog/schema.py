@@ -166,9 +166,14 @@ def _check_typed(schema: StructType, topic: TopicState) -> None:
 
 
 def declared_columns(schema: StructType) -> pa.Schema | None:
-    """The columns to declare for a new topic that takes `schema`; None if it is Kafka's record."""
+    """The columns to declare for a new topic that takes `schema`; None if it is Kafka's record.
+
+    Raises:
+        ConfigurationError: it has the names of Kafka's record, but not the types.
+    """
     names = set(schema.fieldNames())
     if "value" in names and names <= _RECORD_TYPES.keys():
+        _check_record(schema, topic_column=False)
         return None
     return pa.schema(
         [pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable) for field in schema.fields]

@@ -23,10 +23,14 @@ def open_store(path: str, options: Mapping[str, str], *, create: bool = False) -
     Raises:
         StoreNotFound: there is no store, and `create` is False.
     """
-    address = (path, tuple(sorted(options.items())))
+    address = _address(path, options)
     if address not in _stores:
         _stores[address] = Store.open(path, options=options, create=create)
     return _stores[address]
+
+
+def _address(path: str, options: Mapping[str, str]) -> _Address:
+    return path, tuple(sorted(options.items()))
 
 
 def commit_batch(
@@ -35,14 +39,17 @@ def commit_batch(
     """Commits a batch that the log knows by `sink`.
 
     Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
-    That is no conflict: the run and the batch id decide what may be committed, so a fenced handle is replaced.
+    That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced one's
+    place. A superseded run gains nothing by it: the log refuses its batches under any epoch, before it initialises.
 
     Raises:
         BatchRefused: the run is superseded, or the batch was committed with other rows.
+        ProducerFenced: others took the transactional id over again and again.
         OutcomeUnknown: the store did not answer in time.
     """
     try:
         open_store(path, options).commit(staged, transactional_id=transactional_id, sink=sink)
     except ProducerFenced:
-        with Store.open(path, options=options) as store:
-            store.commit(staged, transactional_id=transactional_id, sink=sink)
+        # The old handle stays open: a reader of this process may be using it.
+        store = _stores[_address(path, options)] = Store.open(path, options=options)
+        store.commit(staged, transactional_id=transactional_id, sink=sink)

@@ -16,6 +16,8 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from examples.flights.independent_reader import committed
+from pyspark_txnlog.batch_writer import prepare_write
+from pyspark_txnlog.options import WRITE, WriteOptions
 from sparktxn import Store
 from tests.spark.sessions import values
 
@@ -138,6 +140,21 @@ def test_create_topic_declares_the_columns_of_the_dataframe(spark: SparkSession,
     assert {row.part.a for row in read(spark, store, "new").collect()} == {1}
 
 
+def test_a_topic_that_another_driver_creates_first_is_taken_as_it_is(
+    numbers: Numbers, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = WriteOptions.parse({"path": store.uri, "topic": "new", "createtopic": "true"}, WRITE)
+    create_topic = Store.create_topic
+
+    def overtaken(self: Store, name: str, *arguments: Any, **settings: Any) -> Any:
+        create_topic(store, name, 7)
+        return create_topic(self, name, *arguments, **settings)
+
+    monkeypatch.setattr(Store, "create_topic", overtaken)
+    plan = prepare_write(options, numbers(0, 1).schema)
+    assert plan.topics["new"].partition_count == 7
+
+
 def test_a_version_of_an_application_is_written_once(spark: SparkSession, numbers: Numbers, store: Store) -> None:
     store.create_topic("t")
     for version, end in ((0, 10), (0, 10), (1, 5), (1, 5)):
@@ -171,6 +188,8 @@ def test_pushed_down_filters_are_applied_exactly(spark: SparkSession, numbers: N
         ("select 1 value", {"topic": "t"}, "column 'value' is int: expected binary or string"),
         ("select 'k' key", {"topic": "t"}, "column 'value' is missing"),
         ("select 'v' value, 'nope' topic", {}, "topic 'nope' is unknown"),
+        ("select 'v' value, if(id = 0, 't', 'typed') topic from range(2)", {}, "topic 'typed' .*written alone"),
+        ("select 1 value", {"topic": "new", "createTopic": True}, "column 'value' is int: expected binary or string"),
         ("select 'v' value, 7 partition", {"topic": "t"}, "'partition' has 7: topic 't' has partitions 0 to 0"),
         ("select 1 m", {"topic": "typed"}, "column 'm' cannot be written: topic 'typed' declares n"),
         ("select 'x' n", {"topic": "typed"}, "column 'n' is string: topic 'typed' declares bigint"),

@@ -80,6 +80,17 @@ def test_store_settings_are_handed_on_and_sparks_own_options_are_not() -> None:
     assert ReadOptions.parse(given, READ_STREAM).store == {"storage.endpoint_url": "http://x", "store.fsync": "false"}
 
 
+def test_no_value_of_a_store_setting_is_shown() -> None:
+    secret = {"storage.secret": "hush", "storage.client_kwargs": '{"aws_session_token": "hush"}'}
+    for options in (
+        ReadOptions.parse({**READING, **secret}, READ),
+        WriteOptions.parse({"path": "/s", **secret}, WRITE),
+    ):
+        assert "hush" not in repr(options)
+        assert "storage.secret" in repr(options)
+        assert "path='/s'" in repr(options)
+
+
 @pytest.mark.parametrize(("use", "expected"), [(READ, "earliest"), (READ_STREAM, "latest")])
 def test_a_batch_starts_at_the_earliest_record_and_a_stream_at_the_latest(use: Any, expected: str) -> None:
     assert ReadOptions.parse(READING, use).starting_offsets == expected

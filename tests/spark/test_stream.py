@@ -16,11 +16,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from examples.flights.independent_reader import committed
+from examples.flights.independent_reader import committed, rows_of
 from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
-from sparktxn import BatchRefused, CommandRefused, ConfigurationError, Store
+from sparktxn import BatchRefused, CommandRefused, ConfigurationError, SinkCommit, Store
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -283,3 +283,88 @@ def test_a_sink_that_another_process_has_fenced_goes_on(topic: Store) -> None:
         other.commit(stager.finish(), transactional_id="spark-query")
     sink.run("run-1", 1, range(10, 20))
     assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 21
+
+
+class TwoRuns:
+    """Two live runs of one query: the first commits in this process, the second through a handle of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self.first = MicroBatches(store)
+        self.store = store
+
+    def second(self, batch_id: int, numbers: range) -> None:
+        staged = self.first.stage("run-2", batch_id, numbers).segments
+        with Store.open(self.store.uri) as other:
+            other.commit(staged, transactional_id="spark-query", sink=SinkCommit("query", "run-2", batch_id))
+
+    def committed_numbers(self) -> list[int]:
+        segments = committed(Path(self.store.uri))
+        return sorted(int(value) for segment in segments for value in rows_of(segment).column("value").to_pylist())
+
+
+def test_a_fenced_run_that_is_superseded_is_refused_although_it_tries_again(topic: Store) -> None:
+    runs = TwoRuns(topic)
+    runs.first.run("run-1", 0, range(10))
+    runs.second(1, range(10, 20))
+    entry = topic.view().entry
+    for batch_id, numbers in ((1, range(10, 15)), (1, range(10, 20)), (2, range(20, 30))):
+        with pytest.raises(BatchRefused, match="'run-1' of query 'query' was superseded by run 'run-2'"):
+            runs.first.run("run-1", batch_id, numbers)
+    assert topic.view().entry == entry, "it does not even fence"
+    runs.second(2, range(20, 30))
+    assert runs.committed_numbers() == list(range(30))
+
+
+@pytest.mark.parametrize("numbers", [range(10, 20), range(10, 15)])
+def test_a_run_that_is_superseded_in_the_middle_of_its_commit_is_refused(
+    topic: Store, monkeypatch: pytest.MonkeyPatch, numbers: range
+) -> None:
+    runs = TwoRuns(topic)
+    runs.first.run("run-1", 0, range(10))
+    make_commands = Store._transaction
+
+    def overtaken(self: Store, *arguments: Any) -> Any:
+        commands = make_commands(self, *arguments)
+        monkeypatch.undo()
+        runs.second(1, range(10, 20))
+        return commands
+
+    monkeypatch.setattr(Store, "_transaction", overtaken)
+    with pytest.raises(BatchRefused, match="'run-1' of query 'query' was superseded"):
+        runs.first.run("run-1", 1, numbers)
+    assert runs.committed_numbers() == list(range(20))
+
+
+def test_a_fenced_handle_is_replaced_once(topic: Store) -> None:
+    runs = TwoRuns(topic)
+    runs.first.run("run-2", 0, range(10))
+    runs.second(1, range(10, 20))
+    runs.first.run("run-2", 2, range(20, 30))
+    entry = topic.view().entry
+    runs.first.run("run-2", 3, range(30, 40))
+    assert topic.view().entry == entry + 1, "no second initialisation"
+
+
+def test_a_replay_in_another_order_of_rows_is_the_same_batch(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    sink.run("run-1", 0, range(5, 15))
+    entry = topic.view().entry
+    sink.run("run-2", 0, range(14, 4, -1))
+    assert topic.view().entry == entry
+
+
+def test_a_relative_path_means_the_same_folder_in_tasks_that_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store.open("relative", create=True) as store:
+        store.create_topic("t", 2)
+        sink = MicroBatches(store)
+        plan = sink.make()._plan
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        stager = plan.open(seed=0, default_topic="t")
+        stager.write(pa.table({"value": ["1", "2"]}))
+        stager.finish()
+    assert len(list((tmp_path / "relative").rglob("*.parquet"))) == 2
+    assert not list((tmp_path / "elsewhere").iterdir())
