@@ -1,14 +1,17 @@
 """Tests run in groups, one per kind of evidence (a folder of `tests/`), the quick ones first.
 
-The summary says how long each group took.
+The summary says how long each group took. The S3 servers are shared by all groups, and started once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from sparktxn.testing.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
 
@@ -48,3 +51,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("time by group")
     for group in sorted(seconds, key=_rank):
         terminalreporter.line(f"{group:<14}{counts[group]:>6} tests {seconds[group]:>8.1f} s")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def seaweed_early(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[S3Server | None]:
+    """SeaweedFS, started before the first test if one will ask for it: it may take a minute to be ready."""
+    if not any(item.get_closest_marker("seaweedfs") for item in request.session.items):
+        yield None
+        return
+    server = SeaweedServer(tmp_path_factory.mktemp("seaweedfs")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweed_server(seaweed_early: S3Server | None) -> S3Server:
+    assert seaweed_early is not None, "mark the test with `seaweedfs`"
+    return seaweed_early.wait_ready()
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with MotoServer(tmp_path_factory.mktemp("moto")) as server:
+        yield server
