@@ -125,6 +125,23 @@ class S3Server:
         self.stop()
 
 
+# moto looks whether a key exists and stores it in two steps: of two threads at once, both would be told "created".
+_MOTO_ONE_AT_A_TIME: Final = """
+import sys, threading
+import moto.server
+
+turn = threading.Lock()
+handle = moto.server.DomainDispatcherApplication.__call__
+
+def handle_in_turn(self, environ, start_response):
+    with turn:
+        return handle(self, environ, start_response)
+
+moto.server.DomainDispatcherApplication.__call__ = handle_in_turn
+moto.server.main(sys.argv[1:])
+"""
+
+
 class MotoServer(S3Server):
     """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, tells the failed condition as AWS does."""
 
@@ -133,7 +150,7 @@ class MotoServer(S3Server):
     def command(self) -> list[str]:
         """moto_server on a free port."""
         (self.port,) = _free_ports(1)
-        return [sys.executable, "-m", "moto.server", "-H", _HOST, "-p", str(self.port)]
+        return [sys.executable, "-c", _MOTO_ONE_AT_A_TIME, "-H", _HOST, "-p", str(self.port)]
 
 
 class SeaweedServer(S3Server):
