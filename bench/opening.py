@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from bench.commits import age
@@ -44,10 +45,9 @@ def _wide(folder: str) -> None:
     deadline = Deadline(SystemClock(), 600)
     for number in range(10):
         store.create_topic(f"topic-{number}", 1_000)
-    for first in range(0, _PRODUCERS, 400):
-        store.log.submit(
-            [InitProducerId(store.log.ids.token(), f"id-{number}") for number in range(first, first + 400)], deadline
-        )
+    for number in range(0, _PRODUCERS, 2):
+        commands = [InitProducerId(store.log.ids.token(), f"id-{number + more}") for more in (0, 1)]
+        store.log.submit(commands, deadline)
     store.log.checkpoint()
     store.close()
 
@@ -73,14 +73,15 @@ class _Counting:
 
 def _s3_rounds() -> tuple[float, float]:
     """(rounds of requests, milliseconds) of opening a store of 10 topics and 200 entries on a loopback S3 server."""
-    from sparktxn.testing.servers import moto_server
+    from sparktxn.testing.servers import MotoServer
 
-    with moto_server() as server:
+    with temporary_folder() as folder, MotoServer(Path(folder)) as server:
+        server.create_bucket("bench")
         settings = StoreSettings()
         clock = SystemClock()
 
         def objects() -> ObjectStore:
-            return open_store(f"s3://{server.bucket()}/store", settings=settings, storage=server.storage, clock=clock)
+            return open_store("s3://bench/store", settings=settings, storage=server.storage, clock=clock)
 
         def opened(store: Any) -> Log:
             return Log.open(

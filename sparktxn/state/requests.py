@@ -36,7 +36,9 @@ def remember(delta: Delta, context: Context, request_id: str, result: CommandRes
     """`result`, noted under the request's id; ids older than the window are forgotten."""
     window: RequestWindow | None = delta.get(_KEY)
     oldest = context.entry - REQUEST_WINDOW
-    kept = tuple(known for known in window.requests if known.entry > oldest) if window else ()
+    kept = window.requests if window else ()
+    if kept and kept[0].entry <= oldest:
+        kept = tuple(known for known in kept if known.entry > oldest)
     noted = RequestResult(
         request_id,
         context.entry,
