@@ -144,7 +144,9 @@ class PendingSegment:
             log = self._log
             records = self._records if isinstance(self._records, pa.Table) else record_table(self._records)
             born = log.born(log.deadline(log.settings.request_timeout_ms / 1000))
-            self.staged = upload_segment(log.objects, log.ids, born, self.topic, self.partition, records)
+            self.staged = upload_segment(
+                log.objects, log.ids, born, self.topic, self.partition, records, count_payload=False
+            )
             self._records = None
 
     def delivered(

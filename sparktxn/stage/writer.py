@@ -23,6 +23,7 @@ TIME_OF_ENTRY: Final = -1
 """In an append's timestamps: the records get the time of the entry that names them."""
 
 _TIMEOUT_S: Final = 60.0
+NOT_COUNTED: Final = -1
 _ATTEMPTS_MAX: Final = 8
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 2.0
@@ -41,6 +42,7 @@ def upload_segment(
     *,
     clock: Clock | None = None,
     timeout_s: float = _TIMEOUT_S,
+    count_payload: bool = True,
 ) -> StagedSegment:
     """Encodes `table` and uploads it as a segment that no entry names yet.
 
@@ -53,6 +55,7 @@ def upload_segment(
         table: the records in the topic's stored schema, at least one.
         clock: for the waits between attempts.
         timeout_s: how long the upload may take, all attempts together.
+        count_payload: whether `payload_bytes` is needed: only a micro-batch's fingerprint asks for it.
 
     Raises:
         StoreUnavailable: the store did not say that the object is there. Nothing names it, so nothing is lost.
@@ -91,7 +94,7 @@ def upload_segment(
         checksum=checksum(data),
         timestamp_min_ms=first_ms,
         timestamp_max_ms=last_ms,
-        payload_bytes=payload_bytes(table),
+        payload_bytes=payload_bytes(table) if count_payload else NOT_COUNTED,
     )
 
 
