@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sparktxn.format.checkpoint import PartRef, part_of
@@ -54,6 +54,10 @@ class StateParts:
     def unloaded(self, parts: list[str]) -> list[str]:
         """Those of `parts` that a checkpoint names and that are not loaded."""
         return [part for part in parts if part not in self._parts and part in self.refs]
+
+    def provide(self, part: str, records: Iterable[StateRecord]) -> None:
+        """Takes the records of a part that a checkpoint names, unless it has been loaded."""
+        self._parts.setdefault(part, {record.key: record for record in records})
 
     def fold(self, changes: Mapping[StateKey, StateRecord | None], entry: int) -> None:
         """Folds the changes of entry `entry` in: all of them, or none.

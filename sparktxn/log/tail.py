@@ -10,17 +10,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, expand
-from sparktxn.format.checkpoint import CheckpointHead, PartRef
+from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
 from sparktxn.format.commands import Appends, Command
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
-from sparktxn.log.checkpoints import newest_head, read_part
+from sparktxn.log.checkpoints import newest_head, read_part, read_parts
 from sparktxn.log.parts import StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import apply
+from sparktxn.state.machine import apply, touches
 from sparktxn.structs import StateKey, StateRecord
 
 __all__ = ["Tail"]
@@ -65,11 +65,27 @@ class Tail:
                 fetched = [self._objects.get(names.entry(first))]
             else:
                 fetched = self._objects.get_many([names.entry(number) for number in range(first, end)])
+                self._preload([data for data in fetched if data is not None], first)
             for number, data in enumerate(fetched, first):
                 if data is None:
                     return
                 self.apply(decode_entry(data, names.entry(number), number), len(data))
             window = min(2 * window, _WINDOW_MAX)
+
+    def _preload(self, fetched: Sequence[bytes], first: int) -> None:
+        """Loads, side by side, the parts that the entries from `first` on are about to touch."""
+        keys: set[StateKey] = set()
+        try:
+            for number, data in enumerate(fetched, first):
+                for command in decode_entry(data, names.entry(number), number).commands:
+                    keys.update(touches(command))
+            parts = self.parts.unloaded(sorted({part_of(key) for key in keys}))
+            read = read_parts(self._objects, [self.parts.refs[part] for part in parts])
+        except (DamagedObject, FormatVersionError):
+            # It is met again, and told or mended, by whoever needs it.
+            return
+        for part, records in zip(parts, read, strict=True):
+            self.parts.provide(part, records)
 
     def apply(self, entry: LogEntry, size_bytes: int) -> None:
         """Applies the next entry.

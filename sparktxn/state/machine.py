@@ -14,7 +14,7 @@ from sparktxn.state import coordinator, groups, partitions, sinks, topics
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.structs import StateKey, StateRecord
 
-__all__ = ["Applied", "apply", "apply_list"]
+__all__ = ["Applied", "apply", "apply_list", "touches"]
 
 Handler = Callable[[Delta, Any, Context], CommandResult | Refusal]
 
@@ -67,3 +67,21 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
             changes.changes.update(delta.changes)
             to_write.append(command)
     return Applied(changes.changes, results, to_write)
+
+
+def touches(command: Command) -> tuple[StateKey, ...]:
+    """Keys in the parts that applying the command reads, as far as it names them."""
+    keys: list[StateKey] = [("store",)]
+    named = {name: getattr(command, name, None) for name in ("name", "topic_id", "partition", "transactional_id")}
+    if hasattr(command, "request_id"):
+        keys.append(("requests",))
+    if named["name"] is not None:
+        keys.append(("topic", named["name"]))
+    if named["transactional_id"]:
+        keys.append(("transaction", named["transactional_id"]))
+    if hasattr(command, "group_id"):
+        keys.append(("offset", command.group_id, 0, 0))
+    if named["topic_id"] is not None and named["partition"] is not None:
+        where = (named["topic_id"], named["partition"])
+        keys += [("partition", *where), ("segments", *where), ("producer", *where, getattr(command, "producer_id", 0))]
+    return tuple(keys)
