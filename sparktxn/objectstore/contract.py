@@ -57,8 +57,9 @@ class ObjectStore(Protocol):
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         """Creates the object if the name is free. Never empty, at most 48 MiB, and never visible in part.
 
-        After CREATED the object survives a power cut if the store was opened with fsync. A failure that
-        may have come after the object landed is UNKNOWN; StoreUnavailable says that nothing can have landed. Answers within about `timeout_s`.
+        After CREATED the object survives a power cut if the store was opened with fsync. A failure that may have come
+        after the object landed is UNKNOWN; StoreUnavailable says that nothing can have landed. Answers within about
+        `timeout_s`.
         """
 
     def put(self, name: str, data: bytes) -> None:
