@@ -33,7 +33,7 @@ from sparktxn.errors import (
     SegmentExpired,
 )
 from sparktxn.fork import ForkGuard
-from sparktxn.format.commands import Append, Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
+from sparktxn.format.commands import Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.log.log import Log
@@ -46,7 +46,7 @@ from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.producers import next_sequence
 from sparktxn.state.sinks import check_batch
-from sparktxn.structs import TopicState, TransactionState
+from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
 
 __all__ = ["CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
 
@@ -353,7 +353,7 @@ class Store:
         self, staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit | None
     ) -> list[Command]:
         number = state.transaction + 1
-        identity = (state.transactional_id, state.producer_id, state.producer_epoch, number)
+        producer = ProducerIdAndEpoch(state.producer_id, state.producer_epoch)
         commands: list[Command] = []
         if sink is not None:
             commands.append(_batch(staged, state, sink))
@@ -365,24 +365,11 @@ class Store:
                 same_epoch = known is not None and known.producer_epoch == state.producer_epoch
                 sequences[where] = next_sequence(known.last_sequence, 1) if known is not None and same_epoch else 0
             commands.append(
-                Append(
-                    topic_id=segment.topic_id,
-                    partition=segment.partition,
-                    segment=segment.segment,
-                    record_count=segment.record_count,
-                    size_bytes=segment.size_bytes,
-                    checksum=segment.checksum,
-                    producer_id=state.producer_id,
-                    producer_epoch=state.producer_epoch,
-                    base_sequence=sequences[where],
-                    timestamp_min_ms=segment.timestamp_min_ms,
-                    timestamp_max_ms=segment.timestamp_max_ms,
-                    transactional_id=state.transactional_id,
-                    transaction=number,
-                )
+                segment.append(producer, sequences[where], transactional_id=state.transactional_id, transaction=number)
             )
             sequences[where] = next_sequence(sequences[where], segment.record_count)
-        commands.append(EndTxn(*identity, committed=True))
+        end = EndTxn(state.transactional_id, producer.producer_id, producer.producer_epoch, number, committed=True)
+        commands.append(end)
         return commands
 
 

@@ -7,7 +7,7 @@ keys to records and nothing else. `docs/PROTOCOL.md` ("State") lists them with t
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NewType
+from typing import Final
 
 from msgspec import Struct
 
@@ -39,9 +39,6 @@ __all__ = [
     "TransactionState",
     "TransactionStatus",
 ]
-
-Entry = NewType("Entry", int)
-"""The number of a log entry; entry 1 is the first, 0 is the empty store."""
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

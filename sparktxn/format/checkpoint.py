@@ -21,7 +21,7 @@ from sparktxn.format.names import checked_name
 from sparktxn.structs import StateKey, StateRecord
 
 __all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
-__all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "state_digest"]
+__all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "producer_parts", "state_digest"]
 
 SEGMENTS_PREFIX: Final = "segments/"
 """Parts that say where records are; how they are sealed differs between processes, so the state's digest skips them."""
@@ -88,6 +88,11 @@ def part_of(key: StateKey) -> str:
     if table in ("topic", "topic_name"):
         return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"
     return str(table)
+
+
+def producer_parts(topic_id: int, partition: int) -> list[str]:
+    """The parts that together hold all producers of a partition, and of its neighbours."""
+    return [part_of(("producer", topic_id, partition, bucket)) for bucket in range(_PRODUCER_BUCKETS)]
 
 
 def digest(data: bytes) -> str:

@@ -26,7 +26,6 @@ __all__ = [
     "entry",
     "horizon",
     "manifest",
-    "parse_appends",
     "parse_checkpoint_head",
     "parse_entry",
     "parse_horizon",
@@ -49,7 +48,6 @@ LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
 _DIGITS: Final = 20
 _ENTRY = re.compile(r"_log/(\d{20})\.json")
 _CHECKPOINT = re.compile(r"_log/_checkpoints/(\d{20})-([0-9a-f]{32})\.json")
-_APPENDS = re.compile(r"_log/_appends/(\d{20})-([0-9a-f]{32})\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/(\d{20})")
 _SEGMENT = re.compile(r"(\d{20})-([0-9a-f]{32})\.(parquet|arrow)")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
@@ -91,12 +89,6 @@ def checkpoint_part(number: int, token: str, index: int) -> str:
 def appends(number: int, token: str) -> str:
     """The name of the object with the append commands of entry `number`."""
     return f"{APPENDS}{_padded(number)}-{token}.parquet"
-
-
-def parse_appends(name: str) -> int | None:
-    """The entry number in an append object's name; None for any other name."""
-    match = _APPENDS.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 def horizon(number: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Final
 
 from msgspec import Struct
 
@@ -26,7 +25,7 @@ from sparktxn.format.checkpoint import (
     encode_head,
     encode_hint,
     encode_part,
-    part_of,
+    producer_parts,
     state_digest,
 )
 from sparktxn.format.entry import FORMAT_VERSION
@@ -42,8 +41,6 @@ from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, S
 __all__ = ["Checkpointer"]
 
 logger = logging.getLogger("sparktxn")
-
-_PRODUCER_BUCKETS: Final = 16
 
 
 class _Captured(Struct):
@@ -166,8 +163,7 @@ class Checkpointer:
         topic_id, number = located.topic_id, located.partition
         partition: PartitionState = tail.parts.get(("partition", topic_id, number))
         producers = []
-        for bucket in range(_PRODUCER_BUCKETS):
-            part = part_of(("producer", topic_id, number, bucket))
+        for part in producer_parts(topic_id, number):
             producers += [
                 record
                 for record in tail.parts.part(part).values()

@@ -21,7 +21,7 @@ from sparktxn.producer.failures import Operation
 from sparktxn.producer.reports import Reports
 from sparktxn.producer.segments import PendingSegment
 from sparktxn.state.producers import next_sequence
-from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
+from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from sparktxn.log.committer import Ticket
@@ -165,18 +165,11 @@ class Publisher:
         where = (staged.topic_id, staged.partition)
         base_sequence = sequences.get(where, 0)
         sequences[where] = next_sequence(base_sequence, staged.record_count)
-        return Append(
-            topic_id=staged.topic_id,
-            partition=staged.partition,
-            segment=staged.segment,
-            record_count=staged.record_count,
-            size_bytes=staged.size_bytes,
-            checksum=staged.checksum,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            base_sequence=base_sequence,
-            timestamp_min_ms=staged.timestamp_min_ms,
-            timestamp_max_ms=staged.timestamp_max_ms,
-            transactional_id=transaction.transactional_id if transaction is not None else None,
-            transaction=transaction.transaction if transaction is not None else NO_TRANSACTION,
+        if transaction is None:
+            return staged.append(self.identity, base_sequence)
+        return staged.append(
+            self.identity,
+            base_sequence,
+            transactional_id=transaction.transactional_id,
+            transaction=transaction.transaction,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from sparktxn.structs import TopicState
+from sparktxn.format.commands import Append
+from sparktxn.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
 
 __all__ = ["StageTopic", "StagedSegment"]
 
@@ -41,3 +42,28 @@ class StagedSegment(Struct, frozen=True):
     timestamp_min_ms: int
     timestamp_max_ms: int
     payload_bytes: int
+
+    def append(
+        self,
+        producer: ProducerIdAndEpoch,
+        base_sequence: int,
+        *,
+        transactional_id: str | None = None,
+        transaction: int = NO_TRANSACTION,
+    ) -> Append:
+        """The command that names the segment, as `producer`'s records from `base_sequence` on."""
+        return Append(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            segment=self.segment,
+            record_count=self.record_count,
+            size_bytes=self.size_bytes,
+            checksum=self.checksum,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=base_sequence,
+            timestamp_min_ms=self.timestamp_min_ms,
+            timestamp_max_ms=self.timestamp_max_ms,
+            transactional_id=transactional_id,
+            transaction=transaction,
+        )
