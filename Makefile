@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim docs java clean
+.PHONY: help demo test check format bench sim interop nightly fuzz docs java clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,8 +21,8 @@ demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two 
 	@echo "installation took $$(cat $(STAMP)) s (once; not part of the demo's time)"
 	@$(PY) examples/flights_demo.py $(ARGS)
 
-test: $(STAMP) java ## Runs all tests but the nightly ones
-	@$(PY) -m pytest -m 'not nightly' $(ARGS)
+test: $(STAMP) java ## Runs all tests but the nightly ones and those of `make interop`
+	@$(PY) -m pytest -m 'not nightly and not interop' $(ARGS)
 
 check: $(STAMP) ## Lint, format, types and import layers
 	@$(VENV)/bin/ruff check .
@@ -40,6 +40,16 @@ bench: $(STAMP) ## Measures speed and memory, each against a peer
 
 sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 	@$(PY) -m sparktxn.testing.simulate $(ARGS)
+
+interop: $(STAMP) java ## Lets Kafka's own dump tool read the sidecars (fetches Kafka's jars once)
+	@$(PY) -m pytest -m interop $(ARGS)
+
+nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes and more
+	@$(PY) -m pytest -m nightly $(ARGS)
+
+fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
+	@$(PIP) --editable '.[fuzz]'
+	@$(PY) -m tests.fuzz $(ARGS)
 
 docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings
 	@$(PY) docs/generate_configuration.py

@@ -19,6 +19,7 @@ __all__ = [
     "AbortedTransaction",
     "BatchMetadata",
     "CommittedOffset",
+    "IntentWindow",
     "ManifestRef",
     "OpenTransaction",
     "PartitionSegments",
@@ -29,6 +30,7 @@ __all__ = [
     "RequestResult",
     "RequestWindow",
     "SegmentRef",
+    "SettledIntent",
     "SinkBatch",
     "SinkState",
     "StateKey",
@@ -125,6 +127,7 @@ class OpenTransaction(Struct, frozen=True, array_like=True):
 
     producer_id: int
     first_offset: int
+    transactional_id: str = ""
 
 
 class BatchMetadata(Struct, frozen=True, array_like=True):
@@ -253,7 +256,8 @@ class SinkState(Struct, frozen=True, array_like=True):
 class TransactionState(Struct, frozen=True, tag="transaction"):
     """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
 
-    `pending_sink` is what `sink` becomes if the ongoing transaction commits.
+    `start_entry` is the entry that began the current or last transaction. `prepared` is the identity that prepared the
+    ongoing one, or None. `pending_sink` is what `sink` becomes if the ongoing transaction commits.
     """
 
     transactional_id: str
@@ -273,6 +277,8 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     fence_reason: str = ""
     sink: SinkState | None = None
     pending_sink: SinkState | None = None
+    start_entry: int = -1
+    prepared: ProducerIdAndEpoch | None = None
 
     @property
     def key(self) -> StateKey:
@@ -339,6 +345,26 @@ class RequestWindow(Struct, frozen=True, tag="requests"):
         return ("requests",)
 
 
+class SettledIntent(Struct, frozen=True, array_like=True):
+    """An intent that an entry has settled: applied, or refused with a code and a reason."""
+
+    intent_id: str
+    entry: int
+    refused_code: int = 0
+    reason: str = ""
+
+
+class IntentWindow(Struct, frozen=True, tag="intents"):
+    """The intents that the last entries have settled, oldest first: none of them takes effect twice."""
+
+    settled: tuple[SettledIntent, ...] = ()
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("intents",)
+
+
 class TopicName(Struct, frozen=True, tag="topic_name"):
     """Which topic holds a name in which '.' and '_' are not told apart: Kafka refuses a second one."""
 
@@ -361,5 +387,6 @@ StateRecord = (
     | CommittedOffset
     | PendingOffset
     | RequestWindow
+    | IntentWindow
     | TopicName
 )

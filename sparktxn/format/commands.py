@@ -16,18 +16,25 @@ __all__ = [
     "AlterTopic",
     "Append",
     "Appends",
+    "CancelIntent",
     "Command",
     "CommandResult",
     "CreatePartitions",
     "CreateTopic",
+    "DeleteGroup",
     "DeleteRecords",
     "DeleteTopic",
     "EndTxn",
+    "ExpireProducers",
+    "ExpireTransactionalId",
     "InitProducerId",
     "OffsetCommit",
     "OffsetToCommit",
+    "PrepareTxn",
+    "SettleIntent",
     "SinkBatchCommit",
     "TxnOffsetCommit",
+    "Vacuum",
 ]
 
 
@@ -75,7 +82,9 @@ class DeleteTopic(_Base, frozen=True, tag="delete_topic"):
 class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
     """Allocates or bumps (producer id, epoch); aborts an ongoing transaction of the transactional id (K01 to K17).
 
-    `producer_id` and `producer_epoch` are those that the caller has had, or -1 (KIP-360).
+    `producer_id` and `producer_epoch` are those that the caller has had, or -1 (KIP-360). With `keep_prepared` a
+    prepared transaction stays open, for the new epoch to complete (KIP-939). `fence_reason` is what the producer that
+    this fences is told, if it is not that a newer one has initialised the id.
     """
 
     request_id: str
@@ -83,6 +92,8 @@ class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
     timeout_ms: int = 60_000
     producer_id: int = -1
     producer_epoch: int = -1
+    keep_prepared: bool = False
+    fence_reason: str = ""
 
 
 class AddPartitionsToTxn(_Base, frozen=True, tag="add_partitions_to_txn"):
@@ -168,7 +179,8 @@ class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
 class EndTxn(_Base, frozen=True, tag="end_txn"):
     """Commits or aborts one transaction, named by its number: a late one can settle only its own.
 
-    `timed_out_after_ms` is above 0 in an abort that a time-out has caused: the abort also bumps the epoch.
+    An abort by somebody else than its producer bumps the epoch too and tells that producer why: `timed_out_after_ms`
+    is above 0 if a time-out has caused it, else `fence_reason` is not empty.
     """
 
     transactional_id: str
@@ -177,6 +189,36 @@ class EndTxn(_Base, frozen=True, tag="end_txn"):
     transaction: int
     committed: bool
     timed_out_after_ms: int = 0
+    fence_reason: str = ""
+
+
+class PrepareTxn(_Base, frozen=True, tag="prepare_txn"):
+    """Prepares the ongoing transaction: it takes nothing more and never times out until it is completed (KIP-939)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+
+
+class ExpireTransactionalId(_Base, frozen=True, tag="expire_transactional_id"):
+    """Forgets an idle transactional id, if it still is what the proposer saw (K46)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+
+
+class ExpireProducers(_Base, frozen=True, tag="expire_producers"):
+    """Forgets idle producers of a partition: (producer id, timestamp of its last batch or marker) each (K69).
+
+    One that has appended since, or has an open transaction, is kept.
+    """
+
+    topic_id: int
+    partition: int
+    producers: tuple[tuple[int, int], ...]
 
 
 class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
@@ -204,6 +246,40 @@ class DeleteRecords(_Base, frozen=True, tag="delete_records"):
     before_offset: int
 
 
+class DeleteGroup(_Base, frozen=True, tag="delete_group"):
+    """Forgets a group's committed offsets, and those that wait for the end of a transaction (K109)."""
+
+    request_id: str
+    group_id: str
+
+
+class Vacuum(_Base, frozen=True, tag="vacuum"):
+    """Raises the horizon and the segment floor: entries and segments below them may be deleted afterwards."""
+
+    horizon: int
+    segment_floor: int
+
+
+class SettleIntent(_Base, frozen=True, tag="settle_intent"):
+    """Settles an intent: the next `command_count` commands are its own, or it is refused and none follow.
+
+    `base_entry` is the state that it was written at; a settled id is remembered for as long as a base is accepted.
+    """
+
+    intent_id: str
+    base_entry: int
+    command_count: int = 0
+    refused_code: int = 0
+    reason: str = ""
+
+
+class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
+    """Settles an intent by its owner: nobody applies it any more."""
+
+    intent_id: str
+    base_entry: int
+
+
 Command = (
     CreateTopic
     | AlterTopic
@@ -217,8 +293,15 @@ Command = (
     | TxnOffsetCommit
     | OffsetCommit
     | EndTxn
+    | PrepareTxn
+    | ExpireTransactionalId
+    | ExpireProducers
     | SinkBatchCommit
     | DeleteRecords
+    | DeleteGroup
+    | Vacuum
+    | SettleIntent
+    | CancelIntent
 )
 
 

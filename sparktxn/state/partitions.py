@@ -134,7 +134,8 @@ def _store(
     delta.put(producer)
     open_transactions = partition.open_transactions
     if command.transaction != NO_TRANSACTION and producer.current_transaction_first_offset == base_offset:
-        open_transactions = (*open_transactions, OpenTransaction(command.producer_id, base_offset))
+        opened = OpenTransaction(command.producer_id, base_offset, command.transactional_id or "")
+        open_transactions = (*open_transactions, opened)
     delta.put(
         PartitionState(
             partition.topic_id,

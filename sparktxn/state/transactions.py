@@ -145,6 +145,7 @@ def join_transaction(
             partitions=(),
             offsets=(),
             start_timestamp_ms=context.timestamp_ms,
+            start_entry=context.entry,
             last_update_timestamp_ms=context.timestamp_ms,
         )
         return Begun(begun, changed=True, ended=False)

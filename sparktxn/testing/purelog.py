@@ -62,7 +62,7 @@ class PureLog:
         """The new topic's id."""
         return self.submit(CreateTopic(f"create {name} at {self.entry}", name, partition_count))[0].topic_id
 
-    def initialise(self, transactional_id: str | None, **expected: int) -> ProducerCommands:
+    def initialise(self, transactional_id: str | None, **expected: Any) -> ProducerCommands:
         """A producer of the id, with the identity that it is given."""
         command = InitProducerId(f"init {transactional_id} at {self.entry}", transactional_id, **expected)
         return ProducerCommands.of(transactional_id, self.submit(command)[0])
