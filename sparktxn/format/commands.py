@@ -25,6 +25,7 @@ __all__ = [
     "DeleteRecords",
     "DeleteTopic",
     "EndTxn",
+    "ExpireOffsets",
     "ExpireProducers",
     "ExpireTransactionalId",
     "InitProducerId",
@@ -211,14 +212,22 @@ class ExpireTransactionalId(_Base, frozen=True, tag="expire_transactional_id"):
 
 
 class ExpireProducers(_Base, frozen=True, tag="expire_producers"):
-    """Forgets idle producers of a partition: (producer id, timestamp of its last batch or marker) each (K69).
+    """Forgets idle producers of a partition (K69).
 
-    One that has appended since, or has an open transaction, is kept.
+    Each is (producer id, epoch, last sequence, entry of its last control record) as the proposer saw it. One that has
+    appended or ended a transaction since, or has one open, is kept.
     """
 
     topic_id: int
     partition: int
-    producers: tuple[tuple[int, int], ...]
+    producers: tuple[tuple[int, int, int, int], ...]
+
+
+class ExpireOffsets(_Base, frozen=True, tag="expire_offsets"):
+    """Forgets a group's committed offsets in partitions (topic id, partition) that no longer exist."""
+
+    group_id: str
+    partitions: tuple[tuple[int, int], ...]
 
 
 class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
@@ -296,6 +305,7 @@ Command = (
     | PrepareTxn
     | ExpireTransactionalId
     | ExpireProducers
+    | ExpireOffsets
     | SinkBatchCommit
     | DeleteRecords
     | DeleteGroup
@@ -306,7 +316,10 @@ Command = (
 
 
 class CommandResult(Struct, frozen=True):
-    """What applying a command told its caller; `duplicate` if it had taken effect before and wrote nothing."""
+    """What applying a command told its caller; `duplicate` if it had taken effect before and wrote nothing.
+
+    The prepared producer id and epoch are those of the prepared transaction that is open, or -1.
+    """
 
     EMPTY: ClassVar[CommandResult]
 
@@ -318,6 +331,8 @@ class CommandResult(Struct, frozen=True):
     committed: bool = False
     base_offset: int = -1
     timestamp_ms: int = -1
+    prepared_producer_id: int = -1
+    prepared_producer_epoch: int = -1
 
 
 CommandResult.EMPTY = CommandResult()

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn.format import commands
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import coordinator, groups, partitions, sinks, topics
+from sparktxn.state import coordinator, expiry, groups, partitions, prepared, sinks, topics
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.structs import StateKey, StateRecord
 
@@ -28,10 +28,14 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.AddPartitionsToTxn: coordinator.add_partitions_to_txn,
     commands.AddOffsetsToTxn: coordinator.add_offsets_to_txn,
     commands.EndTxn: coordinator.end_txn,
+    commands.PrepareTxn: prepared.prepare_txn,
     commands.Append: partitions.append,
     commands.TxnOffsetCommit: groups.txn_offset_commit,
     commands.OffsetCommit: groups.offset_commit,
     commands.SinkBatchCommit: sinks.sink_batch_commit,
+    commands.ExpireTransactionalId: expiry.expire_transactional_id,
+    commands.ExpireProducers: expiry.expire_producers,
+    commands.ExpireOffsets: expiry.expire_offsets,
 }
 
 
@@ -83,5 +87,8 @@ def touches(command: Command) -> tuple[StateKey, ...]:
         keys.append(("offset", command.group_id, 0, 0))
     if named["topic_id"] is not None and named["partition"] is not None:
         where = (named["topic_id"], named["partition"])
-        keys += [("partition", *where), ("segments", *where), ("producer", *where, getattr(command, "producer_id", 0))]
+        keys += [("partition", *where), ("segments", *where)]
+        producer_ids = [seen[0] for seen in getattr(command, "producers", ())] or [getattr(command, "producer_id", 0)]
+        keys += [("producer", *where, producer_id) for producer_id in producer_ids]
+    keys += [("partition", *where) for where in getattr(command, "partitions", ())]
     return tuple(keys)
