@@ -51,8 +51,9 @@ fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--se
 	@$(PIP) --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
-docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings
+docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings, docs/conformance.md from the tests' marks
 	@$(PY) docs/generate_configuration.py
+	@$(PY) docs/generate_conformance.py
 
 java:
 	@.ci/ensure-java

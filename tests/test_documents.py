@@ -16,19 +16,24 @@ from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.format.commands import Command
 from sparktxn.structs import StateRecord
+from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PROTOCOL = (ROOT / "docs" / "PROTOCOL.md").read_text()
 
 
-def load_generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_configuration", ROOT / "docs" / "generate_configuration.py")
+def load_generator(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+CONFORMANCE = load_generator("generate_conformance")
+SHOWN = CONFORMANCE.marks()
 
 
 def anchors(document: Path) -> set[str]:
@@ -37,7 +42,62 @@ def anchors(document: Path) -> set[str]:
 
 
 def test_the_document_of_settings_is_what_the_tables_say() -> None:
-    assert (ROOT / "docs" / "configuration.md").read_text() == load_generator().document(), "run: make docs"
+    made = load_generator("generate_configuration").document()
+    assert (ROOT / "docs" / "configuration.md").read_text() == made, "run: make docs"
+
+
+def test_the_document_of_behaviours_is_what_the_marks_say() -> None:
+    assert (ROOT / "docs" / "conformance.md").read_text() == CONFORMANCE.document(), "run: make docs"
+
+
+def test_every_mark_names_a_behaviour_of_kafkas() -> None:
+    assert {number: tests for number, tests in CONFORMANCE.marks().items() if number not in BEHAVIOURS} == {}
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS.values(), ids=lambda behaviour: behaviour.number)
+def test_every_behaviour_of_kafkas_has_a_test_or_a_reason(behaviour: Behaviour) -> None:
+    assert behaviour.here or behaviour.number in SHOWN
+
+
+def test_the_behaviours_are_numbered_without_a_gap() -> None:
+    assert list(BEHAVIOURS) == [f"K{number:02}" for number in range(1, len(BEHAVIOURS) + 1)]
+
+
+MARKED = """
+import pytest
+
+TABLE = [pytest.param(1, marks=pytest.mark.kafka("K01")), 2]
+OTHER = [3]
+pytestmark = [pytest.mark.crash, pytest.mark.kafka("K02", "K03")]
+
+@pytest.mark.parametrize("number", TABLE)
+@pytest.mark.kafka("K04")
+def test_one(number): ...
+
+@pytest.mark.kafka("K05")
+class TestMany:
+    pytestmark = pytest.mark.kafka("K06")
+
+    @pytest.mark.parametrize("number", [*OTHER, pytest.param(4, marks=[pytest.mark.kafka("K07")])])
+    def test_two(self, number):
+        assert pytest.mark.kafka("K08")
+"""
+
+
+def test_marks_are_found_wherever_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CONFORMANCE, "ROOT", tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(MARKED)
+    file = "tests/test_it.py"
+    assert CONFORMANCE.marks() == {
+        "K01": [f"{file}::test_one"],
+        "K02": [file],
+        "K03": [file],
+        "K04": [f"{file}::test_one"],
+        "K05": [f"{file}::TestMany"],
+        "K06": [f"{file}::TestMany"],
+        "K07": [f"{file}::TestMany::test_two"],
+    }
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,0 +1,100 @@
+"""Writes docs/conformance.md: Kafka's behaviours, and the tests that show them, found by their marks.
+
+No test is run or imported: the marks ``@pytest.mark.kafka("K59", …)`` are read from the files' syntax trees, on tests,
+on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. Run by ``make docs``; a test compares the file with
+what this makes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.kafka_behaviours import SECTIONS, Behaviour
+
+ROOT = Path(__file__).parent.parent
+TARGET = Path(__file__).with_name("conformance.md")
+
+INTRODUCTION = """\
+# Kafka's transactions, behaviour by behaviour
+
+<!-- Made by `make docs` from tests/kafka_behaviours.py and from the marks of the tests: change those. -->
+
+What Kafka's transactions do, in short words; what is different in this store by its design, and why; and the tests that
+show it. ★ is what no transactional log can do without. A behaviour without a test has its reason.
+`make test ARGS='-m kafka'` runs the tests that are named here, except those of `make interop` and `make nightly`.
+
+Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1).
+"""
+
+Marks = dict[str, list[str]]
+"""The names of tests by a behaviour's number."""
+
+
+def numbers_in(node: ast.AST) -> Iterator[str]:
+    """The numbers that the `kafka` marks inside a piece of code name."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "kafka":
+            yield from (str(argument.value) for argument in call.args if isinstance(argument, ast.Constant))
+
+
+def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
+    """What names stand for, by plain assignments."""
+    found = {}
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            found[statement.target.id] = statement.value
+    return found
+
+
+def _tests_in(body: list[ast.stmt], prefix: str, tables: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
+    """(number, name of a test or of all tests in a place) for each mark under `prefix`."""
+    assigned = _assigned(body)
+    if "pytestmark" in assigned:
+        yield from ((number, prefix) for number in numbers_in(assigned["pytestmark"]))
+    tables = {**tables, **assigned}
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            name = f"{prefix}::{statement.name}"
+            yield from ((number, name) for decorator in statement.decorator_list for number in numbers_in(decorator))
+            yield from _tests_in(statement.body, name, tables)
+        elif isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
+            for decorator in statement.decorator_list:
+                named = [node.id for node in ast.walk(decorator) if isinstance(node, ast.Name) and node.id in tables]
+                for marked in (decorator, *(tables[table] for table in named)):
+                    yield from ((number, f"{prefix}::{statement.name}") for number in numbers_in(marked))
+
+
+def marks() -> Marks:
+    """All marks of the tests, in the order of files and lines, each test once."""
+    found: dict[str, dict[str, None]] = {}
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        for number, name in _tests_in(tree.body, file.relative_to(ROOT).as_posix(), {}):
+            found.setdefault(number, {})[name] = None
+    return {number: list(names) for number, names in found.items()}
+
+
+def _row(behaviour: Behaviour, tests: list[str]) -> str:
+    says = f"{behaviour.says} *Here: {behaviour.here}.*" if behaviour.here else behaviour.says
+    star = " ★" if behaviour.must_have else ""
+    shown = "<br>".join(f"`{name}`" for name in tests) or "–"
+    return f"| {behaviour.number}{star} | {says.replace('|', chr(92) + '|')} | {shown} |\n"
+
+
+def document() -> str:
+    """The whole document."""
+    found = marks()
+    parts = [INTRODUCTION]
+    for title, behaviours in SECTIONS:
+        rows = "".join(_row(behaviour, found.get(behaviour.number, [])) for behaviour in behaviours)
+        parts.append(f"## {title}\n\n| | behaviour | shown by |\n| --- | --- | --- |\n{rows}")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document())
+    print(f"wrote {TARGET.name}")
