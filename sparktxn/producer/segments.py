@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -27,6 +28,7 @@ __all__ = ["PendingSegment", "Row", "purged", "record_table"]
 Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]
 """(key, value, timestamp in milliseconds, headers, None or the callback and when it was given)."""
 
+_TIMESTAMP: Final = 2
 _REPORT: Final = 4
 
 _BYTES_TYPE: Final = RECORD_SCHEMA.field("key").type
@@ -47,11 +49,21 @@ def record_table(rows: Sequence[Row]) -> pa.Table:
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     key = pa.array([row[0] for row in rows], _BYTES_TYPE)
     value = pa.array([row[1] for row in rows], _BYTES_TYPE)
-    timestamp = pa.array([row[2] for row in rows], pa.int64()).view(_TIMESTAMP_TYPE)
+    # A buffer of integers needs no conversion by Arrow, which would look at each one's type.
+    milliseconds = pa.py_buffer(array("q", [row[_TIMESTAMP] for row in rows]))
+    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(rows), [None, milliseconds], 0)
     headers = [row[3] for row in rows]
     if not any(headers):
         return pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
     return pa.Table.from_arrays([key, value, pa.array(headers, _HEADERS_TYPE), timestamp], schema=RECORD_SCHEMA)
+
+
+def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, int] | None]:
+    """The records as columns, and their least and greatest timestamps where a loop over rows tells them."""
+    if isinstance(records, pa.Table):
+        return records, None
+    milliseconds = [row[_TIMESTAMP] for row in records]
+    return record_table(records), (min(milliseconds), max(milliseconds))
 
 
 class PendingSegment:
@@ -142,10 +154,18 @@ class PendingSegment:
             if self.staged is not None or self._records is None:
                 return
             log = self._log
-            records = self._records if isinstance(self._records, pa.Table) else record_table(self._records)
+            records, timestamps_ms = _columns(self._records)
             born = log.born(log.deadline(log.settings.request_timeout_ms / 1000))
             self.staged = upload_segment(
-                log.objects, log.ids, born, self.topic, self.partition, records, count_payload=False
+                log.objects,
+                log.ids,
+                born,
+                self.topic,
+                self.partition,
+                records,
+                timestamps_ms=timestamps_ms,
+                clock=log.clock,
+                count_payload=False,
             )
             self._records = None
 

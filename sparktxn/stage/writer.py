@@ -40,6 +40,7 @@ def upload_segment(
     partition: int,
     table: pa.Table,
     *,
+    timestamps_ms: tuple[int, int] | None = None,
     clock: Clock | None = None,
     timeout_s: float = _TIMEOUT_S,
     count_payload: bool = True,
@@ -53,6 +54,7 @@ def upload_segment(
         topic: the topic, with the settings ``segment.format`` and ``compression.type``.
         partition: one of the topic's partitions.
         table: the records in the topic's stored schema, at least one.
+        timestamps_ms: the least and the greatest of their timestamps; None to look them up in `table`.
         clock: for the waits between attempts.
         timeout_s: how long the upload may take, all attempts together.
         count_payload: whether `payload_bytes` is needed: only a micro-batch's fingerprint asks for it.
@@ -73,7 +75,7 @@ def upload_segment(
             f"a segment of {table.num_rows} records for topic {topic.name!r} has {len(data)} bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
-    first_ms, last_ms = _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
+    first_ms, last_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
     if first_ms < 0:
         raise CommandRefused(
             ErrorCode.INVALID_TIMESTAMP,
