@@ -25,6 +25,7 @@ __all__ = [
     "PartitionSegments",
     "PartitionState",
     "PendingOffset",
+    "PreparedOutcome",
     "ProducerIdAndEpoch",
     "ProducerState",
     "RequestResult",
@@ -253,11 +254,20 @@ class SinkState(Struct, frozen=True, array_like=True):
     batches: tuple[SinkBatch, ...] = ()
 
 
+class PreparedOutcome(Struct, frozen=True, array_like=True):
+    """How a prepared transaction has ended, by the identity that prepared it."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    committed: bool
+
+
 class TransactionState(Struct, frozen=True, tag="transaction"):
     """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
 
     `start_entry` is the entry that began the current or last transaction. `prepared` is the identity that prepared the
-    ongoing one, or None. `pending_sink` is what `sink` becomes if the ongoing transaction commits.
+    ongoing one, or None; `last_prepared` is how the last prepared one has ended. `pending_sink` is what `sink` becomes if the ongoing transaction commits.
     """
 
     transactional_id: str
@@ -279,6 +289,7 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     pending_sink: SinkState | None = None
     start_entry: int = -1
     prepared: ProducerIdAndEpoch | None = None
+    last_prepared: PreparedOutcome | None = None
 
     @property
     def key(self) -> StateKey:
@@ -332,37 +343,44 @@ class RequestResult(Struct, frozen=True, array_like=True):
     producer_epoch: int = -1
     transaction: int = -1
     committed: bool = False
+    prepared_producer_id: int = -1
+    prepared_producer_epoch: int = -1
 
 
 class RequestWindow(Struct, frozen=True, tag="requests"):
-    """The request ids that the last entries have applied, oldest first: a repeated request takes effect once."""
+    """The request ids of one bucket that the last entries have applied, oldest first: a repetition has no effect."""
 
-    requests: tuple[RequestResult, ...] = ()
+    bucket: int
+    requests: tuple[RequestResult, ...]
 
     @property
     def key(self) -> StateKey:
         """The record's key."""
-        return ("requests",)
+        return ("requests", self.bucket)
 
 
 class SettledIntent(Struct, frozen=True, array_like=True):
-    """An intent that an entry has settled: applied, or refused with a code and a reason."""
+    """An intent that an entry has settled: applied (code 0), or refused or cancelled with a code and a reason."""
 
     intent_id: str
-    entry: int
     refused_code: int = 0
     reason: str = ""
 
 
 class IntentWindow(Struct, frozen=True, tag="intents"):
-    """The intents that the last entries have settled, oldest first: none of them takes effect twice."""
+    """The intents that one of the last entries has settled: none of them takes effect again.
 
-    settled: tuple[SettledIntent, ...] = ()
+    `slot` is that entry's number modulo the window, so that a later entry takes the place of one that is past it.
+    """
+
+    slot: int
+    entry: int
+    settled: tuple[SettledIntent, ...]
 
     @property
     def key(self) -> StateKey:
         """The record's key."""
-        return ("intents",)
+        return ("intents", self.slot)
 
 
 class TopicName(Struct, frozen=True, tag="topic_name"):

@@ -11,9 +11,16 @@ from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Comman
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.groups import end_offsets
 from sparktxn.state.partitions import end_partition
+from sparktxn.state.prepared import published_as, repeated_end, with_outcome
 from sparktxn.state.requests import remember, remembered
-from sparktxn.state.transactions import check_identity, join_transaction, transition
-from sparktxn.structs import NO_PRODUCER_ID, TransactionState, TransactionStatus
+from sparktxn.state.transactions import (
+    check_identity,
+    fenced_because,
+    is_identity_before,
+    join_transaction,
+    transition,
+)
+from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState, TransactionStatus
 
 __all__ = ["PRODUCER_EPOCH_MAX", "TRANSACTION_TIMEOUT_MS_MAX", "add_offsets_to_txn", "add_partitions_to_txn"]
 __all__ += ["end_txn", "init_producer_id"]
@@ -24,8 +31,12 @@ TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
     """Gives a producer its id and epoch, and ends what an earlier producer of the id has left open (K01 to K15)."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
+    if command.keep_prepared and (command.transactional_id is None or command.producer_id != NO_PRODUCER_ID):
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, "keep_prepared is for the first init of a transactional id: name no identity"
+        )
     if command.transactional_id is None:
         result = CommandResult(producer_id=_next_producer_id(delta), producer_epoch=0)
         return remember(delta, context, command.request_id, result)
@@ -50,11 +61,14 @@ def init_producer_id(delta: Delta, command: InitProducerId, context: Context) ->
         request_id=command.request_id,
     )
     delta.put(initialised)
+    prepared = initialised.prepared
     result = CommandResult(
         producer_id=initialised.producer_id,
         producer_epoch=initialised.producer_epoch,
         transaction=initialised.transaction,
         committed=initialised.committed,
+        prepared_producer_id=prepared.producer_id if prepared is not None else NO_PRODUCER_ID,
+        prepared_producer_epoch=prepared.producer_epoch if prepared is not None else NO_PRODUCER_EPOCH,
     )
     return remember(delta, context, command.request_id, result)
 
@@ -83,44 +97,47 @@ def _first(delta: Delta, command: InitProducerId) -> TransactionState:
 def _next_epoch(
     delta: Delta, command: InitProducerId, transaction: TransactionState, context: Context
 ) -> TransactionState | Refusal:
-    """The identity after one more init: Kafka's epoch arithmetic (K05, K10 to K15)."""
+    """The identity after one more init: Kafka's epoch arithmetic (K05, K10 to K15, K132)."""
     expected = command.producer_id != NO_PRODUCER_ID
     if expected:
-        if _is_retry(command, transaction):
+        if is_identity_before(transaction, command):
             return transaction
         if (command.producer_id, command.producer_epoch) != (transaction.producer_id, transaction.producer_epoch):
             return Refusal(
                 ErrorCode.PRODUCER_FENCED,
-                f"transactional id {command.transactional_id!r} belongs to producer {transaction.producer_id}, epoch "
-                f"{transaction.producer_epoch}, not {command.producer_id}, epoch {command.producer_epoch}",
+                f"producer {command.producer_id} with epoch {command.producer_epoch} of transactional id "
+                f"{command.transactional_id!r} is fenced: {fenced_because(transaction)}",
             )
+    if command.keep_prepared and transaction.prepared is not None:
+        bumped = _bumped(delta, transaction, last_epoch=-1)
+        return transition(bumped, TransactionStatus.ONGOING, fence_reason=command.fence_reason)
     if transaction.status is TransactionStatus.ONGOING:
-        transaction = _fence(delta, transaction, context, "a newer producer has initialised it")
-    last_epoch = command.producer_epoch if expected else -1
-    if transaction.producer_epoch >= PRODUCER_EPOCH_MAX - 1:
-        identity = (_next_producer_id(delta), 0, transaction.producer_id)
-    else:
-        identity = (transaction.producer_id, transaction.producer_epoch + 1, transaction.previous_producer_id)
+        reason = command.fence_reason or "a newer producer has initialised it"
+        transaction = _fence(delta, transaction, context, reason)
     return transition(
-        transaction,
+        _bumped(delta, transaction, last_epoch=command.producer_epoch if expected else -1),
         TransactionStatus.EMPTY,
-        producer_id=identity[0],
-        producer_epoch=identity[1],
-        previous_producer_id=identity[2],
-        last_producer_epoch=last_epoch,
         partitions=(),
         offsets=(),
         start_timestamp_ms=-1,
-        fence_reason="",
+        fence_reason=command.fence_reason,
     )
 
 
-def _is_retry(command: InitProducerId, transaction: TransactionState) -> bool:
-    """True for an init whose answer was lost: it names the identity before the last bump (K12, K15)."""
-    if command.producer_epoch != transaction.last_producer_epoch or transaction.last_producer_epoch < 0:
-        return False
-    rotated = transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0
-    return command.producer_id == (transaction.previous_producer_id if rotated else transaction.producer_id)
+def _bumped(delta: Delta, transaction: TransactionState, *, last_epoch: int) -> TransactionState:
+    """The next epoch, or where the epochs are used up a new producer id (K10)."""
+    if transaction.producer_epoch >= PRODUCER_EPOCH_MAX - 1:
+        producer_id, epoch, previous = _next_producer_id(delta), 0, transaction.producer_id
+    else:
+        producer_id, epoch = transaction.producer_id, transaction.producer_epoch + 1
+        previous = transaction.previous_producer_id
+    return replace(
+        transaction,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        previous_producer_id=previous,
+        last_producer_epoch=last_epoch,
+    )
 
 
 def _fence(delta: Delta, transaction: TransactionState, context: Context, reason: str) -> TransactionState:
@@ -140,11 +157,14 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)
+    # Nobody reads it before COMPLETE_x takes its place; it is what the history shows (state/history.py).
+    delta.put(prepared)
+    published = published_as(prepared)
     for where in prepared.partitions:
-        end_partition(delta, where, prepared, committed, context)
-    end_offsets(delta, prepared, committed, context)
+        end_partition(delta, where, published, committed, context)
+    end_offsets(delta, published, committed, context)
     completed = transition(
-        prepared,
+        with_outcome(prepared, committed),
         complete,
         committed=committed,
         partitions=(),
@@ -162,16 +182,19 @@ def add_partitions_to_txn(delta: Delta, command: AddPartitionsToTxn, context: Co
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
+    known = begun.transaction.partitions
     if begun.ended:
+        if begun.transaction.prepared is not None and set(command.partitions) <= set(known):
+            return CommandResult(duplicate=True)
         return Refusal(
-            ErrorCode.INVALID_TXN_STATE, f"transaction {command.transaction} has ended: it takes no more partitions"
+            ErrorCode.INVALID_TXN_STATE,
+            f"transaction {command.transaction} has ended, or is prepared: it takes no more partitions",
         )
     for topic_id, partition in command.partitions:
         if delta.get(("partition", topic_id, partition)) is None:
             return Refusal(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition} of topic id {topic_id} does not exist"
             )
-    known = begun.transaction.partitions
     added = tuple(where for where in dict.fromkeys(command.partitions) if where not in known)
     if not added and not begun.changed:
         return CommandResult(duplicate=True)
@@ -184,6 +207,11 @@ def add_offsets_to_txn(delta: Delta, command: AddOffsetsToTxn, context: Context)
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
+    prepared = begun.transaction.prepared is not None
+    if prepared and all(group_id != command.group_id for group_id, _, _ in begun.transaction.offsets):
+        return Refusal(
+            ErrorCode.INVALID_TXN_STATE, f"transaction {command.transaction} is prepared: it takes no more offsets"
+        )
     if begun.ended or not begun.changed:
         return CommandResult(duplicate=True)
     delta.put(begun.transaction)
@@ -194,7 +222,7 @@ def end_txn(delta: Delta, command: EndTxn, context: Context) -> CommandResult | 
     """Commits or aborts the transaction that the command names, and no other (K30 to K35, K44)."""
     transaction = check_identity(delta, command)
     if isinstance(transaction, Refusal):
-        return transaction
+        return repeated_end(delta, command) or transaction
     named = f"transaction {command.transaction} of {command.transactional_id!r}"
     if command.transaction != transaction.transaction:
         return Refusal(
@@ -205,8 +233,21 @@ def end_txn(delta: Delta, command: EndTxn, context: Context) -> CommandResult | 
             return CommandResult(duplicate=True, committed=command.committed)
         outcome = "committed" if transaction.committed else "aborted"
         return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} has been {outcome}")
-    if command.timed_out_after_ms > 0 and not command.committed:
-        _fence(delta, transaction, context, f"transaction timed out after {command.timed_out_after_ms} ms")
-    else:
-        _end(delta, transaction, command.committed, context)
-    return CommandResult(committed=command.committed)
+    fence_reason = command.fence_reason
+    if command.timed_out_after_ms > 0:
+        fence_reason = f"transaction timed out after {command.timed_out_after_ms} ms"
+    if fence_reason and command.committed:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{named} cannot commit and fence its producer ({fence_reason})")
+    if fence_reason:
+        if transaction.prepared is not None and command.timed_out_after_ms > 0:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} is prepared: it never times out")
+        _fence(delta, transaction, context, fence_reason)
+        return CommandResult()
+    ended = _end(delta, transaction, command.committed, context)
+    if transaction.prepared is None:
+        return CommandResult(committed=command.committed)
+    ended = _bumped(delta, ended, last_epoch=ended.producer_epoch)
+    delta.put(ended)
+    return CommandResult(
+        producer_id=ended.producer_id, producer_epoch=ended.producer_epoch, committed=command.committed
+    )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import CommittedOffset, PendingOffset, TransactionState
@@ -29,7 +30,7 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
         )
     for offset in command.offsets:
         where = f"partition {offset.partition} of topic id {offset.topic_id}"
-        if delta.get(("partition", offset.topic_id, offset.partition)) is None:
+        if not _exists(delta, offset.topic_id, offset.partition):
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
         if offset.offset < 0:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset.offset} for {where} is below 0")
@@ -41,9 +42,15 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
     return None
 
 
+def _exists(delta: Delta, topic_id: int, partition: int) -> bool:
+    if topic_id in INTERNAL_TOPIC_IDS:
+        return partition == 0
+    return delta.get(("partition", topic_id, partition)) is not None
+
+
 def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> CommandResult | Refusal:
     """Sets a group's offsets; they win over transactional ones that were sent before."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     if refusal := _check(delta, command):
         return refusal
@@ -68,6 +75,8 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
+    if begun.transaction.prepared is not None:
+        return _after_preparing(delta, command)
     if begun.ended:
         return CommandResult(duplicate=True)
     if refusal := _check(delta, command):
@@ -89,6 +98,21 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
         )
     delta.put(replace(begun.transaction, offsets=tuple(sorted(waiting))))
     return CommandResult()
+
+
+def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | Refusal:
+    """A prepared transaction takes no offsets: what it has noted may be repeated."""
+    for offset in command.offsets:
+        key = ("pending_offset", command.group_id, offset.topic_id, offset.partition, command.producer_id)
+        pending: PendingOffset | None = delta.get(key)
+        given = (offset.offset, offset.metadata, offset.leader_epoch)
+        if pending is None or (pending.offset, pending.metadata, pending.leader_epoch) != given:
+            return Refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"transaction {command.transaction} of {command.transactional_id!r} is prepared: "
+                "it takes no more offsets",
+            )
+    return CommandResult(duplicate=True)
 
 
 def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> None:

@@ -95,7 +95,7 @@ def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | No
 
 
 def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
-    """A batch of a transaction that has committed: stored before, or never."""
+    """A batch of a transaction that has committed, or is prepared: stored before, or never."""
     repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, BatchMetadata) and repeated.transaction == command.transaction:
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
@@ -103,7 +103,8 @@ def _after_the_end(known: ProducerState | None, command: Append) -> CommandResul
         return CommandResult(duplicate=True)
     return Refusal(
         ErrorCode.INVALID_TXN_STATE,
-        f"transaction {command.transaction} of {command.transactional_id!r} has ended: it takes no more records",
+        f"transaction {command.transaction} of {command.transactional_id!r} has ended, or is prepared: "
+        "it takes no more records",
     )
 
 

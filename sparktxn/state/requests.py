@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 from sparktxn.format.commands import CommandResult
 from sparktxn.state.delta import Context, Delta
-from sparktxn.structs import RequestResult, RequestWindow
+from sparktxn.structs import RequestResult, RequestWindow, StateKey
 
-__all__ = ["REQUEST_WINDOW", "remember", "remembered"]
+__all__ = ["REQUEST_BUCKETS", "REQUEST_WINDOW", "remember", "remembered", "request_key"]
 
 REQUEST_WINDOW: Final = 1_000
 """Entries for which a request id is remembered (W of PROTOCOL.md)."""
 
-_KEY: Final = ("requests",)
+REQUEST_BUCKETS: Final = 1_024
+"""Records over which request ids are spread, so that one among very many is found, and noted, quickly."""
 
 
-def remembered(delta: Delta, request_id: str) -> CommandResult | None:
-    """What the request was answered when an entry applied it, marked as a duplicate; None if it is not known."""
-    window: RequestWindow | None = delta.get(_KEY)
+def request_key(request_id: str) -> StateKey:
+    """The key of the record that remembers a request id."""
+    return ("requests", zlib.crc32(request_id.encode()) % REQUEST_BUCKETS)
+
+
+def remembered(delta: Delta, context: Context, request_id: str) -> CommandResult | None:
+    """What the request was answered when an entry applied it, marked as a duplicate; None if the window is past it."""
+    window: RequestWindow | None = delta.get(request_key(request_id))
+    oldest = context.entry - REQUEST_WINDOW
     for result in reversed(window.requests) if window else ():
-        if result.request_id == request_id:
+        if result.request_id == request_id and result.entry > oldest:
             return CommandResult(
                 duplicate=True,
                 topic_id=result.topic_id,
@@ -28,17 +36,20 @@ def remembered(delta: Delta, request_id: str) -> CommandResult | None:
                 producer_epoch=result.producer_epoch,
                 transaction=result.transaction,
                 committed=result.committed,
+                prepared_producer_id=result.prepared_producer_id,
+                prepared_producer_epoch=result.prepared_producer_epoch,
             )
     return None
 
 
 def remember(delta: Delta, context: Context, request_id: str, result: CommandResult) -> CommandResult:
-    """`result`, noted under the request's id; ids older than the window are forgotten."""
-    window: RequestWindow | None = delta.get(_KEY)
-    oldest = context.entry - REQUEST_WINDOW
-    kept = window.requests if window else ()
-    if kept and kept[0].entry <= oldest:
-        kept = tuple(known for known in kept if known.entry > oldest)
+    """`result`, noted under the request's id.
+
+    Ids older than the window are forgotten in its bucket and, in turn, in one other, so that none stays for long.
+    """
+    key = request_key(request_id)
+    _forget(delta, context, ("requests", context.entry % REQUEST_BUCKETS))
+    kept = _forget(delta, context, key)
     noted = RequestResult(
         request_id,
         context.entry,
@@ -47,6 +58,24 @@ def remember(delta: Delta, context: Context, request_id: str, result: CommandRes
         result.producer_epoch,
         result.transaction,
         result.committed,
+        result.prepared_producer_id,
+        result.prepared_producer_epoch,
     )
-    delta.put(RequestWindow((*kept, noted)))
+    delta.put(RequestWindow(int(key[1]), (*kept, noted)))
     return result
+
+
+def _forget(delta: Delta, context: Context, key: StateKey) -> tuple[RequestResult, ...]:
+    """What a bucket still remembers, after it has forgotten what the window is past."""
+    window: RequestWindow | None = delta.get(key)
+    if window is None:
+        return ()
+    oldest = context.entry - REQUEST_WINDOW
+    if window.requests[0].entry > oldest:
+        return window.requests
+    kept = tuple(known for known in window.requests if known.entry > oldest)
+    if kept:
+        delta.put(RequestWindow(window.bucket, kept))
+    else:
+        delta.remove(key)
+    return kept

@@ -52,6 +52,8 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
+    if begun.transaction.prepared is not None:
+        return _after_preparing(begun.transaction.pending_sink, command)
     if begun.ended:
         return CommandResult(duplicate=True)
     sink = begun.transaction.pending_sink or begun.transaction.sink
@@ -74,3 +76,15 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
         changed = replace(sink, run_id=command.run_id, superseded_runs=superseded, batches=batches)
     delta.put(replace(begun.transaction, pending_sink=changed))
     return CommandResult()
+
+
+def _after_preparing(pending: SinkState | None, command: SinkBatchCommit) -> CommandResult | Refusal:
+    """A prepared transaction takes no batch: the one that it has noted may be repeated."""
+    if pending is not None and (pending.writer_id, pending.run_id) == (command.writer_id, command.run_id):
+        noted = pending.batches[-1]
+        if (noted.batch_id, noted.fingerprint) == (command.batch_id, command.fingerprint):
+            return CommandResult(duplicate=True)
+    return Refusal(
+        ErrorCode.INVALID_TXN_STATE,
+        f"transaction {command.transaction} of {command.transactional_id!r} is prepared: it takes no more batches",
+    )

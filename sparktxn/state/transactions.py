@@ -23,8 +23,11 @@ from sparktxn.structs import TransactionState, TransactionStatus
 __all__ = [
     "VALID_PREVIOUS_STATES",
     "Begun",
+    "ProducerCommand",
     "TransactionCommand",
     "check_identity",
+    "fenced_because",
+    "is_identity_before",
     "is_valid_transition",
     "join_transaction",
     "transition",
@@ -47,12 +50,8 @@ VALID_PREVIOUS_STATES: Final[dict[TransactionStatus, frozenset[TransactionStatus
 _BETWEEN: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 
-class TransactionCommand(Protocol):
-    """What every command inside a transaction names."""
-
-    @property
-    def transactional_id(self) -> str | None:
-        """The transactional id."""
+class ProducerCommand(Protocol):
+    """What names a producer."""
 
     @property
     def producer_id(self) -> int:
@@ -62,6 +61,14 @@ class TransactionCommand(Protocol):
     def producer_epoch(self) -> int:
         """The producer epoch."""
 
+
+class TransactionCommand(ProducerCommand, Protocol):
+    """What every command inside a transaction names."""
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id."""
+
     @property
     def transaction(self) -> int:
         """The transaction's number."""
@@ -70,8 +77,8 @@ class TransactionCommand(Protocol):
 class Begun(NamedTuple):
     """The transaction that a command belongs to.
 
-    `changed` if the command begins it: the caller puts the record. `ended` if it has committed: only a repetition of
-    what it did before is in order.
+    `changed` if the command begins it: the caller puts the record. `ended` if it has committed, or is prepared: only a
+    repetition of what it did before is in order.
     """
 
     transaction: TransactionState
@@ -114,14 +121,26 @@ def check_identity(
             f"not {command.producer_id}",
         )
     if transaction.producer_id != command.producer_id or transaction.producer_epoch != command.producer_epoch:
-        reason = transaction.fence_reason or "a newer producer has initialised it"
         return Refusal(
             fenced_code,
             f"producer {command.producer_id} with epoch {command.producer_epoch} of transactional id "
-            f"{command.transactional_id!r} is fenced: {reason} (now {transaction.producer_id}, epoch "
-            f"{transaction.producer_epoch})",
+            f"{command.transactional_id!r} is fenced: {fenced_because(transaction)}",
         )
     return transaction
+
+
+def fenced_because(transaction: TransactionState) -> str:
+    """Why a producer of another identity than the current one is fenced, for it to be told."""
+    reason = transaction.fence_reason or "a newer producer has initialised it"
+    return f"{reason} (now {transaction.producer_id}, epoch {transaction.producer_epoch})"
+
+
+def is_identity_before(transaction: TransactionState, command: ProducerCommand) -> bool:
+    """True if the command names the identity before the last bump, and who made that bump had it (K12, K15, K37)."""
+    if command.producer_epoch != transaction.last_producer_epoch or transaction.last_producer_epoch < 0:
+        return False
+    rotated = transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0
+    return command.producer_id == (transaction.previous_producer_id if rotated else transaction.producer_id)
 
 
 def join_transaction(
@@ -135,7 +154,7 @@ def join_transaction(
     if isinstance(transaction, Refusal):
         return transaction
     if transaction.status is TransactionStatus.ONGOING and command.transaction == transaction.transaction:
-        return Begun(transaction, changed=False, ended=False)
+        return Begun(transaction, changed=False, ended=transaction.prepared is not None)
     if transaction.status in _BETWEEN and command.transaction == transaction.transaction + 1:
         begun = transition(
             transaction,

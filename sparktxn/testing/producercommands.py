@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from sparktxn.format.commands import Append, CommandResult, EndTxn, OffsetToCommit, SinkBatchCommit, TxnOffsetCommit
+from sparktxn.format.commands import (
+    Append,
+    CommandResult,
+    EndTxn,
+    OffsetToCommit,
+    PrepareTxn,
+    SinkBatchCommit,
+    TxnOffsetCommit,
+)
 from sparktxn.format.names import segment_file
 from sparktxn.structs import NO_TRANSACTION
 
@@ -54,6 +62,10 @@ class ProducerCommands(Struct, frozen=True):
     def end(self, transaction: int, *, committed: bool = True, timed_out_after_ms: int = 0) -> EndTxn:
         """Commits or aborts."""
         return EndTxn(*self._identity(transaction), committed, timed_out_after_ms)
+
+    def prepare(self, transaction: int) -> PrepareTxn:
+        """Prepares."""
+        return PrepareTxn(*self._identity(transaction))
 
     def offset(self, transaction: int, group_id: str, where: tuple[int, int], offset: int) -> TxnOffsetCommit:
         """One offset of a group, inside the transaction."""
