@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,14 @@ from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
 
-__all__ = ["acquire_log", "objects_of", "release_log"]
+__all__ = ["acquire_log", "lend_log", "objects_of", "release_log", "take_log_back"]
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
 _lock = threading.Lock()
 _logs: dict[_Key, tuple[Log, int]] = {}
+_lent: dict[tuple[str, int], Log] = {}
+_foreign: weakref.WeakSet[Log] = weakref.WeakSet()
 _objects: dict[_Key, ObjectStore] = {}
 
 
@@ -32,6 +35,22 @@ def _open_objects(uri: str, options: Mapping[str, Any]) -> tuple[ObjectStore, St
     return open_store(uri, settings=settings, storage=storage_options(options), clock=SystemClock()), settings
 
 
+def lend_log(uri: str, log: Log) -> None:
+    """Lets this process's clients of `uri` use `log`, whatever their options, until `take_log_back`.
+
+    For a log that stands on an object store which no URI can describe. It stays the caller's: no client closes it.
+    """
+    with _lock:
+        _lent[uri, os.getpid()] = log
+        _foreign.add(log)
+
+
+def take_log_back(uri: str) -> None:
+    """Ends a loan; clients that hold the log go on with it."""
+    with _lock:
+        _lent.pop((uri, os.getpid()), None)
+
+
 def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
     """This process's log of the store at `uri` under these options; release it when done.
 
@@ -41,6 +60,9 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
     """
     key = _key(uri, options)
     with _lock:
+        lent = _lent.get((uri, os.getpid()))
+        if lent is not None:
+            return lent
         if key in _logs:
             log, users = _logs[key]
             _logs[key] = (log, users + 1)
@@ -63,8 +85,10 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
 
 
 def release_log(log: Log) -> None:
-    """Gives a log back; the last user closes it."""
+    """Gives a log back; the last user closes it, unless it was lent."""
     with _lock:
+        if log in _foreign:
+            return
         for key, (known, users) in list(_logs.items()):
             if known is log:
                 if users > 1:

@@ -1,36 +1,36 @@
-"""Checkers, one per guarantee: each takes what was recorded and the log as it truly was, and raises AssertionError.
+"""Checkers of histories of commands, one per guarantee: each raises AssertionError.
 
-The truth is the first bytes ever created under each entry's name, applied one by one from the empty store: no
-checkpoint, no cache and no deletion has a part in it.
+Each takes what was recorded, and the log as it truly was (`truth.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, Protocol
-
-from msgspec import Struct
 
 from sparktxn.format import names
-from sparktxn.format.checkpoint import PartRef, digest, encode_part, state_digest
 from sparktxn.log.checkpoints import read_head
-from sparktxn.log.log import Log
 from sparktxn.log.tail import Tail
 from sparktxn.log.views import capture_view
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import (
-    AbortedTransaction,
-    CommittedOffset,
-    PartitionSegments,
-    PartitionState,
-    SegmentRef,
-    TopicState,
+from sparktxn.structs import TopicState
+from sparktxn.testing.history import Attempt, History, Outcome, observe
+from sparktxn.testing.truth import (
+    ABORTED,
+    COMMITTED,
+    OPEN,
+    RecordedObjects,
+    Truth,
+    digest_of,
+    records_of,
+    replay,
+    tail_digest,
+    truth_after,
 )
-from sparktxn.testing.history import Attempt, History, Observation, Outcome, observe
 
 __all__ = [
+    "ABORTED",
+    "COMMITTED",
+    "OPEN",
     "Truth",
     "check_aborted_reads",
     "check_atomicity",
@@ -44,104 +44,11 @@ __all__ = [
     "check_same_end",
     "check_views",
     "digest_of",
+    "published_heads",
     "replay",
     "tail_digest",
     "truth_after",
 ]
-
-COMMITTED: Final = "committed"
-ABORTED: Final = "aborted"
-OPEN: Final = "open"
-
-
-class RecordedObjects(ObjectStore, Protocol):
-    """Objects that remember the first bytes ever created under each name."""
-
-    history: dict[str, bytes]
-
-
-class Truth(Struct):
-    """The state after one entry. `fates` says of each segment whether its transaction committed, aborted or is open."""
-
-    entry: int
-    digest: str
-    partitions: dict[tuple[str, int], Observation]
-    fates: dict[str, str]
-    offsets: dict[tuple[str, int, int], CommittedOffset]
-
-
-def replay(objects: RecordedObjects) -> list[Truth]:
-    """The truth after each entry, from 0."""
-    tail = Tail(_FirstBytes(objects), None)  # type: ignore[arg-type]  # a replay only gets
-    truths = [truth_after(tail)]
-    while True:
-        tail.advance(at_most=tail.entry + 1)
-        if tail.entry == truths[-1].entry:
-            return truths
-        truths.append(truth_after(tail))
-
-
-class _FirstBytes:
-    def __init__(self, objects: RecordedObjects) -> None:
-        self._history = objects.history
-
-    def get(self, name: str) -> bytes | None:
-        return self._history.get(name)
-
-
-def digest_of(log: Log) -> str:
-    """The digest of the state that a process holds."""
-    return tail_digest(log._follower.tail)
-
-
-def tail_digest(tail: Tail) -> str:
-    """The digest of a replica's state."""
-    refs = {}
-    for part in tail.parts.names(""):
-        data = encode_part(tail.parts.part(part).values())
-        refs[part] = PartRef("", len(data), digest(data))
-    # A part that has become empty, and one that never was, say the same.
-    empty = digest(encode_part([]))
-    return state_digest({part: ref for part, ref in refs.items() if ref.digest != empty})
-
-
-def _records(tail: Tail, prefix: str) -> Iterator[object]:
-    for part in tail.parts.names(prefix):
-        yield from tail.parts.part(part).values()
-
-
-def truth_after(tail: Tail) -> Truth:
-    """The truth as a replica has it that was replayed from the empty store."""
-    topics = [record for record in _records(tail, "topics/") if isinstance(record, TopicState)]
-    view = capture_view(tail.parts.get, sorted(topics, key=lambda topic: topic.name), tail.entry, tail.timestamp_ms)
-    fates = {}
-    for topic in topics:
-        for number in range(topic.partition_count):
-            state: PartitionState = tail.parts.get(("partition", topic.topic_id, number))
-            located: PartitionSegments = tail.parts.get(("segments", topic.topic_id, number))
-            open_from = {open_.producer_id: open_.first_offset for open_ in state.open_transactions}
-            for segment in located.segments:
-                fates[segment.name] = _fate(segment, open_from, located.aborted)
-    offsets = {
-        (record.group_id, record.topic_id, record.partition): record
-        for record in _records(tail, "groups/")
-        if isinstance(record, CommittedOffset)
-    }
-    # A replay from nothing has sealed nothing: no object is read here.
-    partitions = observe(tail._objects, view.partitions)
-    return Truth(tail.entry, tail_digest(tail), partitions, fates, offsets)
-
-
-def _fate(segment: SegmentRef, open_from: dict[int, int], aborted: tuple[AbortedTransaction, ...]) -> str:
-    if segment.base_offset >= open_from.get(segment.producer_id, segment.base_offset + 1):
-        return OPEN
-    for range_ in aborted:
-        if (
-            range_.producer_id == segment.producer_id
-            and range_.first_offset <= segment.base_offset < range_.last_offset
-        ):
-            return ABORTED
-    return COMMITTED
 
 
 def _fates(attempt: Attempt, truth: Truth) -> list[str | None]:
@@ -150,7 +57,8 @@ def _fates(attempt: Attempt, truth: Truth) -> list[str | None]:
 
 def check_history(objects: RecordedObjects, history: History) -> None:
     """All of them."""
-    truths = replay(objects)
+    heads = published_heads(objects)
+    truths = replay(objects, {entry for _, entry, _ in history.ends} | {entry for entry, _ in heads})
     check_lost_writes(history, truths)
     check_exactly_once(history, truths)
     check_honesty(history, truths)
@@ -215,9 +123,15 @@ def check_order(truths: list[Truth]) -> None:
     """Offsets are assigned once, in order; the last stable offset and the end never fall; what is decided stays so."""
     for before, after in pairwise(truths):
         for key, seen in before.partitions.items():
-            now = after.partitions[key]
+            now = after.partitions.get(key)
+            if now is None or now.topic_id != seen.topic_id:
+                continue  # the topic was deleted
             where = f"partition {key} at entry {after.entry}"
-            assert now.segments[: len(seen.segments)] == seen.segments, f"{where}: segments have moved"
+            kept = [placed for placed in seen.segments if placed in now.segments]
+            gone = seen.segments[: len(seen.segments) - len(kept)]
+            assert (*gone, *now.segments)[: len(seen.segments)] == seen.segments, f"{where}: segments have moved"
+            assert not gone or now.log_start_offset > gone[-1][1], f"{where}: segments are gone"
+            assert now.log_start_offset >= seen.log_start_offset, f"{where}: the start fell"
             assert now.log_end_offset >= seen.log_end_offset, f"{where}: the end fell"
             assert now.last_stable_offset >= seen.last_stable_offset, f"{where}: the last stable offset fell"
             assert now.last_stable_offset <= now.log_end_offset, f"{where}: stable past the end"
@@ -246,21 +160,29 @@ def check_views(history: History, truths: list[Truth]) -> None:
         assert seen == truths[entry].partitions, f"{who} saw something else at entry {entry}"
 
 
+def published_heads(objects: RecordedObjects) -> list[tuple[int, str]]:
+    """(entry, token) of every checkpoint that was ever published, oldest first."""
+    return sorted(found for name in objects.history if (found := names.parse_checkpoint_head(name)) is not None)
+
+
 def check_checkpoints(objects: RecordedObjects, truths: list[Truth]) -> None:
-    """Every checkpoint that was published holds the true state after its entry, and says so in its digest."""
-    for name in objects.history:
-        named = names.parse_checkpoint_head(name)
-        if named is None:
-            continue
-        head = read_head(objects, *named)
-        if head is None:
-            continue
+    """Every checkpoint that was published says the true digest of its entry's state, and its parts bear it out.
+
+    The oldest and the newest of those that are still there are read whole besides.
+    """
+    heads = [
+        head for entry, token in published_heads(objects) if (head := read_head(objects, entry, token)) is not None
+    ]
+    for head in heads:
+        name = names.checkpoint_head(head.entry, head.checkpoint)
+        # A part that has become empty is named by the head, and one that never was is not.
+        assert tail_digest(Tail(objects, head)) == truths[head.entry].digest, f"{name} holds another state"
+    for head in {head.checkpoint: head for head in (*heads[:1], *heads[-1:])}.values():
         tail = Tail(objects, head)
-        truth = truths[head.entry]
-        assert tail_digest(tail) == truth.digest, f"{name} holds another state"
-        topics = [record for record in _records(tail, "topics/") if isinstance(record, TopicState)]
+        topics = [record for record in records_of(tail, "topics/") if isinstance(record, TopicState)]
         view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms)
-        assert observe(objects, view.partitions) == truth.partitions, f"{name} shows other records"
+        found = observe(objects, view.partitions)
+        assert found == truths[head.entry].partitions, f"checkpoint after entry {head.entry} shows other records"
 
 
 def check_same_end(history: History, truths: list[Truth]) -> None:

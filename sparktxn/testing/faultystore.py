@@ -24,21 +24,39 @@ class Died(BaseException):
 
 
 class Fault(Enum):
-    """What becomes of one operation."""
+    """What becomes of one operation. One that means nothing for a verb leaves the operation as it is."""
 
     NONE = "none"
     DIE_BEFORE = "die before"
     """The process dies; nothing was applied."""
     DIE_AFTER = "die after"
     """It is applied, and the process dies before it hears of it."""
+    UNAVAILABLE = "unavailable"
+    """503: it is not applied, and the store says so."""
     REFUSED = "refused"
-    """An error before it is applied: a put is UNKNOWN, a read is unavailable."""
+    """An error before it is applied, that could as well have come after: a put is UNKNOWN, a read is unavailable."""
     RESPONSE_LOST = "response lost"
     """It is applied, and the answer is an error: a put is UNKNOWN."""
+    CONFLICT = "conflict"
+    """409: a put-if-absent is not applied, and UNKNOWN, for another one of that name was under way."""
+    CONFLICT_APPLIED = "conflict applied"
+    """409, reported for a retry by a layer below whose first try was applied."""
     TWICE = "twice"
     """A layer below retried on its own: a put-if-absent that was applied says EXISTS."""
     LATE = "late"
-    """An error now; a put is applied when the script's `later` says so, perhaps long after the client gave up."""
+    """An error now; a write is applied when the script's `later` says so, perhaps long after the client gave up."""
+    COPY_LATER = "copy later"
+    """A write is applied and answered, and a duplicate of it arrives when the script's `later` says so."""
+    SLOW = "slow"
+    """It is applied, and the process pauses before it hears of it."""
+
+    def means_something_for(self, verb: str) -> bool:
+        """False if an operation of this kind goes well under this fault."""
+        if self in (Fault.CONFLICT, Fault.CONFLICT_APPLIED):
+            return verb == "put_if_absent"
+        if self in (Fault.TWICE, Fault.LATE, Fault.COPY_LATER):
+            return verb in ("put_if_absent", "put", "delete")
+        return self is not Fault.NONE
 
 
 class Operation(NamedTuple):
@@ -70,13 +88,21 @@ def _drop(put: Callable[[], object]) -> None:
 class FaultyStore:
     """`inner`, with a script between it and the caller."""
 
-    def __init__(self, inner: ObjectStore, script: Script = healthy, *, later: Later = _drop) -> None:
+    def __init__(
+        self,
+        inner: ObjectStore,
+        script: Script = healthy,
+        *,
+        later: Later = _drop,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
         self.uri = inner.uri
         self.probe_is_cheap = inner.probe_is_cheap
         self.operations: list[Operation] = []
         self._inner = inner
         self._script = script
         self._later = later
+        self._pause = pause
         self._dead = False
 
     def get(self, name: str) -> bytes | None:
@@ -106,14 +132,18 @@ class FaultyStore:
             return self._inner.put_if_absent(name, data, timeout_s=timeout_s)
 
         fault = self._next("put_if_absent", name)
+        if fault is Fault.UNAVAILABLE:
+            raise StoreUnavailable(f"put_if_absent of {name!r}: {fault.value}")
         if fault is Fault.LATE:
             self._later(put)
-        if fault in (Fault.REFUSED, Fault.LATE):
+        if fault in (Fault.REFUSED, Fault.LATE, Fault.CONFLICT):
             return PutOutcome.UNKNOWN
         outcome = put()
-        self._die_if(fault is Fault.DIE_AFTER)
-        if fault is Fault.RESPONSE_LOST:
+        self._after(fault)
+        if fault in (Fault.RESPONSE_LOST, Fault.CONFLICT_APPLIED):
             return PutOutcome.UNKNOWN
+        if fault is Fault.COPY_LATER:
+            self._later(put)
         return put() if fault is Fault.TWICE else outcome
 
     def put(self, name: str, data: bytes) -> None:
@@ -143,7 +173,13 @@ class FaultyStore:
         self.operations.append(operation)
         fault = self._script(operation)
         self._die_if(fault is Fault.DIE_BEFORE)
-        return fault
+        return fault if fault.means_something_for(verb) else Fault.NONE
+
+    def _after(self, fault: Fault) -> None:
+        """What happens to the process between the operation and its answer."""
+        self._die_if(fault is Fault.DIE_AFTER)
+        if fault is Fault.SLOW:
+            self._pause()
 
     def _die_if(self, dead: bool) -> None:
         if dead:
@@ -152,18 +188,20 @@ class FaultyStore:
 
     def _read(self, verb: str, name: str, read: Callable[[], Result]) -> Result:
         fault = self._next(verb, name)
-        if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
+        if fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.RESPONSE_LOST):
             raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")
         result = read()
-        self._die_if(fault is Fault.DIE_AFTER)
+        self._after(fault)
         return result
 
     def _write(self, verb: str, name: str, write: Callable[[], None]) -> None:
         fault = self._next(verb, name)
-        if fault is Fault.LATE:
+        if fault in (Fault.LATE, Fault.COPY_LATER):
             self._later(write)
-        if fault not in (Fault.REFUSED, Fault.LATE):
+        if fault not in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.LATE):
             write()
-        self._die_if(fault is Fault.DIE_AFTER)
-        if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
+        if fault is Fault.TWICE:
+            write()
+        self._after(fault)
+        if fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
             raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 
 from msgspec import Struct, field
 
@@ -74,6 +75,7 @@ class Observation(Struct, frozen=True):
     log_end_offset: int
     segments: tuple[Placed, ...]
     aborted: tuple[AbortedTransaction, ...]
+    topic_id: int = -1
 
 
 class History(Struct):
@@ -110,7 +112,13 @@ def _observe(objects: ObjectStore, view: PartitionView) -> Observation:
         view.log_end_offset,
         (*segments, *((segment.name, segment.base_offset) for segment in view.segments)),
         (*aborted, *view.aborted),
+        view.topic.topic_id,
     )
+
+
+@lru_cache(maxsize=4_096)
+def _places(manifest: bytes, name: str) -> tuple[Placed, ...]:
+    return tuple((segment.name, segment.base_offset) for segment in decode_manifest(manifest, name))
 
 
 def _sealed_contents(objects: ObjectStore, view: PartitionView) -> tuple[list[Placed], list[AbortedTransaction]]:
@@ -122,7 +130,7 @@ def _sealed_contents(objects: ObjectStore, view: PartitionView) -> tuple[list[Pl
         name = names.manifest(folder, run.folder)
         data = objects.get(name)
         assert data is not None, f"{name} is named by a view and does not exist"
-        segments += [(segment.name, segment.base_offset) for segment in decode_manifest(data, name)]
+        segments += _places(data, name)
         if run.aborted_count:
             name = names.transaction_index(folder, run.folder, run.base_offset)
             data = objects.get(name)

@@ -36,7 +36,7 @@ from sparktxn.testing.simulator import FaultRates, Process, Simulator
 __all__ = ["SCENARIOS", "Scenario", "record", "simulate"]
 
 TOPICS: Final = {"left": 2, "right": 1}
-_SETTINGS: Final = StoreSettings(checkpoint_entries=3, checkpoint_seal_segments=2, request_timeout_ms=2_000)
+_SETTINGS: Final = StoreSettings(checkpoint_entries=5, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _WAIT_S: Final = 5.0
 
 

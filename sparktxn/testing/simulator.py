@@ -1,6 +1,6 @@
 """Many processes over one store, one at a time, from one seed.
 
-Each process is a thread, and only the one that holds the turn runs: every store operation and every sleep is a
+Each process is a greenlet, and only the one that holds the turn runs: every store operation and every sleep is a
 scheduling point, where the seed says who goes on, how time passes and what fails. Nothing else decides anything, so one
 seed is one history, and the same seed gives the same trace.
 """
@@ -9,105 +9,37 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from random import Random
 from typing import Final
 
+from greenlet import getcurrent, greenlet
 from msgspec import Struct
 
 from sparktxn.background import Background
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
-from sparktxn.format.names import parse_entry
 from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.registry import lend_log, take_log_back
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from sparktxn.testing.sharedobjects import SharedObjects
 
-__all__ = ["FaultRates", "Process", "SharedObjects", "Simulator"]
+__all__ = ["FaultRates", "Process", "Simulator"]
 
 _START_S: Final = 1_700_000_000.0
 _OPERATION_S_MAX: Final = 0.02
 _FAULT_S_MAX: Final = 3.0
 _PAUSES_S: Final = (0.5, 5.0, 60.0, 3_600.0)
+_LATE_S: Final = (0.01, 0.5, 10.0, 600.0)
 _BURST_S_MAX: Final = 2.0
 _SKEW_S_MAX: Final = 3_600.0
 
 
 class Stopped(BaseException):
     """The simulation is over for this process."""
-
-
-class SharedObjects:
-    """The objects of all processes, in memory. `history` keeps the first bytes ever created under a name.
-
-    The first is the true one: a slot can only be created again after its deletion, when nobody may believe it.
-    """
-
-    probe_is_cheap = True
-
-    def __init__(self) -> None:
-        self.uri = "memory://simulation"
-        self.objects: dict[str, bytes] = {}
-        self.history: dict[str, bytes] = {}
-        self._folders: dict[str, dict[str, None]] = {}
-
-    def get(self, name: str) -> bytes | None:
-        """The object's bytes, or None."""
-        return self.objects.get(name)
-
-    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """`get` of each name."""
-        return [self.objects.get(name) for name in names]
-
-    def get_range(self, name: str, start: int, end: int) -> bytes | None:
-        """Bytes `start` to `end`, or None."""
-        data = self.objects.get(name)
-        return None if data is None else data[start:end]
-
-    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
-        """Creates the object if the name is free."""
-        if name in self.objects:
-            return PutOutcome.EXISTS
-        self.history.setdefault(name, data)
-        self.put(name, data)
-        return PutOutcome.CREATED
-
-    def put(self, name: str, data: bytes) -> None:
-        """Writes the object."""
-        self.objects[name] = data
-        self._folders.setdefault(name[: name.rfind("/") + 1], {})[name] = None
-
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name."""
-        return sorted(ObjectInfo(name, len(data), 0) for name, data in self.objects.items() if name.startswith(prefix))
-
-    def list_names(self, folder: str) -> Sequence[str]:
-        """Names of the objects directly in `folder`."""
-        return [*self._folders.get(folder, ())]
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Deletes the objects."""
-        for name in names:
-            self.objects.pop(name, None)
-            self._folders.get(name[: name.rfind("/") + 1], {}).pop(name, None)
-
-    def make_durable(self, name: str) -> None:
-        """Nothing: this memory never loses power."""
-
-    def contention_lock(self, while_waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
-        """Nothing: one process runs at a time."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def true_entries(self) -> int:
-        """How many entries the log has had."""
-        return sum(1 for name in self.history if parse_entry(name) is not None)
 
 
 class FaultRates(Struct, frozen=True):
@@ -131,13 +63,14 @@ class _Clock:
 
     def __init__(self, process: Process, skew_s: float) -> None:
         self._process = process
+        self._simulator = process.simulator
         self._skew_s = skew_s
 
     def wall_ms(self) -> int:
-        return int((self._process.simulator.now_s + self._skew_s) * 1000)
+        return int((self._simulator.now_s + self._skew_s) * 1000)
 
     def monotonic_s(self) -> float:
-        return self._process.simulator.now_s
+        return self._simulator.now_s
 
     def sleep(self, seconds: float) -> None:
         self._process.sleep(seconds)
@@ -158,14 +91,14 @@ class Process:
         self.simulator = simulator
         self.name = name
         self.random = Random(f"{simulator.seed} {name}")
-        skewed = self.random.random() < simulator.rates.clock_skew
-        self.clock = _Clock(self, self.random.uniform(-_SKEW_S_MAX, _SKEW_S_MAX) if skewed else 0.0)
+        self.skewed = self.random.random() < simulator.rates.clock_skew
+        self.clock = _Clock(self, self.random.uniform(-_SKEW_S_MAX, _SKEW_S_MAX) if self.skewed else 0.0)
         self.ids = _Ids(self.random)
         self.background: Background = StrictBackground()
-        self.turn = threading.Semaphore(0)
         self.wake_s = 0.0
         self._program = program
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._uri: str | None = None
+        self.fiber = greenlet(self._run)
 
     def sleep(self, seconds: float) -> None:
         """Gives the turn away for at least `seconds`."""
@@ -175,7 +108,7 @@ class Process:
     def open_log(self, settings: StoreSettings) -> Log:
         """A handle as a process that has just started opens it; a store that does not answer is asked again."""
         while True:
-            objects = FaultyStore(self.simulator.shared, self._fate, later=self.simulator.later)
+            objects = FaultyStore(self.simulator.shared, self._fate, later=self.simulator.later, pause=self._pause)
             try:
                 return Log.open(
                     objects,
@@ -188,6 +121,19 @@ class Process:
             except StoreUnavailable:
                 self.sleep(0.1)
 
+    def connect(self, settings: StoreSettings) -> tuple[str, Log]:
+        """An address at which the clients of this process find a log of their own, until the process dies or ends."""
+        log = self.open_log(settings)
+        self._disconnect()
+        self._uri = f"{self.simulator.shared.uri}-{self.name}-{self.ids.token()}"
+        lend_log(self._uri, log)
+        return self._uri, log
+
+    def _disconnect(self) -> None:
+        if self._uri is not None:
+            take_log_back(self._uri)
+            self._uri = None
+
     def operation(self, what: str) -> None:
         """A scheduling point for something that a program does to the shared objects by itself."""
         if self._fate(Operation(0, what, "")) in (Fault.DIE_BEFORE, Fault.DIE_AFTER):
@@ -197,13 +143,15 @@ class Process:
         simulator = self.simulator
         simulator.give_turn(self)
         if simulator.pauses():
-            self.sleep(simulator.random.choice(_PAUSES_S))
-        fault = simulator.draw_fault()
+            self._pause()
+        fault = simulator.draw_fault(self.name, operation)
         simulator.note(f"{self.name} {operation.verb} {operation.name} {fault.value}")
         return fault
 
+    def _pause(self) -> None:
+        self.sleep(self.simulator.random.choice(_PAUSES_S))
+
     def _run(self) -> None:
-        self.turn.acquire()
         simulator = self.simulator
         try:
             while not simulator.stopping:
@@ -211,20 +159,22 @@ class Process:
                     self._program(self)
                     break
                 except Died:
+                    self._disconnect()
                     simulator.note(f"{self.name} restarts")
                     self.sleep(self.random.uniform(0.01, 5.0))
         except Stopped:
             pass
-        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+        except BaseException as error:  # noqa: BLE001 - whoever runs the simulation raises it
             simulator.fail(error)
         finally:
+            self._disconnect()
             simulator.leave(self)
 
 
 class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
-    Set `lines` to a list to keep the trace's lines, for reading.
+    `injected` counts the faults by kind. Set `lines` to a list to keep the trace's lines, for reading.
     """
 
     def __init__(
@@ -233,10 +183,12 @@ class Simulator:
         self.seed = seed
         self.random = Random(seed)
         self.rates = rates if rates is not None else FaultRates.drawn(self.random)
-        self.shared = SharedObjects()
+        self.shared = SharedObjects(lambda: int(self.now_s * 1000))
         self.now_s = _START_S
         self.stopping = False
         self.steps = 0
+        self.injected: Counter[str] = Counter()
+        self.lines: list[str] = []
         self._calm_after = calm_after
         self._steps_max = steps_max
         self._processes: list[Process] = []
@@ -244,10 +196,15 @@ class Simulator:
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_number = count()
         self._burst_until_s = 0.0
-        self._ended = threading.Semaphore(0)
         self._error: BaseException | None = None
-        self._trace = hashlib.sha256()
-        self.lines: list[str] | None = None
+        self._thresholds = self._summed()
+
+    def _summed(self) -> list[tuple[float, Fault]]:
+        summed, thresholds = 0.0, []
+        for fault, rate in self.rates.faults.items():
+            summed += rate
+            thresholds.append((summed, fault))
+        return thresholds
 
     def add(self, name: str, program: Callable[[Process], None]) -> None:
         """Adds a process; its program runs again from its start whenever it dies."""
@@ -259,14 +216,16 @@ class Simulator:
         Raises:
             BaseException: what a program raised, other than dying.
         """
+        self.injected["clock skew"] += sum(process.skewed for process in self._processes)
         self._live = list(self._processes)
-        for process in self._live:
-            process.thread.start()
-        if self._live:
-            self._next().turn.release()
-            self._ended.acquire()
         for process in self._processes:
-            process.thread.join()
+            process.fiber.parent = getcurrent()
+        while self._live and not self.stopping:
+            self._next().fiber.switch()
+        for process in list(self._live):
+            if process.fiber:
+                process.fiber.throw(Stopped)
+        self._live.clear()
         self._land(float("inf"))
         if self._error is not None:
             raise self._error
@@ -274,35 +233,37 @@ class Simulator:
     @property
     def trace(self) -> str:
         """A digest of all that has happened, in order, and of the objects at the end."""
-        digest = self._trace.copy()
+        digest = hashlib.sha256("".join(self.lines).encode())
         for name, data in sorted(self.shared.objects.items()):
             digest.update(name.encode() + b"\0" + data)
         return digest.hexdigest()
 
     def note(self, what: str) -> None:
         """Adds a line to the trace."""
-        line = f"{self.now_s - _START_S:.6f} {what}\n"
-        self._trace.update(line.encode())
-        if self.lines is not None:
-            self.lines.append(line)
+        self.lines.append(f"{self.now_s - _START_S:.6f} {what}\n")
 
     def later(self, put: Callable[[], object]) -> None:
         """Lets a late put arrive some time from now."""
-        due_s = self.now_s + self.random.choice((0.01, 0.5, 10.0, 600.0))
+        due_s = self.now_s + self.random.choice(_LATE_S)
         heapq.heappush(self._late, (due_s, next(self._late_number), put))
 
     def pauses(self) -> bool:
         """Draws whether the process stops here for a while."""
-        return self._stormy() and self.random.random() < self.rates.pause
+        pauses = self.rates.pause > 0 and self.stormy and self.random.random() < self.rates.pause
+        self.injected["pause"] += pauses
+        return pauses
 
-    def draw_fault(self) -> Fault:
+    def draw_fault(self, who: str, operation: Operation) -> Fault:
         """Draws what becomes of the next operation, and lets the time pass that it takes."""
         self.now_s += self.random.random() * _OPERATION_S_MAX
         self._land(self.now_s)
-        if not self._stormy():
+        if not self.stormy:
             return Fault.NONE
         fault = self._drawn()
-        if fault not in (Fault.NONE, Fault.TWICE):
+        if not fault.means_something_for(operation.verb):
+            return Fault.NONE
+        self.injected[fault.value] += 1
+        if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
             self.now_s += self.random.random() * _FAULT_S_MAX
         return fault
 
@@ -315,8 +276,7 @@ class Simulator:
             raise Stopped
         chosen = self._next()
         if chosen is not process:
-            chosen.turn.release()
-            process.turn.acquire()
+            chosen.fiber.switch()
             if self.stopping:
                 raise Stopped
 
@@ -326,28 +286,24 @@ class Simulator:
         self.stopping = True
 
     def leave(self, process: Process) -> None:
-        """Takes a process that has ended out, and gives its turn to another."""
+        """Takes a process that has ended out."""
         self._live.remove(process)
-        if not self._live:
-            self._ended.release()
-        elif self.stopping:
-            self._live[0].turn.release()
-        else:
-            self._next().turn.release()
 
-    def _stormy(self) -> bool:
+    @property
+    def stormy(self) -> bool:
+        """True as long as things fail."""
         return self.steps < self._calm_after
 
     def _drawn(self) -> Fault:
+        random = self.random.random
         if self.now_s < self._burst_until_s:
-            return Fault.REFUSED
-        if self.random.random() < self.rates.burst:
-            self._burst_until_s = self.now_s + self.random.random() * _BURST_S_MAX
-        drawn = self.random.random()
-        for fault, rate in self.rates.faults.items():
-            drawn -= rate
-            if drawn < 0:
-                return fault
+            return Fault.UNAVAILABLE
+        if self.rates.burst and random() < self.rates.burst:
+            self.injected["burst"] += 1
+            self._burst_until_s = self.now_s + random() * _BURST_S_MAX
+        drawn = random()
+        if self._thresholds and drawn < self._thresholds[-1][0]:
+            return next(fault for threshold, fault in self._thresholds if drawn < threshold)
         return Fault.NONE
 
     def _land(self, until_s: float) -> None:
@@ -355,9 +311,10 @@ class Simulator:
             heapq.heappop(self._late)[2]()
 
     def _next(self) -> Process:
-        awake = [process for process in self._live if process.wake_s <= self.now_s]
+        now_s = self.now_s
+        awake = [process for process in self._live if process.wake_s <= now_s]
         if awake:
-            return self.random.choice(awake)
+            return awake[int(self.random.random() * len(awake))]
         first = min(self._live, key=lambda process: process.wake_s)
         self.now_s = first.wake_s
         self._land(self.now_s)

@@ -22,11 +22,11 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.checkers import ABORTED, COMMITTED, Truth, digest_of, truth_after
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from sparktxn.testing.history import observe
 from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
 
 pytestmark = pytest.mark.crash
 
@@ -252,6 +252,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
+@pytest.mark.kafka("K50", "K80", "K88", "K138")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("case", CASES)
 def test_every_operation_may_be_the_last(make_world: Callable[[], World], case: str, fault: Fault) -> None:

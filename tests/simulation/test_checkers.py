@@ -11,7 +11,8 @@ from sparktxn.testing import checkers
 from sparktxn.testing.checkers import ABORTED, COMMITTED, Truth, replay
 from sparktxn.testing.history import History, Outcome
 from sparktxn.testing.scenarios import record
-from sparktxn.testing.simulator import FaultRates, SharedObjects
+from sparktxn.testing.sharedobjects import SharedObjects
+from sparktxn.testing.simulator import FaultRates
 
 pytestmark = pytest.mark.simulation
 

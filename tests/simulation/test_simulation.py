@@ -32,6 +32,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.parametrize(
     ("scenario", "seed"), [(scenario, seed) for scenario in sorted(SCENARIOS) for seed in seeds(scenario)]
 )
