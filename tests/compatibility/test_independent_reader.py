@@ -94,6 +94,7 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     assert formats == {"parquet", "arrow"}
 
 
+@pytest.mark.kafka("K86")
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_record_and_offset(
@@ -109,6 +110,7 @@ def test_every_record_and_offset(
     assert rows
 
 
+@pytest.mark.kafka("K86")
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Replay, isolation: str) -> None:
     settings = {**workload.settings, "group.id": "all", "isolation.level": isolation, "enable.auto.commit": False}
@@ -126,6 +128,7 @@ def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Rep
     assert reader.records(state, "orders", isolation) == found
 
 
+@pytest.mark.kafka("K83")
 @pytest.mark.parametrize("topic", TOPICS)
 def test_watermarks(workload: Workload, state: Replay, topic: str) -> None:
     described = state.get("topic", topic)
@@ -166,6 +169,7 @@ def history(reader: StoreReader) -> dict[int, Replay]:
     return states
 
 
+@pytest.mark.kafka("K88")
 def test_every_checkpoint_is_the_state_that_the_entries_give(reader: StoreReader, history: dict[int, Replay]) -> None:
     heads = [reader.head(name) for name in reader.heads()]
     assert len(heads) >= 3
@@ -179,6 +183,7 @@ def test_every_checkpoint_is_the_state_that_the_entries_give(reader: StoreReader
         assert read.records == replayed.records
 
 
+@pytest.mark.kafka("K87", "K94")
 def test_snapshots_hold_the_producers_of_their_entry(reader: StoreReader, history: dict[int, Replay]) -> None:
     checked = 0
     state = reader.state_from_checkpoint()

@@ -216,6 +216,7 @@ class TestOffsets:
         only(admin.create_topics([NewTopic("t", 1)]))
         assert only(admin.list_offsets({TopicPartition("t", 0): OffsetSpec.max_timestamp()})).offset == -1
 
+    @pytest.mark.kafka("K83")
     def test_the_isolation_level_decides_the_end(self, uri: str, admin: AdminClient) -> None:
         only(admin.create_topics([NewTopic("t", 1)]))
         with Producer({"bootstrap.servers": uri, "transactional.id": "w"}) as producer:
@@ -271,6 +272,7 @@ class TestGroups:
         assert [group.group_id for group in admin.list_consumer_groups().result().valid] == ["g"]
         assert only(admin.describe_consumer_groups(["g"])).group_id == "g"
 
+    @pytest.mark.kafka("K105")
     def test_stable_offsets_can_be_required(self, uri: str, admin: AdminClient) -> None:
         self.set_offset(admin, 5)
         with Producer({"bootstrap.servers": uri, "transactional.id": "w"}) as producer, Store.open(uri) as store:

@@ -205,6 +205,7 @@ class TestRecords:
 
 
 class TestIsolation:
+    @pytest.mark.kafka("K86")
     def test_only_what_is_committed_is_read(self, world: World) -> None:
         world.topic()
         world.transaction("a", "b")
@@ -214,6 +215,7 @@ class TestIsolation:
         uncommitted = world.reader(group_id="ru", isolation_level="read_uncommitted")
         assert values(uncommitted) == ["a", "b", "x", "c"]
 
+    @pytest.mark.kafka("K72", "K73", "K83")
     def test_an_open_transaction_holds_what_follows_it(self, world: World) -> None:
         world.topic()
         producer = world.transactional()
@@ -229,6 +231,7 @@ class TestIsolation:
         producer.commit_transaction()
         assert values(consumer) == ["open", "after"]
 
+    @pytest.mark.kafka("K86")
     def test_the_position_passes_control_records_and_aborted_ranges(self, world: World) -> None:
         world.topic()
         world.transaction("a")
@@ -310,6 +313,7 @@ class TestWhereItBegins:
             world.consumer().assign([bad])
         assert caught.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
 
+    @pytest.mark.kafka("K92")
     def test_a_topic_created_again_is_begun_anew(self, world: World) -> None:
         world.topic()
         world.produce("old", "old")
@@ -508,6 +512,7 @@ class TestOffsets:
         consumer.commit(message=message, asynchronous=False)
         assert committed(consumer) == 1
 
+    @pytest.mark.kafka("K112")
     def test_metadata_comes_back(self, world: World) -> None:
         world.topic()
         consumer = world.consumer()
@@ -594,6 +599,7 @@ class TestOffsets:
             consumer.commit(offsets=[TopicPartition("no", 0, 1)], asynchronous=False)
         assert caught.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    @pytest.mark.kafka("K105")
     def test_offsets_in_an_open_transaction_are_waited_for(self, world: World) -> None:
         world.topic()
         world.topic("out")

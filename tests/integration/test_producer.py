@@ -123,6 +123,7 @@ class _Ticket:
 # --- transactions --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.kafka("K32", "K117")
 def test_a_commit_over_topics_and_partitions_is_one_entry(world: World) -> None:
     producer = world.transactional()
     before = world.entry()
@@ -140,6 +141,7 @@ def test_a_commit_over_topics_and_partitions_is_one_entry(world: World) -> None:
     assert len(producer) == 0
 
 
+@pytest.mark.kafka("K119")
 def test_an_aborted_transaction_that_published_nothing_writes_nothing(world: World) -> None:
     producer = world.transactional()
     before = world.entry()
@@ -152,6 +154,7 @@ def test_an_aborted_transaction_that_published_nothing_writes_nothing(world: Wor
     assert world.values("t", "read_uncommitted") == [b"kept"]
 
 
+@pytest.mark.kafka("K119")
 def test_an_empty_commit_writes_nothing(world: World) -> None:
     producer = world.transactional()
     before = world.entry()
@@ -161,6 +164,7 @@ def test_an_empty_commit_writes_nothing(world: World) -> None:
     assert world.entry() == before
 
 
+@pytest.mark.kafka("K72")
 def test_flush_publishes_inside_a_transaction_and_abort_makes_it_an_aborted_range(world: World) -> None:
     producer = world.transactional()
     producer.begin_transaction()
@@ -201,6 +205,7 @@ def test_with_publish_at_commit_flush_uploads_and_reports_come_with_the_commit(w
     assert [(error, message.offset()) for error, message in told] == [(None, 0)]
 
 
+@pytest.mark.kafka("K104")
 def test_offsets_take_effect_with_the_commit_alone(world: World) -> None:
     producer = world.transactional()
     log = world.store.log
@@ -227,6 +232,7 @@ def test_logical_offsets_are_left_out_and_alone_are_nothing(world: World) -> Non
     assert world.entry() == before
 
 
+@pytest.mark.kafka("K114")
 def test_offsets_of_an_unknown_topic_must_abort(world: World) -> None:
     producer = world.transactional()
     producer.begin_transaction()
@@ -263,6 +269,7 @@ def test_the_positions_of_a_consumer_are_committed_with_the_block(world: World) 
 # --- fencing, states, resuming -------------------------------------------------------------------------------------
 
 
+@pytest.mark.kafka("K115", "K134")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_fenced_producer_commits_nothing_and_can_only_be_closed(world: World, flushed: bool) -> None:
     old = world.transactional()
@@ -282,6 +289,7 @@ def test_a_fenced_producer_commits_nothing_and_can_only_be_closed(world: World, 
     assert world.values("t") == [b"new"]
 
 
+@pytest.mark.kafka("K116", "K120", "K134")
 def test_a_fenced_flush_is_abortable_and_the_abort_reveals_it(world: World) -> None:
     old = world.transactional()
     world.transactional()
@@ -306,6 +314,7 @@ def test_error_cb_is_told_of_a_fatal_error(world: World) -> None:
     old.close()
 
 
+@pytest.mark.kafka("K07")
 def test_init_aborts_what_a_dead_producer_left_open(world: World) -> None:
     dead = world.transactional()
     dead.begin_transaction()
@@ -317,6 +326,7 @@ def test_init_aborts_what_a_dead_producer_left_open(world: World) -> None:
     assert world.values("t") == []
 
 
+@pytest.mark.kafka("K113")
 def test_calls_out_of_order_are_a_state_error(world: World) -> None:
     producer = world.producer(transactional_id="x")
     for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
@@ -341,6 +351,7 @@ def test_a_store_that_does_not_exist_is_named() -> None:
     producer.close()
 
 
+@pytest.mark.kafka("K04", "K120")
 def test_a_transaction_timeout_above_the_stores_is_fatal(world: World) -> None:
     producer = world.producer(transactional_id="x", transaction_timeout_ms=900_001)
     error = error_of(producer.init_transactions)
@@ -348,6 +359,7 @@ def test_a_transaction_timeout_above_the_stores_is_fatal(world: World) -> None:
     assert error.fatal()
 
 
+@pytest.mark.kafka("K33", "K118")
 def test_a_commit_whose_answer_was_lost_is_resumed_by_the_same_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +380,7 @@ def test_a_commit_whose_answer_was_lost_is_resumed_by_the_same_call(
     assert world.values("t") == [b"once", b"twice"]
 
 
+@pytest.mark.kafka("K33", "K118")
 def test_an_abort_whose_answer_was_lost_is_resumed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = world.transactional()
     producer.begin_transaction()
@@ -382,6 +395,7 @@ def test_an_abort_whose_answer_was_lost_is_resumed(world: World, monkeypatch: py
     assert world.ends("t")[0] == (2, 2)
 
 
+@pytest.mark.kafka("K57")
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_a_flush_whose_answer_was_lost_is_not_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch, end: str
@@ -396,6 +410,7 @@ def test_a_flush_whose_answer_was_lost_is_not_sent_again(
     assert world.values("t") == ([b"x"] if end == "commit_transaction" else [])
 
 
+@pytest.mark.kafka("K12", "K118")
 def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = world.producer(transactional_id="x")
     log = world.store.log
@@ -414,6 +429,7 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
     assert producer.producer_epoch == 0
 
 
+@pytest.mark.kafka("K117")
 def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparktxn.producer import segments
 
@@ -434,6 +450,7 @@ def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, m
     assert world.values("t") == [b"x"]
 
 
+@pytest.mark.kafka("K114", "K116", "K136")
 @pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 def test_after_an_abortable_refusal_the_next_transaction_works(
     world: World, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
@@ -572,6 +589,7 @@ def test_outside_transactions_the_sender_stores_and_reports(world: World) -> Non
     assert places == {(row["partition"], row["offset"]): row["value"] for row in world.rows("six")}
 
 
+@pytest.mark.kafka("K57")
 def test_the_sender_stores_each_record_once_though_an_answer_was_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

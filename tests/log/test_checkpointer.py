@@ -36,6 +36,7 @@ def check_against_replay(shared, log) -> None:
     assert observe(shared.objects, log.view(None, log.deadline()).partitions) == truth.partitions
 
 
+@pytest.mark.kafka("K80", "K88", "K94")
 @pytest.mark.parametrize("runs", [1, 5, 40])
 def test_sealed_and_merged_runs_show_what_a_replay_of_all_entries_shows(shared, runs: int) -> None:
     writer = shared.client(checkpoint_entries=4)
@@ -73,6 +74,7 @@ def test_hole_11_two_processes_seal_the_same_segments_under_names_of_their_own(s
     check_against_replay(shared, shared.client().log)
 
 
+@pytest.mark.kafka("K53", "K88", "K89")
 @pytest.mark.parametrize("damage", ["head", "part", "missing part"])
 def test_a_damaged_checkpoint_is_skipped(shared, client, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     client.initialise("job", "init")
@@ -124,6 +126,7 @@ def test_a_log_start_that_moves_while_a_checkpoint_is_written_is_kept(shared, cl
         assert (view.log_start_offset, view.log_end_offset) == (3, 6)
 
 
+@pytest.mark.kafka("K81")
 def test_a_damaged_manifest_is_not_merged_into_a_longer_run(shared) -> None:
     writer = shared.client(checkpoint_entries=1_000)
     writer.initialise("job", "init")

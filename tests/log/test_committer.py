@@ -24,6 +24,7 @@ def entry_tokens(shared) -> list[str]:
     ]
 
 
+@pytest.mark.kafka("K09", "K54")
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.RESPONSE_LOST, Fault.TWICE, Fault.LATE])
 def test_a_failed_put_is_resolved_by_reading_the_slot(shared, client, fault: Fault) -> None:
     client.fail_next("put_if_absent", fault)
@@ -34,6 +35,7 @@ def test_a_failed_put_is_resolved_by_reading_the_slot(shared, client, fault: Fau
     assert len(set(entry_tokens(shared))) == 2
 
 
+@pytest.mark.kafka("K51")
 def test_hole_18_at_the_deadline_an_unanswered_put_is_unknown_and_the_same_call_resolves_it(shared, client) -> None:
     client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     ticket = client.log.send([InitProducerId("a", "job")])
@@ -77,6 +79,7 @@ def test_a_refused_list_does_not_keep_the_others_from_the_entry(shared, client) 
     assert shared.names_of_entries() == [1, 2]
 
 
+@pytest.mark.kafka("K16", "K52", "K67")
 def test_whoever_loses_the_slot_is_validated_again_behind_the_winner(shared) -> None:
     first, second = shared.client(), shared.client()
     second.fate = lambda operation: _let_win(first, second, operation, "job")
@@ -104,6 +107,7 @@ def test_lists_that_lost_keep_their_order(shared) -> None:
         early.wait(second.log.deadline(1))
 
 
+@pytest.mark.kafka("K18")
 def test_a_refusal_is_raised_only_after_a_look_at_the_newest_entries(shared) -> None:
     stale, other = shared.client(), shared.client()
     stale.objects.probe_is_cheap = False
@@ -113,6 +117,7 @@ def test_a_refusal_is_raised_only_after_a_look_at_the_newest_entries(shared) -> 
     assert stale.submit(OffsetCommit("c", "group", (OffsetToCommit(2, 0, 1),)))
 
 
+@pytest.mark.kafka("K51")
 def test_a_list_that_was_never_sent_can_be_withdrawn_and_is_never_written(shared, client) -> None:
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "get" else Fault.NONE
     ticket = client.log.send([InitProducerId("a", "job")])
@@ -124,6 +129,7 @@ def test_a_list_that_was_never_sent_can_be_withdrawn_and_is_never_written(shared
     assert client.log.transaction("job") is None
 
 
+@pytest.mark.kafka("K51")
 @pytest.mark.parametrize("verb", ["list_names", "make_durable"])
 def test_once_sent_a_store_that_does_not_answer_leaves_the_outcome_unknown(client, verb: str) -> None:
     """Not merely "unavailable", which says that nothing was written."""
@@ -167,6 +173,7 @@ def test_an_interrupted_call_leaves_nothing_that_a_later_call_would_write(client
     assert not client.log._committer._waiting
 
 
+@pytest.mark.kafka("K53")
 @pytest.mark.parametrize("data", [b"{", b'{"format":1,"entry":2}', b"not json at all"])
 def test_hole_31_an_entry_that_cannot_be_read_stops_the_writer(shared, client, data: bytes) -> None:
     client.objects.probe_is_cheap = False

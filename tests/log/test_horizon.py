@@ -36,6 +36,7 @@ def vacuum_behind(shared, client) -> int:
     return horizon
 
 
+@pytest.mark.kafka("K52", "K67")
 def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
     """The stale client's put is answered "created": its list must take effect once, in the log that everybody reads."""
     stale, other = shared.client(), shared.client()

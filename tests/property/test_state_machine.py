@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,6 +25,8 @@ from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
 from sparktxn.testing.referencemodel import ReferenceModel
+
+pytestmark = pytest.mark.kafka("K31", "K33", "K34", "K56", "K57", "K58", "K59", "K60", "K72", "K86", "K104", "K108")
 
 PLACES = [(1, 0), (1, 1)]
 NAMES = ["a", "b", "c"]

@@ -17,6 +17,7 @@ from tests.spark.drivers import Driver, committed_batches, fill, numbers
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
+@pytest.mark.kafka("K138")
 def test_a_driver_killed_between_the_entry_and_sparks_record_writes_each_row_once(tmp_path: Path) -> None:
     store = tmp_path / "store"
     fill(str(store))

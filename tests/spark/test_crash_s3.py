@@ -72,6 +72,7 @@ def kill_when_put(scene: Scene, process: subprocess.Popen[bytes], batch_id: int)
         process.wait()
 
 
+@pytest.mark.kafka("K138")
 def test_lost_answers_and_a_driver_killed_twice_write_each_row_once(scene: Scene) -> None:
     driver, proxy = scene.driver, scene.proxy
     proxy.inject(Fault.DROP_AFTER, method="PUT", path=scene.entry_path(0))

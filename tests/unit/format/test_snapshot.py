@@ -33,6 +33,7 @@ def crc32c(data: bytes) -> int:
 GOLDEN_BYTES = bytes.fromhex("0001") + crc32c(GOLDEN_BODY).to_bytes(4, "big") + GOLDEN_BODY
 
 
+@pytest.mark.kafka("K87")
 def test_the_bytes_are_kafkas() -> None:
     assert encode_snapshot(GOLDEN) == GOLDEN_BYTES
     assert decode_snapshot(GOLDEN_BYTES, "s") == tuple(GOLDEN)
@@ -61,12 +62,14 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
         encode_snapshot([replace(GOLDEN[0], producer_epoch=2**15)])
 
 
+@pytest.mark.kafka("K89")
 def test_every_truncation_is_damage() -> None:
     for length in range(len(GOLDEN_BYTES)):
         with pytest.raises(DamagedObject):
             decode_snapshot(GOLDEN_BYTES[:length], "s")
 
 
+@pytest.mark.kafka("K89")
 @pytest.mark.parametrize("place", range(2, len(GOLDEN_BYTES)))
 def test_every_flipped_bit_is_damage(place: int) -> None:
     data = bytearray(GOLDEN_BYTES)
@@ -75,6 +78,7 @@ def test_every_flipped_bit_is_damage(place: int) -> None:
         decode_snapshot(bytes(data), "s")
 
 
+@pytest.mark.kafka("K89")
 def test_other_versions() -> None:
     with pytest.raises(FormatVersionError):
         decode_snapshot(b"\0\2" + GOLDEN_BYTES[2:], "s")
@@ -106,6 +110,7 @@ PRODUCER = ProducerState(
 )
 
 
+@pytest.mark.kafka("K87")
 def test_only_the_last_batch_is_kept() -> None:
     assert snapshot_entry(PRODUCER) == ProducerSnapshotEntry(7, 3, 9, 204, 4, 2, 11, 100)
 

@@ -19,6 +19,7 @@ GOLDEN_BYTES = bytes.fromhex(
 )  # fmt: skip
 
 
+@pytest.mark.kafka("K75")
 def test_the_bytes_are_kafkas() -> None:
     assert encode_transaction_index(GOLDEN) == GOLDEN_BYTES
     assert decode_transaction_index(GOLDEN_BYTES, "i") == tuple(GOLDEN)
@@ -35,6 +36,7 @@ def test_entries_come_back_as_they_were(rows: list[tuple[int, int, int]]) -> Non
     assert decode_transaction_index(data, "i") == tuple(transactions)
 
 
+@pytest.mark.kafka("K76", "K81")
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
@@ -57,6 +59,7 @@ def test_what_cannot_be_is_neither_written_nor_believed(second: AbortedTransacti
     assert caught.value.object_name == "f/0.txnindex"
 
 
+@pytest.mark.kafka("K81")
 @pytest.mark.parametrize("length", [0, 1, 33, 35, 67])
 def test_a_part_of_an_entry_is_damage(length: int) -> None:
     with pytest.raises(DamagedObject, match=f"has {length} bytes"):

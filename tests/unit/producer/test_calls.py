@@ -19,6 +19,7 @@ def raised_by(calls: TransactionalCalls, name: str) -> KafkaError:
     return raised.value.error
 
 
+@pytest.mark.kafka("K118")
 def test_after_a_retriable_error_only_the_same_call_goes_on() -> None:
     calls = TransactionalCalls()
     failing(calls, "commit_transaction", retriable=True)
@@ -39,6 +40,7 @@ def test_after_another_error_every_call_may_follow() -> None:
         pass
 
 
+@pytest.mark.kafka("K118")
 @pytest.mark.parametrize(
     ("second", "code"),
     [("commit_transaction", KafkaError._PREV_IN_PROGRESS), ("abort_transaction", KafkaError._CONFLICT)],

@@ -34,11 +34,13 @@ CASES = [
 ]
 
 
+@pytest.mark.kafka("K120")
 @pytest.mark.parametrize(("code", "operation", "expected"), CASES)
 def test_a_code_means_what_the_table_says(code: ErrorCode, operation: Operation, expected: Failure) -> None:
     assert failure_of(CommandRefused(code, "why"), operation)[0] is expected
 
 
+@pytest.mark.kafka("K120")
 @pytest.mark.parametrize(("code", "operation", "expected"), CASES)
 def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation, expected: Failure) -> None:
     error = failure_of(CommandRefused(code, "why"), operation)[1].error
@@ -52,6 +54,7 @@ def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation
     assert error.str() == "why"
 
 
+@pytest.mark.kafka("K120")
 def test_both_fencing_codes_are_told_as_fenced() -> None:
     for code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH):
         error = failure_of(CommandRefused(code, "a newer producer"), END)[1]
@@ -59,6 +62,7 @@ def test_both_fencing_codes_are_told_as_fenced() -> None:
         assert error.error == E.LOCAL_FENCED
 
 
+@pytest.mark.kafka("K120")
 def test_an_abortable_error_has_its_own_class_and_keeps_its_code() -> None:
     error = failure_of(CommandRefused(E.KAFKA_STORAGE_ERROR, "segment expired"), END)[1]
     assert isinstance(error, TransactionAborted)

@@ -10,16 +10,18 @@ from sparktxn.producer.states import VALID_PREVIOUS_STATES, ProducerStates, Tran
 S = TransactionState
 
 # Rows: the state that is left. Columns, in the order of the enum: the state that is entered.
-#            UNIN INIT READ IN_T COMM ABOR ABLE FATL
+#            UNIN INIT READ IN_T PREG PRED COMM ABOR ABLE FATL
 MATRIX = """
-UNINITIALIZED          .  x  .  .  .  .  .  x
-INITIALIZING           .  .  x  .  .  .  .  x
-READY                  .  .  .  x  .  .  .  x
-IN_TRANSACTION         .  .  .  .  x  x  x  x
-COMMITTING_TRANSACTION .  .  x  .  .  .  x  x
-ABORTING_TRANSACTION   .  .  x  .  .  .  .  x
-ABORTABLE_ERROR        .  .  .  .  .  x  x  x
-FATAL_ERROR            .  .  .  .  .  .  .  x
+UNINITIALIZED          .  x  .  .  .  .  .  .  .  x
+INITIALIZING           .  .  x  .  .  x  .  .  .  x
+READY                  .  .  .  x  .  .  .  .  .  x
+IN_TRANSACTION         .  .  .  .  x  .  x  x  x  x
+PREPARING_TRANSACTION  .  .  .  .  .  x  .  .  x  x
+PREPARED_TRANSACTION   .  .  .  .  .  .  x  x  .  x
+COMMITTING_TRANSACTION .  .  x  .  .  .  .  .  x  x
+ABORTING_TRANSACTION   .  .  x  .  .  .  .  .  .  x
+ABORTABLE_ERROR        .  .  .  .  .  .  .  x  x  x
+FATAL_ERROR            .  .  .  .  .  .  .  .  .  x
 """
 ALLOWED = {
     (S(words[0]), entered)
@@ -40,6 +42,7 @@ def test_every_state_has_its_row() -> None:
     assert set(VALID_PREVIOUS_STATES) == set(S)
 
 
+@pytest.mark.kafka("K113")
 @pytest.mark.parametrize(("left", "entered"), list(product(S, S)))
 def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState, entered: TransactionState) -> None:
     states = in_state(left)
@@ -52,6 +55,7 @@ def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState
         assert states.current is left
 
 
+@pytest.mark.kafka("K113")
 @pytest.mark.parametrize("state", [state for state in S if state not in (S.ABORTABLE_ERROR, S.FATAL_ERROR)])
 def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionState) -> None:
     wrong = next(other for other in S if other is not state)
@@ -61,6 +65,7 @@ def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionStat
     assert all(word in raised.value.error.str() for word in ("begin_transaction()", wrong, state))
 
 
+@pytest.mark.kafka("K114", "K115")
 @pytest.mark.parametrize("state", [S.ABORTABLE_ERROR, S.FATAL_ERROR])
 def test_an_error_state_raises_its_own_error(state: TransactionState) -> None:
     error = KafkaException(KafkaError(ErrorCode.LOCAL_FENCED, "fenced"))

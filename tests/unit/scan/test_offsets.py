@@ -36,6 +36,7 @@ def test_the_first_offset_with_that_time_or_later(
     assert offset_for_time(log.objects, log.view(), timestamp) == offset
 
 
+@pytest.mark.kafka("K83")
 @pytest.mark.parametrize(
     ("timestamp", "last_stable_offset", "committed", "uncommitted"),
     [(61, 6, None, 6), (61, 7, 6, 6), (80, 8, None, 9), (35, 4, None, 4)],

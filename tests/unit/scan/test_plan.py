@@ -110,6 +110,7 @@ KAFKA_INDEX = [
 ]
 
 
+@pytest.mark.kafka("K76", "K77")
 @pytest.mark.parametrize("sealed", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize(
     ("start", "end", "found"),
@@ -129,6 +130,7 @@ def test_aborted_transactions_of_a_range(start: int, end: int, found: list[int],
     assert aborted_between(log.objects, log.view(), start, end) == tuple(KAFKA_INDEX[index] for index in found)
 
 
+@pytest.mark.kafka("K78")
 def test_an_abort_in_a_later_run_covers_earlier_records() -> None:
     log = PartitionLog(memory_store())
     log.append(10, 5, transaction=1)
@@ -142,6 +144,7 @@ def test_an_abort_in_a_later_run_covers_earlier_records() -> None:
     assert [task.segments[0].base_offset for task in plan(log, 0, 15)] == [10]
 
 
+@pytest.mark.kafka("K77", "K79")
 def test_indexes_are_not_read_past_the_one_that_shows_no_older_transaction_open() -> None:
     objects = CountingStore()
     log = PartitionLog(objects)
@@ -154,6 +157,7 @@ def test_indexes_are_not_read_past_the_one_that_shows_no_older_transaction_open(
     assert names.transaction_index(log.folder, runs[-1].folder, runs[-1].base_offset) not in objects.asked
 
 
+@pytest.mark.kafka("K75")
 def test_runs_without_aborted_transactions_have_no_index_to_read() -> None:
     objects = CountingStore()
     log = three_sealed_runs_and_two_segments(objects)
@@ -161,6 +165,7 @@ def test_runs_without_aborted_transactions_have_no_index_to_read() -> None:
     assert objects.asked == []
 
 
+@pytest.mark.kafka("K73")
 @pytest.mark.parametrize(
     ("isolation", "end"), [("read_committed", 12), ("read_uncommitted", 21)], ids=["committed", "uncommitted"]
 )

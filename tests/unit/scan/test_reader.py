@@ -37,6 +37,7 @@ def offsets_of(log: PartitionLog, start: int = 0, end: int = 10**9, **options: A
 PRODUCERS = {101: 10, 102: 10, 103: 11, 104: 12, 106: 11, 107: 12, 108: 12, 110: 11, 111: 12, 112: 11, 115: 10}
 
 
+@pytest.mark.kafka("K86")
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize(
     ("aborted", "filtered"),
@@ -152,6 +153,7 @@ def test_a_segment_of_an_aborted_transaction_is_not_fetched() -> None:
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == [0, 1, 5, 6]
 
 
+@pytest.mark.kafka("K86")
 @pytest.mark.parametrize(
     ("aborted", "kept"),
     [

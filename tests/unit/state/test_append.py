@@ -21,12 +21,14 @@ def producer(log: PureLog) -> ProducerCommands:
     return log.initialise(None)
 
 
+@pytest.mark.kafka("K56")
 def test_k56_the_next_sequence_is_taken_a_gap_is_not(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, 0, 10))
     assert log.refusal(producer.append(HERE, 11)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.submit(producer.append(HERE, 10))[0].base_offset == 10
 
 
+@pytest.mark.kafka("K57")
 def test_k57_the_last_five_batches_are_recognised_and_the_sixth_is_not(log: PureLog, producer) -> None:
     for sequence in range(7):
         log.submit(producer.append(HERE, sequence))
@@ -38,17 +40,20 @@ def test_k57_the_last_five_batches_are_recognised_and_the_sixth_is_not(log: Pure
     assert log.refusal(producer.append(HERE, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.kafka("K58")
 def test_k58_a_partial_overlap_is_no_duplicate(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, 0, 10))
     assert log.refusal(producer.append(HERE, 0, 9)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.refusal(producer.append(HERE, 5, 10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.kafka("K59")
 def test_k59_an_older_epoch_is_refused(log: PureLog, producer) -> None:
     log.submit(replace(producer, producer_epoch=3).append(HERE, 0))
     assert log.refusal(producer.append(HERE, 1)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.kafka("K60")
 def test_k60_a_new_epoch_starts_at_0_and_forgets_the_batches(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, 0))
     newer = replace(producer, producer_epoch=1)
@@ -56,6 +61,7 @@ def test_k60_a_new_epoch_starts_at_0_and_forgets_the_batches(log: PureLog, produ
     assert log.submit(newer.append(HERE, 0))[0].base_offset == 1
 
 
+@pytest.mark.kafka("K60")
 def test_k60_after_a_fence_the_next_epoch_starts_at_0(log: PureLog) -> None:
     first = log.initialise("id")
     log.submit(first.append(HERE, 0, transaction=1))
@@ -64,28 +70,33 @@ def test_k60_after_a_fence_the_next_epoch_starts_at_0(log: PureLog) -> None:
     log.submit(second.append(HERE, 0, transaction=2))
 
 
+@pytest.mark.kafka("K61")
 def test_k61_0_follows_the_largest_sequence(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, SEQUENCE_MAX - 1, 2))
     assert log.refusal(producer.append(HERE, 1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     log.submit(producer.append(HERE, 0))
 
 
+@pytest.mark.kafka("K61")
 def test_k61_a_batch_may_wrap_inside(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, SEQUENCE_MAX, 3))
     assert log.submit(producer.append(HERE, SEQUENCE_MAX, 3))[0].duplicate
     log.submit(producer.append(HERE, 2))
 
 
+@pytest.mark.kafka("K62")
 def test_k62_without_producer_state_any_first_sequence_is_taken(log: PureLog, producer) -> None:
     assert log.submit(producer.append(HERE, 42))[0].base_offset == 0
 
 
+@pytest.mark.kafka("K65")
 def test_k65_no_append_outside_an_open_transaction_of_the_same_producer(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1))
     assert log.refusal(producer.append(HERE, 1)) == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.kafka("K57")
 def test_hole_30_a_batch_of_an_aborted_transaction_is_no_duplicate(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=False))
@@ -94,6 +105,7 @@ def test_hole_30_a_batch_of_an_aborted_transaction_is_no_duplicate(log: PureLog)
     log.submit(producer.append(HERE, 1, transaction=2))
 
 
+@pytest.mark.kafka("K57")
 def test_a_batch_of_another_transaction_is_no_duplicate(log: PureLog) -> None:
     """Its success would be an acknowledgement for records that the new transaction does not hold."""
     producer = log.initialise("id")
@@ -106,6 +118,7 @@ def test_a_batch_of_another_transaction_is_no_duplicate(log: PureLog) -> None:
     )
 
 
+@pytest.mark.kafka("K57")
 def test_a_committed_list_of_more_than_five_batches_is_recognised(log: PureLog) -> None:
     producer = log.initialise("id")
     commands = [*(producer.append(HERE, sequence, transaction=1) for sequence in range(12)), producer.end(1)]
@@ -138,11 +151,13 @@ def test_hole_9_a_segment_born_below_the_floor_is_refused(log: PureLog, producer
     log.submit(producer.append(HERE, 0, born=2))
 
 
+@pytest.mark.kafka("K71")
 def test_k71_without_transactions_the_last_stable_offset_is_the_end(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, 0, 5))
     assert log.partition().last_stable_offset == log.partition().log_end_offset == 5
 
 
+@pytest.mark.kafka("K72")
 def test_k72_the_last_stable_offset_stays_at_the_oldest_open_transaction(log: PureLog, producer) -> None:
     first, second = log.initialise("first"), log.initialise("second")
     log.submit(producer.append(HERE, 0, 5))
@@ -156,6 +171,7 @@ def test_k72_the_last_stable_offset_stays_at_the_oldest_open_transaction(log: Pu
     assert log.partition().last_stable_offset == log.partition().log_end_offset == 14
 
 
+@pytest.mark.kafka("K71")
 def test_a_fused_transaction_never_holds_the_last_stable_offset(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, 5, transaction=1), producer.end(1))
@@ -163,6 +179,7 @@ def test_a_fused_transaction_never_holds_the_last_stable_offset(log: PureLog) ->
     assert log.partition().last_stable_offset == 6
 
 
+@pytest.mark.kafka("K74")
 def test_k74_a_log_start_inside_an_open_transaction_bounds_it_below(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, 10, transaction=1))
@@ -170,6 +187,7 @@ def test_k74_a_log_start_inside_an_open_transaction_bounds_it_below(log: PureLog
     assert log.partition().last_stable_offset == 4
 
 
+@pytest.mark.kafka("K75")
 def test_k75_an_abort_is_indexed_with_the_last_stable_offset_behind_it(log: PureLog) -> None:
     """Kafka's golden case, testTransactionIndexUpdated: [(1, 0, 29, 8), (2, 8, 74, 36)]."""
     producers = {number: log.initialise(f"id-{number}") for number in range(1, 5)}
@@ -202,6 +220,7 @@ def test_k75_an_abort_is_indexed_with_the_last_stable_offset_behind_it(log: Pure
     )
 
 
+@pytest.mark.kafka("K75")
 def test_k75_a_commit_is_not_indexed(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))

@@ -19,12 +19,14 @@ def producer(log: PureLog) -> ProducerCommands:
     return log.initialise("id")
 
 
+@pytest.mark.kafka("K19", "K30")
 @pytest.mark.parametrize("stranger", [ProducerCommands("nobody", 0, 0), ProducerCommands("id", 9, 0)])
 def test_k19_k30_who_is_not_known_is_refused(log: PureLog, producer, stranger: ProducerCommands) -> None:
     assert log.refusal(stranger.end(1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert log.refusal(stranger.append(HERE, 0, transaction=1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.kafka("K20", "K31")
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_k20_k31_another_epoch_is_fenced(log: PureLog, producer, epoch: int) -> None:
     log.initialise("id")
@@ -40,6 +42,7 @@ def log_producer(log: PureLog) -> ProducerCommands:
     return ProducerCommands("id", record.producer_id, record.producer_epoch)
 
 
+@pytest.mark.kafka("K22", "K23")
 def test_k22_add_partitions_begins_and_k23_known_ones_are_no_change(log: PureLog, producer) -> None:
     log.submit(AddPartitionsToTxn("id", 0, 0, 1, (HERE,)))
     assert log.transaction("id").status is TransactionStatus.ONGOING
@@ -58,6 +61,7 @@ def test_add_offsets_begins_once(log: PureLog, producer) -> None:
     assert log.submit(AddOffsetsToTxn("id", 0, 0, 1, "group"))[0].duplicate
 
 
+@pytest.mark.kafka("K32")
 @pytest.mark.parametrize("committed", [True, False])
 def test_k32_one_entry_ends_the_transaction_in_every_partition(log: PureLog, producer, committed: bool) -> None:
     log.submit(producer.append(HERE, 0, 3, transaction=1), producer.append(THERE, 0, 2, transaction=1))
@@ -69,6 +73,7 @@ def test_k32_one_entry_ends_the_transaction_in_every_partition(log: PureLog, pro
     assert [len(log.segments(*where).aborted) for where in (HERE, THERE)] == [0 if committed else 1] * 2
 
 
+@pytest.mark.kafka("K33", "K35", "K37")
 @pytest.mark.parametrize("committed", [True, False])
 def test_k33_the_same_end_again_succeeds_and_writes_nothing(log: PureLog, producer, committed: bool) -> None:
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=committed))
@@ -77,18 +82,21 @@ def test_k33_the_same_end_again_succeeds_and_writes_nothing(log: PureLog, produc
     assert log.entry == entry
 
 
+@pytest.mark.kafka("K34")
 @pytest.mark.parametrize("committed", [True, False])
 def test_k34_the_opposite_end_is_refused(log: PureLog, producer, committed: bool) -> None:
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=committed))
     assert log.refusal(producer.end(1, committed=not committed)) == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.kafka("K34", "K38")
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("transaction", [0, 1])
 def test_k34_an_empty_state_has_nothing_to_end(log: PureLog, producer, transaction: int, committed: bool) -> None:
     assert log.refusal(producer.end(transaction, committed=committed)) == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.kafka("K36", "K37", "K38")
 def test_hole_20_a_delayed_commit_cannot_settle_the_next_transaction(log: PureLog, producer) -> None:
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=False))
     log.submit(producer.append(HERE, 1, transaction=2))
@@ -96,10 +104,12 @@ def test_hole_20_a_delayed_commit_cannot_settle_the_next_transaction(log: PureLo
     assert log.transaction("id").status is TransactionStatus.ONGOING
 
 
+@pytest.mark.kafka("K25", "K26")
 def test_a_transaction_number_cannot_be_skipped(log: PureLog, producer) -> None:
     assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.kafka("K55")
 def test_k55_a_deleted_topic_does_not_stop_the_end(log: PureLog, producer) -> None:
     log.create_topic("other")
     log.submit(producer.append(HERE, 0, transaction=1), producer.append((2, 0), 0, transaction=1))
@@ -109,6 +119,7 @@ def test_k55_a_deleted_topic_does_not_stop_the_end(log: PureLog, producer) -> No
     assert log.partition().last_stable_offset == 2
 
 
+@pytest.mark.kafka("K68")
 def test_a_list_that_is_not_to_be_written_changes_nothing(log: PureLog, producer) -> None:
     """Whoever follows the log never sees a duplicate: the one who validated it must not have changed by it either."""
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))

@@ -22,6 +22,7 @@ def committed(log: PureLog) -> int | None:
     return record.offset if record is not None else None
 
 
+@pytest.mark.kafka("K104")
 @pytest.mark.parametrize("commits", [True, False])
 def test_k104_offsets_take_effect_with_the_commit_and_vanish_with_an_abort(log: PureLog, commits: bool) -> None:
     producer = log.initialise("id")
@@ -33,6 +34,7 @@ def test_k104_offsets_take_effect_with_the_commit_and_vanish_with_an_abort(log: 
     assert not [key for key in log.records if key[0] == "pending_offset"]
 
 
+@pytest.mark.kafka("K105")
 def test_k105_a_pending_offset_can_be_told_from_a_stable_one(log: PureLog) -> None:
     log.submit(plain(log, 3))
     producer = log.initialise("id")
@@ -41,6 +43,7 @@ def test_k105_a_pending_offset_can_be_told_from_a_stable_one(log: PureLog) -> No
     assert [key for key in log.records if key[:4] == ("pending_offset", "group", *HERE)]
 
 
+@pytest.mark.kafka("K106")
 @pytest.mark.parametrize(
     ("generation_id", "member_id", "code"),
     [(0, "", ErrorCode.ILLEGAL_GENERATION), (-1, "member", ErrorCode.UNKNOWN_MEMBER_ID)],
@@ -53,11 +56,13 @@ def test_k106_generations_and_members_are_checked(log: PureLog, generation_id: i
     assert log.refusal(OffsetCommit("r", "group", offsets, generation_id, member_id)) == code
 
 
+@pytest.mark.kafka("K107")
 def test_k107_no_generation_and_no_member_is_accepted(log: PureLog) -> None:
     log.submit(plain(log, 1))
     assert committed(log) == 1
 
 
+@pytest.mark.kafka("K108")
 def test_k108_the_offset_that_was_sent_later_stands(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.offset(1, "group", HERE, 7))
@@ -69,12 +74,14 @@ def test_k108_the_offset_that_was_sent_later_stands(log: PureLog) -> None:
     assert committed(log) == 8
 
 
+@pytest.mark.kafka("K70", "K110")
 def test_k110_a_stale_epoch_is_fenced(log: PureLog) -> None:
     old = log.initialise("id")
     log.initialise("id")
     assert log.refusal(old.offset(1, "group", HERE, 1)) == ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.kafka("K111")
 @pytest.mark.parametrize(("size", "accepted"), [(METADATA_BYTES_MAX, True), (METADATA_BYTES_MAX + 1, False)])
 def test_k111_long_metadata_is_refused(log: PureLog, size: int, accepted: bool) -> None:
     command = OffsetCommit("r", "group", (OffsetToCommit(*HERE, 1, "m" * size),))
@@ -84,6 +91,7 @@ def test_k111_long_metadata_is_refused(log: PureLog, size: int, accepted: bool) 
         assert log.refusal(command) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
+@pytest.mark.kafka("K112")
 def test_k112_metadata_and_leader_epoch_are_kept(log: PureLog) -> None:
     log.submit(OffsetCommit("r", "group", (OffsetToCommit(*HERE, 1, "note", 4),)))
     record = log.records[KEY]

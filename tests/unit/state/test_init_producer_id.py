@@ -23,21 +23,25 @@ def with_epoch(log: PureLog, epoch: int, **changes: object) -> None:
     log.records[record.key] = record
 
 
+@pytest.mark.kafka("K01")
 def test_k01_without_a_transactional_id_a_fresh_producer_id_and_no_state(log: PureLog) -> None:
     assert identity(log.initialise(None)) == (0, 0)
     assert identity(log.initialise(None)) == (1, 0)
     assert not [key for key in log.records if key[0] == "transaction"]
 
 
+@pytest.mark.kafka("K02")
 def test_k02_an_empty_transactional_id_is_refused(log: PureLog) -> None:
     assert log.refusal(InitProducerId("a", "")) == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.kafka("K03")
 @pytest.mark.parametrize("expected", [{}, {"producer_id": 7, "producer_epoch": 3}])
 def test_k03_an_unknown_id_gets_epoch_0_whatever_was_expected(log: PureLog, expected: dict[str, int]) -> None:
     assert identity(log.initialise("id", **expected)) == (0, 0)
 
 
+@pytest.mark.kafka("K04")
 @pytest.mark.parametrize(
     ("timeout_ms", "valid"), [(-1, False), (0, False), (1, True), (900_000, True), (900_001, False)]
 )
@@ -49,6 +53,7 @@ def test_k04_the_timeout_is_checked(log: PureLog, timeout_ms: int, valid: bool) 
         assert log.refusal(command) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
+@pytest.mark.kafka("K05")
 @pytest.mark.parametrize("committed", [None, True, False])
 def test_k05_between_transactions_the_epoch_grows_by_one(log: PureLog, committed: bool | None) -> None:
     producer = log.initialise("id")
@@ -60,6 +65,7 @@ def test_k05_between_transactions_the_epoch_grows_by_one(log: PureLog, committed
     assert (record.transaction, record.committed) == (0 if committed is None else 1, committed is True)
 
 
+@pytest.mark.kafka("K07")
 def test_k07_an_ongoing_transaction_is_aborted_under_an_epoch_given_to_nobody(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1))
@@ -70,6 +76,7 @@ def test_k07_an_ongoing_transaction_is_aborted_under_an_epoch_given_to_nobody(lo
     assert not log.transaction("id").committed
 
 
+@pytest.mark.kafka("K10")
 def test_k10_at_the_last_epoch_the_producer_id_rotates(log: PureLog) -> None:
     log.initialise("id")
     with_epoch(log, PRODUCER_EPOCH_MAX - 2)
@@ -78,6 +85,7 @@ def test_k10_at_the_last_epoch_the_producer_id_rotates(log: PureLog) -> None:
     assert log.transaction("id").previous_producer_id == 0
 
 
+@pytest.mark.kafka("K11")
 def test_k11_the_last_epoch_of_all_serves_to_fence(log: PureLog) -> None:
     producer = log.initialise("id")
     with_epoch(log, PRODUCER_EPOCH_MAX - 1)
@@ -87,6 +95,7 @@ def test_k11_the_last_epoch_of_all_serves_to_fence(log: PureLog) -> None:
     assert log.records[("producer", *HERE, 0)].producer_epoch == PRODUCER_EPOCH_MAX
 
 
+@pytest.mark.kafka("K12")
 def test_k12_a_lost_answer_is_given_again_without_a_bump(log: PureLog) -> None:
     log.initialise("id")
     with_epoch(log, 10)
@@ -94,12 +103,14 @@ def test_k12_a_lost_answer_is_given_again_without_a_bump(log: PureLog) -> None:
         assert identity(log.initialise("id", producer_id=0, producer_epoch=10)) == (0, 11)
 
 
+@pytest.mark.kafka("K12")
 def test_the_same_request_is_answered_again_even_without_an_expected_epoch(log: PureLog) -> None:
     first = log.submit(InitProducerId("same", "id"))[0]
     again = log.submit(InitProducerId("same", "id"))[0]
     assert (again.producer_epoch, again.duplicate) == (first.producer_epoch, True)
 
 
+@pytest.mark.kafka("K13")
 def test_k13_an_old_producer_cannot_come_back_after_a_newer_one(log: PureLog) -> None:
     log.initialise("id")
     with_epoch(log, 10)
@@ -107,11 +118,13 @@ def test_k13_an_old_producer_cannot_come_back_after_a_newer_one(log: PureLog) ->
     assert log.refusal(InitProducerId("a", "id", 60_000, 0, 10)) == ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.kafka("K14")
 def test_k14_another_producer_id_is_fenced(log: PureLog) -> None:
     log.initialise("id")
     assert log.refusal(InitProducerId("a", "id", 60_000, 5, 0)) == ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.kafka("K15")
 def test_k15_a_lost_answer_of_a_rotation_is_given_again(log: PureLog) -> None:
     log.initialise("id")
     last = PRODUCER_EPOCH_MAX - 1
@@ -129,6 +142,7 @@ def test_after_two_rotations_the_first_producer_id_is_not_known(log: PureLog) ->
     assert log.refusal(first.end(0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.kafka("K44")
 def test_k44_a_time_out_aborts_and_says_so_to_its_victim(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1))
