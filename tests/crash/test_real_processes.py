@@ -1,0 +1,87 @@
+"""Processes that are killed and paused at any moment, on a local disk and on two S3 servers behind a faulty proxy.
+
+Transactional writers (fused and early-published), a read-process-write job, a viewer and a sweeper run the clients that
+users run. Each notes what it was told; afterwards nothing may contradict the store: see `verdict.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from sparktxn.testing.faultproxy import FaultProxy
+from sparktxn.testing.servers import S3Server
+from tests.crash.ordeal import Ordeal, Plan, Report, Weather
+from tests.crash.verdict import judge
+
+pytestmark = pytest.mark.crash
+
+CHECKPOINTS = {"checkpoint.entries": 16, "checkpoint.seal.segments": 4}
+REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 2_000}
+buckets = count()
+
+
+def seed() -> int:
+    """SPARKTXN_SEED, or a new one; the schedule of kills follows from it, the processes' own timing does not."""
+    return int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
+
+
+def on_disk(folder: Path, plan: Plan) -> Report:
+    ordeal = Ordeal(folder / "journals", str(folder / "store"), CHECKPOINTS, seed(), plan)
+    report = ordeal.run(CHECKPOINTS)
+    print(report)
+    assert judge(ordeal.evidence()) == []
+    return report
+
+
+def on_s3(folder: Path, server: S3Server, plan: Plan) -> Report:
+    bucket = f"ordeal-{os.getpid()}-{next(buckets)}"
+    server.create_bucket(bucket)
+    number = seed()
+    with FaultProxy(server.endpoint_url) as proxy:
+        direct = {**server.options, **REMOTE}
+        ordeal = Ordeal(folder / "journals", f"s3://{bucket}/store", direct, number, plan)
+        report = ordeal.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, Weather(proxy, number))
+    print(report)
+    assert judge(ordeal.evidence()) == []
+    return report
+
+
+def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
+    assert on_disk(tmp_path, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3)).kills == 20
+
+
+@pytest.mark.moto
+def test_a_few_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server) -> None:
+    report = on_s3(tmp_path, moto_server, Plan(kills=8, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))
+    assert report.kills == 8
+
+
+@pytest.mark.seaweedfs
+def test_a_few_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server) -> None:
+    report = on_s3(tmp_path, seaweed_server, Plan(kills=6, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))
+    assert report.kills == 6
+
+
+@pytest.mark.nightly
+def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
+    for run in range(7):
+        on_disk(tmp_path / str(run), Plan(kills=100, pauses=10, writers=4, gap_max_s=0.5))
+
+
+@pytest.mark.nightly
+@pytest.mark.moto
+def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server) -> None:
+    for run in range(4):
+        on_s3(tmp_path / str(run), moto_server, Plan(50, pauses=4, writers=3, gap_max_s=2.0, timeout_ms=4_000))
+
+
+@pytest.mark.nightly
+@pytest.mark.seaweedfs
+def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server) -> None:
+    for run in range(4):
+        on_s3(tmp_path / str(run), seaweed_server, Plan(40, pauses=4, writers=2, gap_max_s=2.5, timeout_ms=4_000))
