@@ -31,6 +31,7 @@ _TOPIC_BUCKETS: Final = 64
 _TRANSACTION_BUCKETS: Final = 256
 _GROUP_BUCKETS: Final = 64
 _PRODUCER_BUCKETS: Final = 16
+_INTENT_SLOTS_PER_PART: Final = 64
 
 
 class PartRef(Struct, frozen=True, array_like=True):
@@ -42,7 +43,11 @@ class PartRef(Struct, frozen=True, array_like=True):
 
 
 class CheckpointHead(Struct, frozen=True, kw_only=True):
-    """The head. `token`, `entry_checksum` and `timestamp_ms` are those of the entry; `checkpoint` is in its name."""
+    """The head. `token`, `entry_checksum` and `timestamp_ms` are those of the entry; `checkpoint` is in its name.
+
+    `base` is the entry of the checkpoint from which it has the names that it did not write itself; its own entry if it
+    has written all of them.
+    """
 
     format: int
     checkpoint: str
@@ -52,6 +57,7 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     digest: str
     parts: dict[str, PartRef]
+    base: int = 0
     checksum: str = ""
 
 
@@ -87,6 +93,8 @@ def part_of(key: StateKey) -> str:
         return f"groups/{_bucket(str(key[1]), _GROUP_BUCKETS)}"
     if table in ("topic", "topic_name"):
         return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"
+    if table == "intents":
+        return f"intents/{int(key[1]) // _INTENT_SLOTS_PER_PART}"
     return str(table)
 
 

@@ -14,21 +14,30 @@ from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode
 __all__ = [
     "APPENDS",
     "CHECKPOINTS",
+    "CLOCKS",
     "ENTRIES",
     "HORIZONS",
+    "INTENTS",
     "LAST_CHECKPOINT",
     "STORE",
+    "TOPICS",
     "appends",
     "check_topic_name",
     "checked_name",
     "checkpoint_head",
     "checkpoint_part",
+    "clock",
     "entry",
     "horizon",
+    "intent",
     "manifest",
+    "parse_appends",
     "parse_checkpoint_head",
+    "parse_checkpoint_part",
     "parse_entry",
     "parse_horizon",
+    "parse_intent",
+    "parse_sealed_entry",
     "parse_segment_born",
     "partition_folder",
     "sealed_folder",
@@ -43,13 +52,20 @@ ENTRIES: Final = "_log/"
 CHECKPOINTS: Final = "_log/_checkpoints/"
 APPENDS: Final = "_log/_appends/"
 HORIZONS: Final = "_log/_horizon/"
+CLOCKS: Final = "_log/_clock/"
+INTENTS: Final = "_log/_intents/"
 LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
+TOPICS: Final = "topics/"
 
 _DIGITS: Final = 20
 _ENTRY = re.compile(r"_log/(\d{20})\.json")
 _CHECKPOINT = re.compile(r"_log/_checkpoints/(\d{20})-([0-9a-f]{32})\.json")
+_CHECKPOINT_PART = re.compile(r"_log/_checkpoints/(\d{20})-[0-9a-f]{32}/\d+\.json")
+_APPENDS = re.compile(r"_log/_appends/(\d{20})-[0-9a-f]{32}\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/(\d{20})")
+_INTENT = re.compile(r"_log/_intents/(\d{20})-([0-9a-f]{32})\.json")
 _SEGMENT = re.compile(r"(\d{20})-([0-9a-f]{32})\.(parquet|arrow)")
+_SEALED = re.compile(r"\d{20}-(\d{20})-[0-9a-f]{32}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
@@ -86,9 +102,21 @@ def checkpoint_part(number: int, token: str, index: int) -> str:
     return f"{CHECKPOINTS}{_padded(number)}-{token}/{index}.json"
 
 
+def parse_checkpoint_part(name: str) -> int | None:
+    """The entry of the checkpoint that has written a part, from the part's name; None for any other name."""
+    match = _CHECKPOINT_PART.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 def appends(number: int, token: str) -> str:
     """The name of the object with the append commands of entry `number`."""
     return f"{APPENDS}{_padded(number)}-{token}.parquet"
+
+
+def parse_appends(name: str) -> int | None:
+    """The entry in the name of an object with append commands; None for any other name."""
+    match = _APPENDS.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def horizon(number: int) -> str:
@@ -100,6 +128,22 @@ def parse_horizon(name: str) -> int | None:
     """The number in a horizon marker's name; None for any other name."""
     match = _HORIZON.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def intent(base_entry: int, token: str) -> str:
+    """The name of an intent that was written at the state after entry `base_entry`."""
+    return f"{INTENTS}{_padded(base_entry)}-{token}.json"
+
+
+def parse_intent(name: str) -> tuple[int, str] | None:
+    """(base entry, token) of an intent's name; None for any other name."""
+    match = _INTENT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def clock(token: str) -> str:
+    """The name of an object that is written to see the store's time."""
+    return f"{CLOCKS}{token}"
 
 
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:
@@ -126,6 +170,12 @@ def parse_segment_born(file_name: str) -> int | None:
 def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:
     """The name, inside the partition's folder, of a sealed run's folder."""
     return f"{_padded(first_offset)}-{_padded(entry_number)}-{token}"
+
+
+def parse_sealed_entry(folder: str) -> int | None:
+    """The entry in the name of a sealed run's folder; None for any other name."""
+    match = _SEALED.fullmatch(folder)
+    return int(match[1]) if match else None
 
 
 def manifest(partition: str, folder: str) -> str:

@@ -31,7 +31,7 @@ from sparktxn.format.checkpoint import (
 from sparktxn.format.entry import FORMAT_VERSION
 from sparktxn.log.checkpoints import hinted_head
 from sparktxn.log.follower import Follower
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.horizon import is_usable, read_horizon
 from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
@@ -48,6 +48,7 @@ class _Captured(Struct):
 
     tail: Tail
     entry: int
+    base: int
     token: str
     entry_checksum: str
     timestamp_ms: int
@@ -114,7 +115,9 @@ class Checkpointer:
                 return None
             captured = self._capture()
         head, located = self._write(captured)
-        if read_horizon(self._objects) > head.entry + 1:
+        # A vacuum that came between does not know the head: what it names of older checkpoints may be gone.
+        horizon = read_horizon(self._objects)
+        if horizon > head.entry or not is_usable(self._objects, head, horizon):
             return None
         self._objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
@@ -128,13 +131,16 @@ class Checkpointer:
         head = hinted_head(self._objects)
         if head is None or head.entry > tail.confirmed_entry or head.entry <= tail.checkpoint_entry:
             return False
+        if not is_usable(self._objects, head, read_horizon(self._objects)):
+            return False
         tail.rebase(head)
+        tail.parts.forget_unchanged(SEGMENTS_PREFIX)
         tail.bytes_since_checkpoint = 0
         return tail.entry - head.entry < self._settings.checkpoint_entries
 
     def _capture(self) -> _Captured:
         tail = self._follower.tail
-        if tail.confirmed_entry != tail.entry:
+        if tail.confirmed_entry != tail.entry or self._follower.is_passed():
             self._follower.refresh()
             tail = self._follower.tail
         parts = tail.parts
@@ -149,6 +155,7 @@ class Checkpointer:
         return _Captured(
             tail,
             tail.entry,
+            tail.base_entry or tail.entry,
             tail.token,
             tail.checksum,
             tail.timestamp_ms,
@@ -202,6 +209,7 @@ class Checkpointer:
             timestamp_ms=captured.timestamp_ms,
             digest=state_digest(refs),
             parts=refs,
+            base=captured.base,
         )
         put_new(self._objects, names.checkpoint_head(head.entry, checkpoint), encode_head(head))
         return head, located
@@ -216,7 +224,7 @@ class Checkpointer:
             if current is not None:
                 resealed[key] = _newer_than(current, run)
         tail.parts.replace(resealed)
-        tail.rebase(head)
+        tail.stand_on(head)
         tail.bytes_since_checkpoint = 0
 
 

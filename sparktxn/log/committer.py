@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.errors import (
     CommandRefused,
+    DamagedObject,
     ErrorCode,
     KafkaError,
     KafkaException,
@@ -176,6 +177,11 @@ class Committer:
             if not failure.transient:
                 raise
             return failure
+        except DamagedObject:
+            # A part that is loaded only now may have been vacuumed; what is in flight is resolved again.
+            if not self._follower.is_behind():
+                raise
+            self._follower.reopen()
         return None
 
     def _follow(self) -> None:

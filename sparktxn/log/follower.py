@@ -14,7 +14,7 @@ from sparktxn.clock import Clock, Deadline
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.log.checkpoints import hinted_head, newest_head
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.horizon import is_kept, is_usable, read_horizon
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 
@@ -29,6 +29,7 @@ class Follower:
         self._clock = clock
         self._window = 1 if objects.probe_is_cheap else checkpoint_entries + 1
         self._lock = threading.RLock()
+        self._kept: tuple[int, str] | None = None
         self.refreshed_s = clock.monotonic_s()
         self.tail = self._open(hint)
 
@@ -51,8 +52,10 @@ class Follower:
         """Follows the log to its end, confirmed: after this, what the tail says is final."""
         started_s = self._clock.monotonic_s()
         self.advance()
-        if not self.confirm():
+        horizon = read_horizon(self._objects)
+        if horizon > self.tail.confirmed_entry + 1 or self.is_passed(horizon):
             self.reopen()
+        self.tail.confirmed_entry = self.tail.entry
         self.refreshed_s = started_s
 
     def advance(self) -> None:
@@ -64,9 +67,26 @@ class Follower:
         try:
             self.tail.advance()
         except DamagedObject:
-            if self.is_confirmed():
+            if not self.is_behind():
                 raise
             self.reopen()
+
+    def is_behind(self) -> bool:
+        """True if a vacuum may have deleted what this state was read from, or what it names: open it again."""
+        horizon = read_horizon(self._objects)
+        return horizon > self.tail.confirmed_entry + 1 or self.is_passed(horizon)
+
+    def is_passed(self, horizon: int | None = None) -> bool:
+        """True if a vacuum may have deleted objects that this state names, though it is as new as can be."""
+        if horizon is None:
+            horizon = read_horizon(self._objects)
+        base = self.tail.base_checkpoint
+        if not base or horizon <= self.tail.base_entry or self._kept == (horizon, base):
+            return False
+        if not is_kept(self._objects, self.tail.base_entry, base, horizon):
+            return True
+        self._kept = (horizon, base)
+        return False
 
     def is_confirmed(self, slot: int | None = None) -> bool:
         """True if no slot that was read or put since the last confirmed state can have been deleted and created again.
@@ -89,13 +109,18 @@ class Follower:
 
     def _open(self, hint: bytes | None, *, listed: bool = False) -> Tail:
         rejected = None
+        passed: frozenset[str] = frozenset()
         while True:
             head = None if listed else hinted_head(self._objects, hint)
             if head is None:
-                head = newest_head(self._objects)
-            tail = Tail(self._objects, head)
+                head = newest_head(self._objects, excluded=passed)
+            tail = Tail(self._objects, head, passed)
             damage = self._advance_opened(tail)
             horizon = read_horizon(self._objects)
+            if head is not None and not is_usable(self._objects, head, horizon):
+                passed |= {head.checkpoint}
+                listed = True
+                continue
             if horizon <= tail.confirmed_entry + 1:
                 if damage is not None:
                     raise damage

@@ -51,6 +51,10 @@ class StateParts:
         """The parts whose name starts with `prefix`, whether loaded or only named by the checkpoint."""
         return sorted({name for name in (*self.refs, *self._parts) if name.startswith(prefix)})
 
+    def loaded(self, prefix: str) -> list[str]:
+        """The parts whose name starts with `prefix` and that have been touched."""
+        return [name for name in self._parts if name.startswith(prefix)]
+
     def unloaded(self, parts: list[str]) -> list[str]:
         """Those of `parts` that a checkpoint names and that are not loaded."""
         return [part for part in parts if part not in self._parts and part in self.refs]
@@ -82,6 +86,11 @@ class StateParts:
         for key, record in records.items():
             if record is not None:
                 self.part(part_of(key))[key] = record
+
+    def forget_unchanged(self, prefix: str) -> None:
+        """Forgets loaded parts that have not changed: they are loaded again, as the newest checkpoint has them."""
+        for part in [part for part in self._parts if part.startswith(prefix) and part not in self.changed]:
+            del self._parts[part]
 
     def rebase(self, refs: Mapping[str, PartRef], entry: int) -> None:
         """Takes the parts of a checkpoint after `entry` for those that have not changed since."""

@@ -17,6 +17,7 @@ from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
 from sparktxn.format.commands import Appends, Command
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.log.checkpoints import newest_head, read_part, read_parts
+from sparktxn.log.horizon import read_horizon
 from sparktxn.log.parts import StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -45,6 +46,8 @@ class Tail:
         self.timestamp_ms = head.timestamp_ms if head is not None else 0
         self.confirmed_entry = self.entry
         self.checkpoint_entry = self.entry
+        self.base_entry = self.entry
+        self.base_checkpoint = head.checkpoint if head is not None else ""
         self._checkpoint_checksum = self.checksum
         self.bytes_since_checkpoint = 0
 
@@ -79,12 +82,19 @@ class Tail:
             for number, data in enumerate(fetched, first):
                 for command in decode_entry(data, names.entry(number), number).commands:
                     keys.update(touches(command))
-            parts = self.parts.unloaded(sorted({part_of(key) for key in keys}))
-            read = read_parts(self._objects, [self.parts.refs[part] for part in parts])
+            self.load(sorted({part_of(key) for key in keys}))
         except (DamagedObject, FormatVersionError):
             # It is met again, and told or mended, by whoever needs it.
             return
-        for part, records in zip(parts, read, strict=True):
+
+    def load(self, parts: list[str]) -> None:
+        """Loads those of `parts` that are not, side by side; a damaged one is left to whoever touches it."""
+        missing = self.parts.unloaded(parts)
+        try:
+            read = read_parts(self._objects, [self.parts.refs[part] for part in missing])
+        except DamagedObject:
+            return
+        for part, records in zip(missing, read, strict=True):
             self.parts.provide(part, records)
 
     def apply(self, entry: LogEntry, size_bytes: int) -> None:
@@ -99,12 +109,16 @@ class Tail:
                 name, f"it follows an entry with checksum {entry.previous}, and entry {self.entry} has {self.checksum}"
             )
         context = Context(entry.entry, entry.timestamp_ms)
-        delta = Delta(self.parts.get)
+        delta = self._delta()
         for command in self._commands(entry, name):
             result = apply(delta, command, context)
             if isinstance(result, Refusal):
                 raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
         self.take(entry, delta.changes, size_bytes)
+
+    def _delta(self) -> Delta:
+        """What an entry's commands write into."""
+        return Delta(self.parts.get)
 
     def _commands(self, entry: LogEntry, name: str) -> Sequence[Command]:
         """The entry's commands, those in an object of their own among them."""
@@ -128,6 +142,11 @@ class Tail:
         self.timestamp_ms = entry.timestamp_ms
         self.bytes_since_checkpoint += size_bytes
 
+    def stand_on(self, head: CheckpointHead) -> None:
+        """Notes that all names of objects in this state are in `head`, a checkpoint of this very state, or newer."""
+        self.rebase(head)
+        self.base_entry, self.base_checkpoint = head.entry, head.checkpoint
+
     def rebase(self, head: CheckpointHead) -> None:
         """Takes a newer checkpoint of this log as what the parts that have not changed since are loaded from."""
         self.parts.rebase(head.parts, head.entry)
@@ -136,10 +155,13 @@ class Tail:
         self._checkpoint_checksum = head.entry_checksum
 
     def _load_part(self, part: str, ref: PartRef) -> list[StateRecord]:
-        """A part of the checkpoint; if it is damaged, the same part as an older checkpoint and the entries give it."""
+        """A part of the checkpoint; if it is gone or damaged, as another checkpoint has it, or one and the entries."""
         try:
             return read_part(self._objects, ref)
         except DamagedObject as damaged:
+            kept = self._part_kept(part)
+            if kept is not None:
+                return kept
             logger.error("checkpoint after entry %d: %s", self.checkpoint_entry, damaged)
             older = newest_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
             replay = Tail(self._objects, older, self._excluded)
@@ -147,3 +169,16 @@ class Tail:
             if (replay.entry, replay.checksum) != (self.checkpoint_entry, self._checkpoint_checksum):
                 raise damaged from None
             return list(replay.parts.part(part).values())
+
+    def _part_kept(self, part: str) -> list[StateRecord] | None:
+        """The part as a newer checkpoint has it, if a vacuum has passed this one: it has not changed in between."""
+        horizon = read_horizon(self._objects)
+        if horizon <= self.checkpoint_entry:
+            return None
+        newer = newest_head(self._objects, at_most=self.confirmed_entry, excluded=self._excluded)
+        if newer is None or newer.entry < horizon or part not in newer.parts:
+            return None
+        try:
+            return read_part(self._objects, newer.parts[part])
+        except DamagedObject:
+            return None
