@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from sparktxn.message import IsolationLevel as IsolationLevel
     from sparktxn.message import Message as Message
     from sparktxn.message import TopicPartition as TopicPartition
+    from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.scan.plan import ReadTask as ReadTask
+    from sparktxn.scan.plan import rows_at_most as rows_at_most
     from sparktxn.scan.reader import output_schema as output_schema
     from sparktxn.stage.staged import StagedSegment as StagedSegment
+    from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
     from sparktxn.store import CommitResult as CommitResult
     from sparktxn.store import SinkCommit as SinkCommit
     from sparktxn.store import StagePlan as StagePlan
@@ -90,10 +93,11 @@ _HOMES: Final = {
         "Message",
         "TopicPartition",
     ),
-    "sparktxn.producer": ("Producer",),
-    "sparktxn.scan.plan": ("ReadTask",),
+    "sparktxn.producer": ("PreparedTransaction", "Producer"),
+    "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema",),
     "sparktxn.stage.staged": ("StagedSegment",),
+    "sparktxn.state.internal": ("INTERNAL_TOPICS",),
     "sparktxn.store": ("CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"),
     "sparktxn.structs": ("TopicState",),
 }

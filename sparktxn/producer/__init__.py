@@ -1,6 +1,7 @@
 """Writing records: the queue, the segments, the transaction."""
 
 from sparktxn.producer.client import Producer
+from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.states import TransactionState
 
-__all__ = ["Producer", "TransactionState"]
+__all__ = ["PreparedTransaction", "Producer", "TransactionState"]

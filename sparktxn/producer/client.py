@@ -21,6 +21,7 @@ from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.columns import key_column, partition_slices, stored_table
 from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.publisher import Publisher
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.segments import purged
@@ -29,6 +30,7 @@ from sparktxn.producer.states import TransactionState
 from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
 from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
+from sparktxn.state.internal import listed
 from sparktxn.store import Store
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class Producer:
             self._transactions = Transactions(
                 self._settings.transactional_id,
                 self._settings.transaction_timeout_ms,
+                delivery_timeout_s=self._settings.delivery_timeout_s,
                 on_fatal=self._report_fatal,
                 on_change=self._look_at_topics,
             )
@@ -283,14 +286,17 @@ class Producer:
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    def init_transactions(self, timeout: float = -1) -> None:
+    def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over, once: fences an older producer and aborts what it left open.
+
+        With `keep_prepared` a prepared transaction is not aborted. If there is one, the state is PREPARED_TRANSACTION:
+        complete_transaction(), commit_transaction() or abort_transaction() must follow (KIP-939).
 
         Raises:
             KafkaException: _NOT_CONFIGURED without transactional.id, _STATE if it was done; see the flags for the rest.
             StoreNotFound: there is no store at the address.
         """
-        self._transactional("init_transactions").init(self._connect, timeout)
+        self._transactional("init_transactions").init(self._connect, timeout, keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
         """Opens a transaction; nothing is written before it publishes."""
@@ -307,6 +313,39 @@ class Producer:
                 "expected what Consumer.consumer_group_metadata() gives"
             )
         transactions.add_offsets(positions, group_metadata, timeout)
+
+    def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
+        """Stores all of the transaction, and leaves its end to whoever keeps what this returns (KIP-939).
+
+        The transaction takes nothing more, never times out, and outlives this producer: store the value in the database
+        transaction that decides, then call complete_transaction(). Delivery reports are told with their offsets.
+
+        Raises:
+            ProducerFenced, TransactionAborted, KafkaException: as commit_transaction().
+        """
+        try:
+            return self._transactional("prepare_transaction").prepare(timeout)
+        finally:
+            self._reports.serve()
+
+    def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
+        """Ends the prepared transaction: commits it if it is `prepared`, else aborts it.
+
+        With none open it does nothing, so a coordinator may repeat it after every start: `prepared` was committed
+        before, or is older than what was.
+
+        Raises:
+            KafkaException: INVALID_TXN_STATE: `prepared` has been aborted; else as commit_transaction().
+        """
+        if not isinstance(prepared, PreparedTransaction):
+            raise TypeError(
+                f"prepared is {type(prepared).__name__}: expected what prepare_transaction() gives, "
+                "or PreparedTransaction.parse(text)"
+            )
+        try:
+            self._transactional("complete_transaction").complete(prepared, timeout)
+        finally:
+            self._reports.serve()
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commits: when it returns, the transaction is durable and every new reader sees all of it.
@@ -373,7 +412,7 @@ class Producer:
         self._check()
         log, _ = self._connect()
         log.refresh(log.deadline(timeout))
-        return cluster_metadata(log.objects.uri, log.topics(), topic)
+        return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
 
     def close(self, timeout: float = -1) -> None:
         """Stores what waits, or aborts the open transaction, and frees the handle; calling twice is harmless."""

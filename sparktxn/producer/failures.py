@@ -21,6 +21,7 @@ class Operation(Enum):
 
     INIT = "init_transactions"
     PUBLISH = "flush"
+    PREPARE = "prepare_transaction"
     END = "commit_transaction"
     ABORT = "abort_transaction"
 
@@ -36,7 +37,7 @@ class Failure(Enum):
 
 _E: Final = ErrorCode
 
-_EVERYWHERE: Final = {
+_EVERYWHERE: Final[dict[int, Failure]] = {
     _E.COORDINATOR_NOT_AVAILABLE: Failure.RETRY,
     _E.NOT_COORDINATOR: Failure.RETRY,
     _E.COORDINATOR_LOAD_IN_PROGRESS: Failure.RETRY,
@@ -47,19 +48,21 @@ _EVERYWHERE: Final = {
     _E.TRANSACTION_COORDINATOR_FENCED: Failure.FENCED,
     _E.INVALID_TXN_STATE: Failure.FATAL,
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Failure.FATAL,
+    _E.CLUSTER_AUTHORIZATION_FAILED: Failure.FATAL,
     _E.INVALID_TRANSACTION_TIMEOUT: Failure.FATAL,
     _E.UNSUPPORTED_VERSION: Failure.FATAL,
     _E.INVALID_REQUEST: Failure.FATAL,
     _E.TRANSACTION_ABORTABLE: Failure.ABORT,
 }
 
-FAILURES: Final[Mapping[Operation, Mapping[ErrorCode, Failure]]] = MappingProxyType(
+FAILURES: Final[Mapping[Operation, Mapping[int, Failure]]] = MappingProxyType(
     {
         Operation.INIT: MappingProxyType({**_EVERYWHERE}),
         # Kafka since 2.7: a stale epoch in a produce is abortable; the abort's own init then reveals a real fencing.
         Operation.PUBLISH: MappingProxyType(
             {**_EVERYWHERE, _E.INVALID_PRODUCER_EPOCH: Failure.ABORT, _E.INVALID_TXN_STATE: Failure.ABORT}
         ),
+        Operation.PREPARE: MappingProxyType({**_EVERYWHERE}),
         Operation.END: MappingProxyType({**_EVERYWHERE}),
         Operation.ABORT: MappingProxyType({**_EVERYWHERE}),
     }
@@ -81,7 +84,7 @@ def failure_of(refused: CommandRefused, operation: Operation) -> tuple[Failure, 
     """What a refusal means in an operation, and the exception that tells it: with librdkafka's code and flags."""
     code, reason = refused.error.code(), refused.error.str()
     default = Failure.FATAL if operation is Operation.INIT else Failure.ABORT
-    failure = FAILURES[operation].get(ErrorCode(code), default)
+    failure = FAILURES[operation].get(code, default)
     if failure is Failure.FENCED:
         return failure, ProducerFenced(KafkaError(_E.LOCAL_FENCED, reason, fatal=True))
     if failure is Failure.FATAL:

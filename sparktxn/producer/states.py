@@ -11,7 +11,11 @@
                                          ├──────► ABORTABLE_ERROR   │
                                          ▼               │          │
                                       ABORTING ◄─────────┘──────────┘
+    IN_TRANSACTION ─► PREPARING ─► PREPARED ─► COMMITTING or ABORTING
+    INITIALIZING ─► PREPARED: init_transactions(keep_prepared=True) has found a prepared transaction
     any ──► FATAL_ERROR: only close() is left
+
+PREPARING is this client's own: preparing is a write here, and one whose answer was lost is resumed by the same call.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ class TransactionState(StrEnum):
     INITIALIZING = "INITIALIZING"
     READY = "READY"
     IN_TRANSACTION = "IN_TRANSACTION"
+    PREPARING_TRANSACTION = "PREPARING_TRANSACTION"
+    PREPARED_TRANSACTION = "PREPARED_TRANSACTION"
     COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
     ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
     ABORTABLE_ERROR = "ABORTABLE_ERROR"
@@ -44,9 +50,19 @@ VALID_PREVIOUS_STATES: Final[dict[TransactionState, frozenset[TransactionState]]
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED}),
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
-    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
-    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
-    _S.ABORTABLE_ERROR: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.PREPARING_TRANSACTION: frozenset({_S.IN_TRANSACTION}),
+    _S.PREPARED_TRANSACTION: frozenset({_S.PREPARING_TRANSACTION, _S.INITIALIZING}),
+    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION}),
+    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset(
+        {
+            _S.INITIALIZING,
+            _S.IN_TRANSACTION,
+            _S.PREPARING_TRANSACTION,
+            _S.COMMITTING_TRANSACTION,
+            _S.ABORTABLE_ERROR,
+        }
+    ),
     _S.FATAL_ERROR: frozenset(_S),
 }
 """From which states each state may be entered."""
@@ -98,6 +114,8 @@ def _mend(state: TransactionState) -> str:
         _S.INITIALIZING: ": call init_transactions() again",
         _S.READY: ": call begin_transaction() first",
         _S.IN_TRANSACTION: ": commit or abort the open transaction first",
+        _S.PREPARING_TRANSACTION: ": call prepare_transaction() again",
+        _S.PREPARED_TRANSACTION: ": complete, commit or abort the prepared transaction first",
         _S.COMMITTING_TRANSACTION: ": call commit_transaction() again",
         _S.ABORTING_TRANSACTION: ": call abort_transaction() again",
     }

@@ -1,7 +1,8 @@
-"""The transactional calls: init, begin, offsets, publish, commit, abort.
+"""The transactional calls: init, begin, offsets, publish, prepare, complete, commit, abort.
 
 A transaction writes nothing before it publishes. `commit` puts appends, offsets and the end into one list of commands,
-so a producer that dies before it leaves nothing to repair (PROTOCOL.md, "Fused commit").
+so a producer that dies before it leaves nothing to repair (PROTOCOL.md, "Fused commit"). `prepare` puts everything but
+the end into one list: the transaction then waits for it, through any number of inits that keep it (KIP-939).
 """
 
 from __future__ import annotations
@@ -15,13 +16,25 @@ from sparktxn.errors import (
     ErrorCode,
     KafkaError,
     KafkaException,
+    OutcomeUnknown,
     StoreError,
+    StoreUnavailable,
     TransactionAborted,
 )
-from sparktxn.format.commands import Command, CommandResult, EndTxn, InitProducerId, OffsetToCommit, TxnOffsetCommit
+from sparktxn.format.commands import (
+    AddPartitionsToTxn,
+    Command,
+    CommandResult,
+    EndTxn,
+    InitProducerId,
+    OffsetToCommit,
+    PrepareTxn,
+    TxnOffsetCommit,
+)
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.calls import TransactionalCalls
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
+from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.publisher import Publisher, TransactionIdentity
 from sparktxn.producer.segments import PendingSegment, purged
 from sparktxn.producer.states import ProducerStates, TransactionState
@@ -44,11 +57,13 @@ class Transactions:
         transactional_id: str,
         timeout_ms: int,
         *,
+        delivery_timeout_s: float,
         on_fatal: Callable[[KafkaError], None],
         on_change: Callable[[], None],
     ) -> None:
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
+        self._delivery_timeout_s = delivery_timeout_s
         self._on_fatal = on_fatal
         self._on_change = on_change
         self._states = ProducerStates()
@@ -56,7 +71,9 @@ class Transactions:
         self._log: Log | None = None
         self._publisher: Publisher | None = None
         self._request_id = ""
+        self._keep_prepared = False
         self._number = NO_TRANSACTION
+        self._prepared: PreparedTransaction | None = None
         self._published = False
         self._needs_bump = False
         self._offsets: dict[ConsumerGroupMetadata, dict[tuple[int, int], OffsetToCommit]] = {}
@@ -76,17 +93,31 @@ class Transactions:
 
     # --- the calls -----------------------------------------------------------------------------------------------
 
-    def init(self, connect: Callable[[], tuple[Log, Publisher]], timeout_s: float) -> None:
-        """Takes the transactional id over: fences older producers and aborts what they left open."""
+    def init(
+        self, connect: Callable[[], tuple[Log, Publisher]], timeout_s: float, *, keep_prepared: bool = False
+    ) -> None:
+        """Takes the transactional id over: fences older producers and aborts what they left open.
+
+        With `keep_prepared` a prepared transaction stays, and is this producer's to end.
+        """
         with self._calls.call("init_transactions"):
             self._states.require("init_transactions", _S.UNINITIALIZED, _S.INITIALIZING)
             if self.state is _S.UNINITIALIZED:
                 self._states.move(_S.INITIALIZING)
             self._log, self._publisher = connect()
+            if keep_prepared is not self._keep_prepared:
+                self._keep_prepared, self._request_id = keep_prepared, ""
             deadline = self._deadline(timeout_s)
             with self._publisher.exclusive(deadline), self._classified(Operation.INIT):
-                self._number = self._initialise(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, deadline).transaction
-            self._move(_S.READY)
+                result = self._initialise(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, deadline, keep_prepared=keep_prepared)
+            self._number = result.transaction
+            if result.prepared_producer_id == NO_PRODUCER_ID:
+                self._move(_S.READY)
+                return
+            self._number -= 1
+            self._published = True
+            self._prepared = PreparedTransaction(result.prepared_producer_id, result.prepared_producer_epoch)
+            self._move(_S.PREPARED_TRANSACTION)
 
     def begin(self) -> None:
         """Opens a transaction. Nothing is written."""
@@ -112,38 +143,59 @@ class Transactions:
                     known: offsets for known, offsets in self._offsets.items() if known.group_id != group.group_id
                 } | {group: {**self._offsets_of(group.group_id), **found}}
 
+    def prepare(self, timeout_s: float) -> PreparedTransaction:
+        """Publishes what waits and prepares, in one list; what the end is decided by."""
+        with self._calls.call("prepare_transaction"):
+            self._states.require("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION)
+            if self.state is _S.IN_TRANSACTION:
+                self._move(_S.PREPARING_TRANSACTION)
+            deadline = self._deadline(timeout_s)
+            publisher = self._opened()
+            with publisher.exclusive(deadline), self._classified(Operation.PREPARE):
+                if publisher.under_way is not Operation.PREPARE:
+                    self._resolve_published(deadline)
+                    self._send_prepare(self._upload(deadline))
+                publisher.resolve(deadline)
+            self._published = True
+            self._offsets = {}
+            self._prepared = PreparedTransaction(publisher.identity.producer_id, publisher.identity.producer_epoch)
+            self._move(_S.PREPARED_TRANSACTION)
+            return self._prepared
+
+    def complete(self, prepared: PreparedTransaction, timeout_s: float) -> None:
+        """Commits the prepared transaction if it is `prepared`, else aborts it; with none open there is nothing to do.
+
+        Raises:
+            KafkaException: INVALID_TXN_STATE: `prepared` has been aborted.
+        """
+        with self._calls.call("complete_transaction"):
+            allowed = (_S.READY, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION)
+            self._states.require("complete_transaction", *allowed)
+            if self.state is _S.READY:
+                self._check_completed(prepared, self._deadline(timeout_s))
+                return
+            commits = prepared == self._prepared
+            if self.state is (_S.ABORTING_TRANSACTION if commits else _S.COMMITTING_TRANSACTION):
+                reason = "the outcome of complete_transaction() with another value is not known: call it with that one"
+                raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, reason, retriable=True))
+            if commits:
+                self._commit(timeout_s)
+            else:
+                self._abort(timeout_s)
+
     def commit(self, timeout_s: float) -> None:
         """Publishes what waits and commits, in one list."""
         with self._calls.call("commit_transaction"):
-            self._states.require("commit_transaction", _S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION)
-            if self.state is _S.IN_TRANSACTION:
-                self._move(_S.COMMITTING_TRANSACTION)
-            deadline = self._deadline(timeout_s)
-            publisher = self._opened()
-            with publisher.exclusive(deadline), self._classified(Operation.END):
-                if publisher.under_way is not Operation.END:
-                    self._resolve_published(deadline)
-                    segments = publisher.upload(deadline)
-                    self._send_end(segments)
-                if publisher.resolve(deadline):
-                    self._published = True
-            self._ended()
+            allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
+            self._states.require("commit_transaction", *allowed)
+            self._commit(timeout_s)
 
     def abort(self, timeout_s: float) -> None:
         """Drops what was not published, and ends what was."""
         with self._calls.call("abort_transaction"):
-            self._states.require("abort_transaction", _S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
-            if self.state is not _S.ABORTING_TRANSACTION:
-                self._move(_S.ABORTING_TRANSACTION)
-            deadline = self._deadline(timeout_s)
-            publisher = self._opened()
-            with publisher.exclusive(deadline), self._classified(Operation.ABORT):
-                publisher.discard(purged("the transaction was aborted before the record was published"))
-                self._abort_published(deadline)
-                if self._needs_bump:
-                    identity = publisher.identity
-                    self._initialise(identity.producer_id, identity.producer_epoch, deadline)
-            self._ended()
+            allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
+            self._states.require("abort_transaction", *allowed)
+            self._abort(timeout_s)
 
     def publish(self, timeout_s: float) -> None:
         """Publishes what waits under the open transaction: flush(). Errors are kept for the next call."""
@@ -151,9 +203,63 @@ class Transactions:
 
     def upload(self, timeout_s: float) -> None:
         """Makes what waits durable, unpublished: flush() with transaction.publish=commit."""
-        self._settle(timeout_s, lambda deadline: self._opened().upload(deadline))
+        self._settle(timeout_s, self._upload)
 
     # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _commit(self, timeout_s: float) -> None:
+        if self.state is not _S.COMMITTING_TRANSACTION:
+            self._move(_S.COMMITTING_TRANSACTION)
+        deadline = self._deadline(timeout_s)
+        publisher = self._opened()
+        with publisher.exclusive(deadline), self._classified(Operation.END):
+            if publisher.under_way is not Operation.END:
+                self._resolve_published(deadline)
+                self._send_end(self._upload(deadline))
+            results = publisher.resolve(deadline)
+            if results:
+                self._published = True
+                self._take_next_identity(results)
+        self._ended()
+
+    def _abort(self, timeout_s: float) -> None:
+        if self.state is not _S.ABORTING_TRANSACTION:
+            self._move(_S.ABORTING_TRANSACTION)
+        deadline = self._deadline(timeout_s)
+        publisher = self._opened()
+        with publisher.exclusive(deadline), self._classified(Operation.ABORT):
+            publisher.discard(purged("the transaction was aborted before the record was published"))
+            self._abort_published(deadline)
+            if self._needs_bump:
+                identity = publisher.identity
+                initialised = self._initialise(identity.producer_id, identity.producer_epoch, deadline)
+                # It has ended what was published; of a transactional id that had expired it knows no transaction.
+                self._number = initialised.transaction
+                self._published = False
+        self._ended()
+
+    def _take_next_identity(self, results: list[CommandResult]) -> None:
+        """Ending a prepared transaction takes the next epoch."""
+        if results and results[-1].producer_id != NO_PRODUCER_ID:
+            self._opened().take_identity(ProducerIdAndEpoch(results[-1].producer_id, results[-1].producer_epoch))
+
+    def _check_completed(self, prepared: PreparedTransaction, deadline: Deadline) -> None:
+        """Nothing is open: what `prepared` names has been committed or aborted before. Only the former is as wanted."""
+        log = self._log
+        assert log is not None  # narrows the type: this producer is initialised
+        log.refresh(deadline)
+        known = log.transaction(self._transactional_id)
+        outcome = known.last_prepared if known is not None else None
+        if outcome is None or outcome.committed:
+            return
+        if (outcome.producer_id, outcome.producer_epoch) == (prepared.producer_id, prepared.producer_epoch):
+            reason = (
+                f"transaction {outcome.transaction} of {self._transactional_id!r}, prepared as {prepared}, has been "
+            )
+            reason += (
+                "aborted, by an init without keep_prepared or by an administrator: it cannot be committed any more"
+            )
+            raise KafkaException(KafkaError(ErrorCode.INVALID_TXN_STATE, reason))
 
     def _settle(self, timeout_s: float, work: Callable[[Deadline], object]) -> None:
         if self.state is not _S.IN_TRANSACTION:
@@ -170,10 +276,27 @@ class Transactions:
     def _publish(self, deadline: Deadline) -> None:
         publisher = self._opened()
         self._resolve_published(deadline)
-        segments = publisher.upload(deadline)
+        segments = self._upload(deadline)
         if segments:
             publisher.send(Operation.PUBLISH, segments, transaction=self._identity())
             self._resolve_published(deadline)
+
+    def _upload(self, deadline: Deadline) -> list[PendingSegment]:
+        """All that waits, uploaded.
+
+        Raises:
+            CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
+            OutcomeUnknown, StoreUnavailable: call again.
+        """
+        publisher = self._opened()
+        try:
+            return publisher.upload(deadline)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            waited_s = publisher.waited_s()
+            if waited_s < self._delivery_timeout_s:
+                raise
+            reason = f"not stored within delivery.timeout.ms, tried for {waited_s:.0f} s: {error.error.str()}"
+            raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
     def _resolve_published(self, deadline: Deadline) -> None:
         if self._opened().resolve(deadline):
@@ -184,10 +307,22 @@ class Transactions:
         if not segments and not self._offsets and not self._published:
             return
         identity = self._identity()
-        names = (identity.transactional_id, identity.producer_id, identity.producer_epoch, identity.transaction)
-        others: list[Command] = [
+        end = EndTxn(*_names(identity), committed=True)
+        self._opened().send(Operation.END, segments, [*self._offset_commands(identity), end], identity)
+
+    def _send_prepare(self, segments: list[PendingSegment]) -> None:
+        """Sends everything and the preparation; a transaction without anything is begun by registering no partition."""
+        identity = self._identity()
+        others = self._offset_commands(identity)
+        if not segments and not others and not self._published:
+            others.append(AddPartitionsToTxn(*_names(identity), partitions=()))
+        others.append(PrepareTxn(*_names(identity)))
+        self._opened().send(Operation.PREPARE, segments, others, identity)
+
+    def _offset_commands(self, identity: TransactionIdentity) -> list[Command]:
+        return [
             TxnOffsetCommit(
-                *names,
+                *_names(identity),
                 group_id=group.group_id,
                 offsets=tuple(offsets.values()),
                 generation_id=group.generation_id,
@@ -195,8 +330,6 @@ class Transactions:
             )
             for group, offsets in self._offsets.items()
         ]
-        others.append(EndTxn(*names, committed=True))
-        self._opened().send(Operation.END, segments, others, identity)
 
     def _abort_published(self, deadline: Deadline) -> None:
         publisher = self._opened()
@@ -204,17 +337,9 @@ class Transactions:
             self._resolve_flush_before_abort(deadline)
         publisher.discard(purged("the transaction was aborted before the record was published"))
         if publisher.under_way is None and self._published and not self._needs_bump:
-            identity = self._identity()
-            end = EndTxn(
-                identity.transactional_id,
-                identity.producer_id,
-                identity.producer_epoch,
-                identity.transaction,
-                committed=False,
-            )
-            publisher.send(Operation.ABORT, (), [end])
+            publisher.send(Operation.ABORT, (), [EndTxn(*_names(self._identity()), committed=False)])
         try:
-            publisher.resolve(deadline)
+            self._take_next_identity(publisher.resolve(deadline))
         except CommandRefused as refused:
             # The log has forgotten this producer: the init that follows makes it known again, and nothing is open.
             if refused.error.code() not in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
@@ -228,13 +353,15 @@ class Transactions:
         except CommandRefused as refused:
             self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
 
-    def _initialise(self, producer_id: int, producer_epoch: int, deadline: Deadline) -> CommandResult:
+    def _initialise(
+        self, producer_id: int, producer_epoch: int, deadline: Deadline, *, keep_prepared: bool = False
+    ) -> CommandResult:
         """Allocates or bumps the identity. The request id is kept until it is answered, so a repetition bumps once."""
         log, publisher = self._log, self._opened()
         assert log is not None  # narrows the type: set together with the publisher
         self._request_id = self._request_id or log.ids.token()
         command = InitProducerId(
-            self._request_id, self._transactional_id, self._timeout_ms, producer_id, producer_epoch
+            self._request_id, self._transactional_id, self._timeout_ms, producer_id, producer_epoch, keep_prepared
         )
         while True:
             try:
@@ -272,6 +399,7 @@ class Transactions:
         if self._published:
             self._number += 1
         self._published = False
+        self._prepared = None
         self._needs_bump = False
         self._offsets = {}
         self._move(_S.READY)
@@ -312,10 +440,16 @@ class Transactions:
         """The exception that tells a refusal to the caller; the state and the waiting reports follow it."""
         failure, error = failure_of(refused, operation)
         self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
+        # An init that is to be aborted has taken no identity: the abort takes one.
+        self._needs_bump = self._needs_bump or (operation is Operation.INIT and failure is Failure.ABORT)
         self.fail(failure, error)
         if failure is not Failure.RETRY and self._publisher is not None and operation is not Operation.INIT:
             self._publisher.discard(error.error)
         return error
+
+
+def _names(identity: TransactionIdentity) -> tuple[str, int, int, int]:
+    return (identity.transactional_id, identity.producer_id, identity.producer_epoch, identity.transaction)
 
 
 class _Classified:

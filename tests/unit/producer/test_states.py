@@ -13,7 +13,7 @@ S = TransactionState
 #            UNIN INIT READ IN_T PREG PRED COMM ABOR ABLE FATL
 MATRIX = """
 UNINITIALIZED          .  x  .  .  .  .  .  .  .  x
-INITIALIZING           .  .  x  .  .  x  .  .  .  x
+INITIALIZING           .  .  x  .  .  x  .  .  x  x
 READY                  .  .  .  x  .  .  .  .  .  x
 IN_TRANSACTION         .  .  .  .  x  .  x  x  x  x
 PREPARING_TRANSACTION  .  .  .  .  .  x  .  .  x  x
