@@ -101,6 +101,11 @@ class Publisher:
             segment.finish(deadline)
         return segments
 
+    def waited_s(self) -> float:
+        """For how many seconds the oldest segment that is not uploaded has been tried; 0 if there is none."""
+        made = [segment.made_s for segment in self._buffers.take() if segment.staged is None]
+        return self._log.clock.monotonic_s() - min(made) if made else 0.0
+
     def send(
         self,
         operation: Operation,

@@ -78,6 +78,7 @@ class PendingSegment:
         "_log",
         "_records",
         "_reportable",
+        "made_s",
         "partition",
         "record_count",
         "size_bytes",
@@ -92,6 +93,7 @@ class PendingSegment:
         self.topic = topic
         self.partition = partition
         self.size_bytes = size_bytes
+        self.made_s = log.clock.monotonic_s()
         self.staged: StagedSegment | None = None
         self._future: Future[None] | None = None
         self._lock = threading.Lock()

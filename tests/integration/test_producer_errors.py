@@ -1,0 +1,458 @@
+"""What each error means in each operation: the classes of Kafka's TransactionManager and librdkafka's rdkafka_txnmgr.
+
+The engine is made to answer with the error; then everything that a caller may do is tried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sparktxn.errors import (
+    CommandRefused,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    ProducerFenced,
+    StoreUnavailable,
+    TransactionAborted,
+)
+from sparktxn.format import names
+from sparktxn.format.commands import Append, EndTxn, InitProducerId
+from sparktxn.format.entry import decode_entry
+from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.producer import Producer, TransactionState, segments
+from tests.integration.scene import Scene, error_of, flags
+
+E = ErrorCode
+READERS = ConsumerGroupMetadata("readers")
+
+# R: the same call again. A: abort; A+: and the abort takes a fresh epoch. F: fatal. X: fatal, and told as _FENCED.
+# S+: the call itself succeeds, with a fresh epoch. -: not an answer of this operation.
+#
+# Columns: init_transactions (InitProducerId); commit_transaction, whose one list stands for Kafka's AddPartitions,
+# Produce, AddOffsets, TxnOffsetCommit and EndTxn; flush (AddPartitions and Produce); abort_transaction (EndTxn).
+TABLE = """
+                                        init  commit  flush  abort
+COORDINATOR_NOT_AVAILABLE               R     R       R      R
+NOT_COORDINATOR                         R     R       R      R
+COORDINATOR_LOAD_IN_PROGRESS            R     R       R      R
+CONCURRENT_TRANSACTIONS                 R     R       R      R
+REQUEST_TIMED_OUT                       R     R       R      R
+LOCAL_TRANSPORT                         R     R       R      R
+LOCAL_TIMED_OUT                         R     R       R      R
+UNKNOWN_TOPIC_OR_PARTITION              -     A       A      -
+INVALID_PRODUCER_EPOCH                  X     X       A+     X
+PRODUCER_FENCED                         X     X       X      X
+TRANSACTION_COORDINATOR_FENCED          X     X       X      X
+INVALID_TXN_STATE                       F     F       A      F
+INVALID_PRODUCER_ID_MAPPING             -     A+      A+     S+
+UNKNOWN_PRODUCER_ID                     -     A+      A+     S+
+TRANSACTION_ABORTABLE                   A     A       A      A
+ILLEGAL_GENERATION                      -     A       -      -
+UNKNOWN_MEMBER_ID                       -     A       -      -
+FENCED_INSTANCE_ID                      -     A       -      -
+TOPIC_AUTHORIZATION_FAILED              -     A       A      A
+GROUP_AUTHORIZATION_FAILED              -     A       A      A
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED   F     F       F      F
+CLUSTER_AUTHORIZATION_FAILED            F     F       F      F
+INVALID_TRANSACTION_TIMEOUT             F     F       F      F
+UNSUPPORTED_VERSION                     F     F       F      F
+INVALID_REQUEST                         F     F       F      F
+OUT_OF_ORDER_SEQUENCE_NUMBER            -     A+      A+     -
+KAFKA_STORAGE_ERROR                     -     A       A      -
+MESSAGE_TOO_LARGE                       -     A       A      -
+OFFSET_METADATA_TOO_LARGE               -     A       -      -
+UNKNOWN                                 F     A       A      A
+"""
+OPERATIONS, *ROWS = [line.split() for line in TABLE.split("\n") if line]
+
+
+def answers(operation: str) -> list[Any]:
+    column = OPERATIONS.index(operation) + 1
+    return [pytest.param(E[row[0]], row[column], id=row[0]) for row in ROWS if row[column] != "-"]
+
+
+def answer(code: ErrorCode) -> KafkaException:
+    """The error as the log raises it."""
+    if code is E.LOCAL_TRANSPORT:
+        return StoreUnavailable("why")
+    if code is E.LOCAL_TIMED_OUT:
+        return OutcomeUnknown("why")
+    return CommandRefused(code, "why")
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.close()
+
+
+def begin(producer: Producer, value: str = "first") -> None:
+    producer.begin_transaction()
+    producer.produce("t", value)
+    producer.send_offsets_to_transaction([TopicPartition("six", 1, 5)], READERS)
+
+
+def every_call(producer: Producer) -> dict[str, Callable[[], object]]:
+    """All but the abort."""
+    return {
+        "init": producer.init_transactions,
+        "begin": producer.begin_transaction,
+        "produce": lambda: producer.produce("t", "x"),
+        "send offsets": lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], READERS),
+        "commit": producer.commit_transaction,
+    }
+
+
+def check_class(error: KafkaError, code: ErrorCode, expected: str) -> None:
+    """The code, the name and the one flag that say what to do."""
+    told = E.LOCAL_FENCED if expected == "X" else code
+    assert (error.code(), error.name()) == (told, told.kafka_name)
+    assert flags(error) == (expected in "FX", expected[0] == "A", expected == "R")
+    assert error.str() == "why"
+
+
+def check_fatal(producer: Producer, error: KafkaError) -> None:
+    assert producer.transaction_state is TransactionState.FATAL_ERROR
+    for name, call in {**every_call(producer), "abort": producer.abort_transaction}.items():
+        again = error_of(call)
+        assert (again.code(), flags(again)) == (error.code(), (True, False, False)), name
+    producer.close()
+
+
+def check_abortable(scene: Scene, producer: Producer, error: KafkaError, *, bumped: bool) -> None:
+    """Everything but the abort raises it; the abort works, and so does the next transaction."""
+    assert producer.transaction_state is TransactionState.ABORTABLE_ERROR
+    epoch = producer.producer_epoch
+    for name, call in every_call(producer).items():
+        again = error_of(call)
+        assert (again.code(), flags(again)) == (error.code(), (False, True, False)), name
+    producer.abort_transaction()
+    check_next(scene, producer, "next")
+    assert (producer.producer_epoch > epoch) == bumped
+
+
+def check_next(scene: Scene, producer: Producer, *values: str) -> None:
+    assert producer.transaction_state is TransactionState.READY
+    with producer.transaction():
+        producer.produce("t", values[-1])
+    assert scene.values("t") == [value.encode() for value in values]
+    assert all(stable == end for stable, end in scene.ends("t").values()), "no transaction is left open"
+
+
+def check_retried(producer: Producer, call: Callable[[], object], other: Callable[[], object]) -> None:
+    """Another call is a conflict, the same one goes on."""
+    conflict = error_of(other)
+    assert (conflict, flags(conflict)) == (KafkaError._CONFLICT, (False, False, True))
+    call()
+
+
+@pytest.mark.kafka("K06", "K07", "K16", "K18", "K120")
+@pytest.mark.parametrize(("code", "expected"), answers("init"))
+def test_init(scene: Scene, code: ErrorCode, expected: str) -> None:
+    producer = scene.producer()
+    with scene.answering(answer(code), kind=InitProducerId) as answered:
+        error = error_of(lambda: producer.init_transactions(0))
+        check_class(error, code, expected)
+        assert len(answered) == 1
+    if expected == "R":
+        assert producer.transaction_state is TransactionState.INITIALIZING
+        check_retried(producer, producer.init_transactions, producer.begin_transaction)
+        assert producer.producer_epoch == 0
+        check_next(scene, producer, "next")
+    elif expected == "A":
+        assert producer.producer_id == -1
+        check_abortable(scene, producer, error, bumped=True)
+    else:
+        check_fatal(producer, error)
+
+
+@pytest.mark.kafka("K114", "K115", "K116", "K117", "K120")
+@pytest.mark.parametrize(("code", "expected"), answers("commit"))
+def test_commit(scene: Scene, code: ErrorCode, expected: str) -> None:
+    told: list[KafkaError | None] = []
+    producer = scene.transactional()
+    begin(producer)
+    producer.produce("t", "second", callback=lambda error, message: told.append(error))
+    with scene.answering(answer(code), kind=EndTxn) as answered:
+        error = error_of(producer.commit_transaction)
+    check_class(error, code, expected)
+    assert [type(command).__name__ for command in answered[0]] == ["Append", "TxnOffsetCommit", "EndTxn"]
+    assert scene.values("t") == []
+    if expected == "R":
+        assert told == []
+        check_retried(producer, producer.commit_transaction, producer.abort_transaction)
+        assert scene.committed("readers", "six", 1) == 5
+        assert told == [None]
+        check_next(scene, producer, "first", "second", "next")
+        return
+    assert told == [error.code()]
+    if expected in "FX":
+        check_fatal(producer, error)
+    else:
+        check_abortable(scene, producer, error, bumped=expected == "A+")
+    assert scene.committed("readers", "six", 1) is None
+
+
+@pytest.mark.kafka("K63", "K114", "K115", "K116", "K117", "K120")
+@pytest.mark.parametrize("published", [False, True], ids=["first flush", "second flush"])
+@pytest.mark.parametrize(("code", "expected"), answers("flush"))
+def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) -> None:
+    """A flush raises nothing: the next call tells what it has met."""
+    producer = scene.transactional()
+    begin(producer)
+    if published:
+        assert producer.flush() == 0
+        producer.produce("t", "second")
+    with scene.answering(answer(code), kind=Append):
+        producer.flush()
+    if expected == "R":
+        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        assert producer.flush() == 0
+        producer.commit_transaction()
+        check_next(scene, producer, *(["first", "second"] if published else ["first"]), "next")
+        return
+    error = error_of(producer.commit_transaction, ProducerFenced if expected == "X" else KafkaException)
+    check_class(error, code, expected)
+    if expected in "FX":
+        check_fatal(producer, error)
+    else:
+        check_abortable(scene, producer, error, bumped=expected == "A+")
+
+
+@pytest.mark.kafka("K115", "K118", "K120")
+@pytest.mark.parametrize(("code", "expected"), answers("abort"))
+def test_abort(scene: Scene, code: ErrorCode, expected: str) -> None:
+    producer = scene.transactional()
+    begin(producer)
+    assert producer.flush() == 0
+    epoch = producer.producer_epoch
+    with scene.answering(answer(code), kind=EndTxn):
+        if expected == "S+":
+            producer.abort_transaction()
+            check_next(scene, producer, "next")
+            assert producer.producer_epoch > epoch
+            return
+        error = error_of(producer.abort_transaction, TransactionAborted if expected == "A" else KafkaException)
+    check_class(error, code, expected)
+    if expected == "R":
+        check_retried(producer, producer.abort_transaction, producer.commit_transaction)
+        check_next(scene, producer, "next")
+    elif expected == "A":
+        assert error_of(producer.commit_transaction) == KafkaError._STATE
+        producer.abort_transaction()
+        check_next(scene, producer, "next")
+    else:
+        check_fatal(producer, error)
+
+
+@pytest.mark.kafka("K07", "K16")
+def test_an_init_asks_again_while_another_end_is_under_way(scene: Scene) -> None:
+    with scene.answering(CommandRefused(E.CONCURRENT_TRANSACTIONS, "busy"), times=3, kind=InitProducerId) as answered:
+        producer = scene.transactional()
+    assert len(answered) == 3
+    assert len({commands[0].request_id for commands in answered}) == 1
+    assert producer.producer_epoch == 0
+
+
+@pytest.mark.kafka("K120")
+def test_a_code_that_is_not_known_is_abortable(scene: Scene) -> None:
+    producer = scene.transactional()
+    begin(producer)
+    with scene.answering(CommandRefused(9_999, "of a later version")):
+        error = error_of(producer.commit_transaction, TransactionAborted)
+    assert (error.code(), error.name(), flags(error)) == (9_999, "ERR_9999?", (False, True, False))
+    producer.abort_transaction()
+    check_next(scene, producer, "next")
+
+
+@pytest.mark.kafka("K120")
+def test_a_duplicate_is_a_success_without_its_offset(scene: Scene) -> None:
+    """A list comes again when its batch is no longer remembered, but the commit of its transaction is."""
+    producer = scene.transactional()
+    producer.begin_transaction()
+    for number in range(7):
+        producer.produce("t", str(number))
+        producer.flush()
+    producer.commit_transaction()
+    appends = [command for command in log_commands(scene) if isinstance(command, Append)]
+    forgotten, remembered, end = scene.submit(appends[0], appends[-1], log_commands(scene)[-1])
+    assert [result.duplicate for result in (forgotten, remembered, end)] == [True, True, True]
+    assert (forgotten.base_offset, remembered.base_offset) == (-1, 6)
+    assert scene.values("t") == [b"%d" % number for number in range(7)]
+
+
+def log_commands(scene: Scene) -> list[Any]:
+    """All commands in the log, in order."""
+    found = []
+    for name in sorted(scene.store.log.objects.list_names(names.ENTRIES)):
+        number = names.parse_entry(name)
+        if number is not None:
+            found += decode_entry(scene.store.log.objects.get(name) or b"", name, number).commands
+    return found
+
+
+@pytest.mark.kafka("K63", "K121")
+@pytest.mark.parametrize("code", [E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID, E.INVALID_PRODUCER_EPOCH])
+def test_outside_transactions_a_doubtful_sequence_renews_the_identity(scene: Scene, code: ErrorCode) -> None:
+    told: list[tuple[KafkaError | None, int | None]] = []
+    producer = scene.producer(None, linger_ms=1)
+    producer.produce("t", "a")
+    assert producer.flush(30) == 0
+    before = producer.producer_id
+    with scene.answering(CommandRefused(code, "why"), kind=Append) as answered:
+        producer.produce("t", "b", callback=lambda error, message: told.append((error, message.offset())))
+        assert producer.flush(30) == 0
+    assert answered[0][0].base_sequence == 1
+    assert told == [(None, 1)]
+    assert producer.producer_id > before
+    (again,) = [command for command in log_commands(scene) if getattr(command, "producer_id", -1) > before]
+    assert (again.base_sequence, again.producer_epoch) == (0, 0)
+    assert scene.values("t") == [b"a", b"b"]
+
+
+# --- what is not stored in time --------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Uploads fail, and time passes by a clock that the test holds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, scene: Scene) -> None:
+        self.fails = True
+        self.ahead_s = 0.0
+        clock = scene.store.log.clock
+        upload, monotonic_s = segments.upload_segment, clock.monotonic_s
+
+        def uploading(*arguments: Any, **settings: Any) -> Any:
+            if self.fails:
+                raise StoreUnavailable("no answer")
+            return upload(*arguments, **settings)
+
+        monkeypatch.setattr(segments, "upload_segment", uploading)
+        monkeypatch.setattr(type(clock), "monotonic_s", lambda _: monotonic_s() + self.ahead_s)
+
+
+@pytest.mark.kafka("K116", "K117", "K120", "K136")
+@pytest.mark.parametrize("flushed", [False, True], ids=["commit", "flush"])
+def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, flushed: bool
+) -> None:
+    told: list[KafkaError | None] = []
+    slow = Slow(monkeypatch, scene)
+    producer = scene.transactional(delivery_timeout_ms=20_000)
+    producer.begin_transaction()
+    producer.produce("t", "late", callback=lambda error, message: told.append(error))
+    if flushed:
+        producer.flush()
+        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        slow.ahead_s = 21
+        producer.flush()
+        error = error_of(producer.commit_transaction, TransactionAborted)
+    else:
+        assert flags(error_of(producer.commit_transaction)) == (False, False, True)
+        slow.ahead_s = 21
+        error = error_of(producer.commit_transaction, TransactionAborted)
+    assert (error.code(), flags(error)) == (KafkaError._MSG_TIMED_OUT, (False, True, False))
+    assert "delivery.timeout.ms" in error.str()
+    assert told == [KafkaError._MSG_TIMED_OUT]
+    slow.fails = False
+    producer.abort_transaction()
+    check_next(scene, producer, "next")
+
+
+@pytest.mark.kafka("K118", "K137")
+@pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
+def test_while_the_store_is_down_a_call_ends_by_its_timeout_and_goes_on_later(scene: Scene, call: str) -> None:
+    producer = scene.producer()
+    if call != "init_transactions":
+        producer.init_transactions()
+        begin(producer)
+        assert producer.flush() == 0
+    with scene.answering(OutcomeUnknown("the store does not answer")):
+        error = error_of(lambda: getattr(producer, call)(0.01))
+    assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
+    getattr(producer, call)()
+    check_next(scene, producer, *(["first", "next"] if call == "commit_transaction" else ["next"]))
+
+
+# --- librdkafka's local errors ---------------------------------------------------------------------------------------
+
+
+def test_not_configured_without_a_transactional_id(scene: Scene) -> None:
+    producer = scene.producer(None)
+    for name in ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"):
+        error = error_of(getattr(producer, name))
+        assert (error, flags(error)) == (KafkaError._NOT_CONFIGURED, (False, False, False))
+        assert name in error.str()
+    offsets = lambda: producer.send_offsets_to_transaction([], READERS)  # noqa: E731
+    assert error_of(offsets) == KafkaError._NOT_CONFIGURED
+
+
+@pytest.mark.kafka("K113")
+def test_a_call_out_of_order_carries_no_flag_and_changes_nothing(scene: Scene) -> None:
+    producer = scene.producer()
+    for name, call in every_call(producer).items():
+        if name != "init":
+            assert (error_of(call), flags(error_of(call))) == (KafkaError._STATE, (False, False, False)), name
+    producer.init_transactions()
+    for name, call in {**every_call(producer), "abort": producer.abort_transaction}.items():
+        if name != "begin":
+            assert error_of(call) == KafkaError._STATE, name
+    producer.begin_transaction()
+    for name in ("init", "begin"):
+        assert error_of(every_call(producer)[name]) == KafkaError._STATE, name
+    producer.produce("t", "kept")
+    producer.commit_transaction()
+    assert scene.values("t") == [b"kept"]
+
+
+@pytest.mark.kafka("K118")
+@pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
+def test_a_call_beside_another_thread_is_busy(scene: Scene, call: str) -> None:
+    producer = scene.producer()
+    if call != "init_transactions":
+        producer.init_transactions()
+        begin(producer)
+        producer.flush()
+    reached, go = threading.Event(), threading.Event()
+    send = scene.store.log.send
+
+    def holding(commands: Any) -> Any:
+        reached.set()
+        go.wait(10)
+        return send(commands)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scene.store.log, "send", holding)
+        thread = threading.Thread(target=getattr(producer, call))
+        thread.start()
+        assert reached.wait(10)
+        same, other = error_of(getattr(producer, call)), error_of(producer.begin_transaction)
+        go.set()
+        thread.join()
+    assert (same, flags(same)) == (KafkaError._PREV_IN_PROGRESS, (False, False, True))
+    assert (other, flags(other)) == (KafkaError._CONFLICT, (False, False, True))
+    assert producer.transaction_state is TransactionState.READY
+
+
+def test_purged_records_are_reported_as_such(scene: Scene) -> None:
+    told: list[tuple[KafkaError | None, bytes | None]] = []
+    producer = scene.transactional()
+    producer.begin_transaction()
+    producer.produce("t", "published", callback=lambda error, message: told.append((error, message.value())))
+    producer.flush()
+    producer.produce("t", "queued", callback=lambda error, message: told.append((error, message.value())))
+    producer.abort_transaction()
+    assert told == [(None, b"published"), (KafkaError._PURGE_QUEUE, b"queued")]
+    assert flags(told[1][0] or KafkaError(0)) == (False, False, False)
+    producer.begin_transaction()
+    producer.produce("t", "purged")
+    producer.purge()
+    producer.commit_transaction()
+    assert scene.values("t") == []
