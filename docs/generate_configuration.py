@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark_txnlog.options import OPTIONS
 from sparktxn.config.consumer import CONSUMER_SETTINGS
+from sparktxn.config.maintenance import SWEEP_SETTINGS
 from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
@@ -53,6 +54,12 @@ TOPIC = """\
 
 Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept
 in the log.
+"""
+
+MAINTENANCE = """\
+## Maintenance
+
+`sparktxn.maintenance.sweep(store, {…})` and `Sweeper(store, {…})` take these.
 """
 
 SPARK = """\
@@ -110,6 +117,8 @@ def document() -> str:
         settings_table(CONSUMER_SETTINGS),
         TOPIC,
         settings_table(TOPIC_SETTINGS),
+        MAINTENANCE,
+        settings_table(SWEEP_SETTINGS),
         SPARK,
         options_table(),
     ]

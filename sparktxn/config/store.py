@@ -20,6 +20,7 @@ STORE_SETTINGS: Final = (
     Setting("checkpoint.entries", 64, integer(1, 100_000), "A checkpoint is written when this many entries are newer than the newest one."),
     Setting("checkpoint.bytes", 8_388_608, integer(1_024, 2**31), "A checkpoint is written when the entries newer than the newest one have this many bytes."),
     Setting("checkpoint.seal.segments", 64, integer(2, 10_000), "A partition's segments are sealed into a manifest when this many are not."),
+    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, integer(1, 2**53), "How often a process that writes, or waits for records, looks for transactions that hold up its partitions; one whose time-out has passed since it was first seen is aborted."),
     Setting("clock.skew.max.ms", 600_000, integer(1_000, 2**53), "A writer whose clock is further behind the log's newest timestamp logs a warning; entries keep that timestamp."),
 )  # fmt: skip
 
@@ -34,6 +35,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 8_388_608
     checkpoint_seal_segments: int = 64
     clock_skew_ms_max: int = 600_000
+    timeout_check_interval_ms: int = 10_000
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> StoreSettings:
@@ -51,6 +53,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
             checkpoint_bytes=parsed["checkpoint.bytes"],
             checkpoint_seal_segments=parsed["checkpoint.seal.segments"],
             clock_skew_ms_max=parsed["clock.skew.max.ms"],
+            timeout_check_interval_ms=parsed["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
         )
 
 

@@ -15,7 +15,7 @@ from sparktxn.clock import Deadline
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
-from sparktxn.consumer.messages import messages_of
+from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.subscription import Subscription
 from sparktxn.errors import (
@@ -30,6 +30,7 @@ from sparktxn.errors import (
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.message import OFFSET_INVALID, OFFSET_STORED, Message
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
 
 __all__ = ["Reading"]
 
@@ -59,7 +60,7 @@ class Reading:
         self._rebalance = rebalance
         self._now_s = log.clock.monotonic_s
         self._fetcher = Fetcher(log.objects, uri, settings, assignment, self._now_s)
-        self._fetcher.on_advance(self._move)
+        self._fetcher.on_advance(self._pass_over)
         self._chunk: Chunk | None = None
         self._told: set[str | PartitionKey] = set()
         self._look_forced = True
@@ -101,6 +102,14 @@ class Reading:
         if self._settings.enable_auto_offset_store:
             progress.store(offset)
 
+    def _pass_over(self, progress: Progress, offset: int) -> None:
+        """Moves past offsets that hold nothing to hand out."""
+        if progress.topic_id in INTERNAL_TOPIC_IDS:
+            # Committing it would be an entry, which an internal topic's end moves past: the next thing to commit.
+            progress.position = offset
+        else:
+            self._move(progress, offset)
+
     def fill(self) -> bool:
         """Makes messages ready, or queues events; False if there is nothing now.
 
@@ -112,12 +121,15 @@ class Reading:
         if chunk is None:
             return bool(self.events)
         topic, partition = chunk.progress.key
-        if chunk.typed:
+        if chunk.typed and not chunk.internal:
             chunk.source.give_back(chunk.batch.num_rows)
             reason = f"topic {topic!r} declares columns, so its records are no messages: read it with consume_arrow()"
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_IMPLEMENTED, reason))
         self._chunk = chunk
-        self.ready.extend(messages_of(chunk.batch, topic, partition))
+        if chunk.internal:
+            self.ready.extend(internal_messages_of(chunk.batch, topic))
+        else:
+            self.ready.extend(messages_of(chunk.batch, topic, partition))
         return True
 
     def next_chunk(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
@@ -211,6 +223,7 @@ class Reading:
         self._idle_s = min(2 * self._idle_s, max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000))
         self._found = False
         view = self._newest_view()
+        self._log.look_for_timeouts()
         self._look_forced = False
         if self.subscription is not None:
             # Calls back into user code, which may assign or seek: that asks for another look.
@@ -235,7 +248,10 @@ class Reading:
             wanted |= self.subscription.names
             if self.subscription.has_patterns:
                 self._log.refresh(deadline)
-                wanted |= self.subscription.matching(topic.name for topic in self._log.topics())
+                known = [topic.name for topic in self._log.topics()]
+                if not self._settings.exclude_internal_topics:
+                    known += INTERNAL_TOPICS
+                wanted |= self.subscription.matching(known)
         while True:
             try:
                 view = self._log.view(sorted(wanted), deadline)

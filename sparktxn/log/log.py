@@ -6,27 +6,42 @@ All clients of a process share one `Log` per store: that is what makes their com
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
 from sparktxn.format import names
+from sparktxn.format.checkpoint import producer_parts
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_entry, decode_store, encode_store
 from sparktxn.log.checkpointer import Checkpointer
 from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.committer import Committer, Ticket
 from sparktxn.log.follower import Follower
+from sparktxn.log.history import first_entry
 from sparktxn.log.horizon import read_horizon
+from sparktxn.log.intents import Intents
 from sparktxn.log.tail import Tail
-from sparktxn.log.views import ReadView, capture_view
+from sparktxn.log.timeouts import Timeouts
+from sparktxn.log.views import ReadView, capture_view, with_internal
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import CommittedOffset, PendingOffset, ProducerState, TopicState, TransactionState
+from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.structs import (
+    CommittedOffset,
+    PartitionSegments,
+    PartitionState,
+    PendingOffset,
+    ProducerState,
+    TopicState,
+    TransactionState,
+)
 
 __all__ = ["Log"]
+
+Record = TypeVar("Record")
 
 _BORN_MAX_AGE_S: Final = 60.0
 
@@ -60,7 +75,15 @@ class Log:
             ids,
             request_timeout_s=settings.request_timeout_ms / 1000,
             clock_skew_ms_max=settings.clock_skew_ms_max,
-            after_win=self._checkpointer.after_win,
+            intents=Intents(objects, background, clock, ids, self._follower.watched),
+            after_win=self._after_win,
+        )
+        self._timeouts = Timeouts(
+            self._follower,
+            self._committer.send,
+            background,
+            clock,
+            interval_s=settings.timeout_check_interval_ms / 1000,
         )
 
     @classmethod
@@ -122,6 +145,14 @@ class Log:
             ticket.withdraw()
             raise
 
+    def _after_win(self) -> None:
+        self._checkpointer.after_win()
+        self._timeouts.look_if_due()
+
+    def look_for_timeouts(self) -> None:
+        """Looks, in the background and now and then, for time-outs of transactions that hold up what is read here."""
+        self._timeouts.look_if_due()
+
     def checkpoint(self) -> int | None:
         """Writes a checkpoint now, and tells its entry; None if vacuum has passed it meanwhile."""
         head = self._checkpointer.checkpoint()
@@ -175,7 +206,11 @@ class Log:
 
     def _capture(self, tail: Tail, topics: Iterable[str] | None) -> ReadView:
         found = self._topics_of(tail) if topics is None else []
+        internal = []
         for name in topics or ():
+            if name in INTERNAL_TOPICS:
+                internal.append(INTERNAL_TOPICS[name])
+                continue
             topic: TopicState | None = tail.parts.get(("topic", name))
             if topic is None:
                 known = [known.name for known in self._topics_of(tail)]
@@ -185,7 +220,8 @@ class Log:
                     "AdminClient.create_topics([NewTopic(…)]) creates one",
                 )
             found.append(topic)
-        return capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms)
+        view = capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms, tail.base_entry)
+        return with_internal(view, internal, first_entry(self.objects)) if internal else view
 
     def _tail_at(self, entry: int, newest: Tail) -> Tail:
         """A replica that stands at an older entry: from the newest checkpoint not after it, and the entries between."""
@@ -200,6 +236,16 @@ class Log:
                 f"entry {entry} can no longer be viewed: vacuum has deleted entries below {read_horizon(self.objects)}"
             )
         return tail
+
+    def entry_at(self, timestamp_ms: int, deadline: Deadline) -> int:
+        """The last entry whose timestamp is not after `timestamp_ms`; at least the one before the horizon.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
+        """
+        with self._follower.locked(deadline, "entry at a time"):
+            self._follower.refresh()
+            return self._entry_at(timestamp_ms, self._follower.tail)
 
     def _entry_at(self, timestamp_ms: int, newest: Tail) -> int:
         """The last entry whose timestamp is not after `timestamp_ms`, by bisection: timestamps never fall."""
@@ -233,7 +279,9 @@ class Log:
             return self._topics_of(self._follower.tail)
 
     def topic(self, name: str) -> TopicState | None:
-        """A topic as last known."""
+        """A topic as last known; the internal ones, which `topics` does not list, too."""
+        if name in INTERNAL_TOPICS:
+            return INTERNAL_TOPICS[name]
         with self._follower.locked(self.deadline(), "topic"):
             topic: TopicState | None = self._follower.tail.parts.get(("topic", name))
             return topic
@@ -244,11 +292,34 @@ class Log:
             found: TransactionState | None = self._follower.tail.parts.get(("transaction", transactional_id))
             return found
 
+    def transactions(self) -> list[TransactionState]:
+        """All transactional ids as last known, in any order."""
+        return self._records("transactions/", TransactionState)
+
     def producer(self, topic_id: int, partition: int, producer_id: int) -> ProducerState | None:
         """A producer in a partition as last known."""
         with self._follower.locked(self.deadline(), "producer"):
             found: ProducerState | None = self._follower.tail.parts.get(("producer", topic_id, partition, producer_id))
             return found
+
+    def producers(self, topic_id: int, partition: int) -> list[ProducerState]:
+        """All producers of a partition as last known, by producer id."""
+        found = self._records_in(producer_parts(topic_id, partition), ProducerState)
+        return sorted(
+            (producer for producer in found if producer.partition == partition),
+            key=lambda producer: producer.producer_id,
+        )
+
+    def all_producers(self) -> list[ProducerState]:
+        """The producers of all partitions as last known, those of deleted topics too, in any order."""
+        return self._records("producers/", ProducerState)
+
+    def partition(self, topic_id: int, partition: int) -> tuple[PartitionState, PartitionSegments] | None:
+        """A partition, and where its records are, as last known; None if it does not exist."""
+        with self._follower.locked(self.deadline(), "partition"):
+            parts = self._follower.tail.parts
+            state: PartitionState | None = parts.get(("partition", topic_id, partition))
+            return None if state is None else (state, parts.get(("segments", topic_id, partition)))
 
     def committed_offset(self, group_id: str, topic_id: int, partition: int) -> CommittedOffset | None:
         """A group's committed offset as last known."""
@@ -277,15 +348,24 @@ class Log:
         """All groups that have committed an offset, as last known."""
         return sorted({record.group_id for record in self._group_records()})
 
+    def committed_offsets(self) -> list[CommittedOffset]:
+        """The committed offsets of all groups as last known, those of deleted topics too, in any order."""
+        return self._records("groups/", CommittedOffset)
+
     def _group_records(self) -> list[CommittedOffset | PendingOffset]:
-        with self._follower.locked(self.deadline(), "group offsets"):
-            parts = self._follower.tail.parts
-            return [
-                record
-                for part in parts.names("groups/")
-                for record in parts.part(part).values()
-                if isinstance(record, CommittedOffset | PendingOffset)
-            ]
+        return [*self._records("groups/", CommittedOffset), *self._records("groups/", PendingOffset)]
+
+    def _records(self, prefix: str, kind: type[Record]) -> list[Record]:
+        """All records of a kind in the parts whose name starts with `prefix`."""
+        with self._follower.locked(self.deadline(), prefix):
+            return self._records_in(self._follower.tail.parts.names(prefix), kind)
+
+    def _records_in(self, parts: list[str], kind: type[Record]) -> list[Record]:
+        """All records of a kind in `parts`, which are fetched side by side."""
+        with self._follower.locked(self.deadline(), "state"):
+            tail = self._follower.tail
+            tail.load(parts)
+            return [record for part in parts for record in tail.parts.part(part).values() if isinstance(record, kind)]
 
     def close(self) -> None:
         """Waits for background work; calling twice is harmless."""

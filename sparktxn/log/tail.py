@@ -14,14 +14,14 @@ from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, expand
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
-from sparktxn.format.commands import Appends, Command
+from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.log.checkpoints import newest_head, read_part, read_parts
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.parts import StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import apply, touches
+from sparktxn.state.machine import Applied, apply, apply_list, touches
 from sparktxn.structs import StateKey, StateRecord
 
 __all__ = ["Tail"]
@@ -32,7 +32,10 @@ _WINDOW_MAX: Final = 64
 
 
 class Tail:
-    """The state after entry `entry`; `confirmed_entry` is the newest entry that no deletion can have falsified."""
+    """The state after entry `entry`; `confirmed_entry` is the newest entry that no deletion can have falsified.
+
+    `settled` is how the entries that were applied since it was opened have settled the lists in `watched`, by id.
+    """
 
     def __init__(
         self, objects: ObjectStore, head: CheckpointHead | None, excluded: frozenset[str] = frozenset()
@@ -45,11 +48,14 @@ class Tail:
         self.checksum = head.entry_checksum if head is not None else NO_CHECKSUM
         self.timestamp_ms = head.timestamp_ms if head is not None else 0
         self.confirmed_entry = self.entry
+        self.opened_entry = self.entry
         self.checkpoint_entry = self.entry
         self.base_entry = self.entry
         self.base_checkpoint = head.checkpoint if head is not None else ""
         self._checkpoint_checksum = self.checksum
         self.bytes_since_checkpoint = 0
+        self.watched: Mapping[str, Sequence[Command]] = {}
+        self.settled: dict[str, Applied | Refusal] = {}
 
     def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
         """Applies the entries that follow, up to `at_most` or the end of the log.
@@ -111,10 +117,19 @@ class Tail:
         context = Context(entry.entry, entry.timestamp_ms)
         delta = self._delta()
         for command in self._commands(entry, name):
+            if isinstance(command, SettleIntent) and command.intent_id in self.watched:
+                self._note(command, delta, context)
             result = apply(delta, command, context)
             if isinstance(result, Refusal):
                 raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
         self.take(entry, delta.changes, size_bytes)
+
+    def _note(self, command: SettleIntent, delta: Delta, context: Context) -> None:
+        """Notes what becomes of a list of this process, before the commands that the entry has of it are applied."""
+        if command.refused_code:
+            self.settled[command.intent_id] = Refusal(command.refused_code, command.reason)
+        else:
+            self.settled[command.intent_id] = apply_list(delta.get, self.watched[command.intent_id], context)
 
     def _delta(self) -> Delta:
         """What an entry's commands write into."""

@@ -105,7 +105,7 @@ class LocalStore:
             ConfigurationError: the folder, new at this put, cannot link or fsync.
         """
         path = self._base + checked_object_name(name)
-        folder, temporary = self._write_temporary(path, checked_data(name, data))
+        folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -124,13 +124,11 @@ class LocalStore:
         return PutOutcome.CREATED
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the file, over an older one; readers see the old or the new one whole."""
+        """Writes the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
         path = self._base + checked_object_name(name)
-        folder, temporary = self._write_temporary(path, checked_data(name, data))
+        _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
         try:
             os.replace(temporary, path)
-            if self._fsync:
-                _fsync(folder)
         except OSError as error:
             _unlink(temporary)
             raise _unavailable("write", path, error) from error
@@ -181,8 +179,8 @@ class LocalStore:
         """Closes the lock file."""
         self._lock.close()
 
-    def _write_temporary(self, path: str, data: bytes) -> tuple[str, str]:
-        """Writes `data` to a hidden file beside `path`, durable if the store is; (folder, file).
+    def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
+        """Writes `data` to a hidden file beside `path`, on the disk if it is to be `durable`; (folder, file).
 
         Raises:
             StoreUnavailable: it could not; nothing is left behind.
@@ -201,7 +199,7 @@ class LocalStore:
             written = os.write(descriptor, data)
             while written < len(data):
                 written += os.write(descriptor, memoryview(data)[written:])
-            if self._fsync:
+            if durable:
                 os.fsync(descriptor)
         except OSError as error:
             _unlink(temporary)
@@ -267,7 +265,7 @@ class LocalStore:
                     if item.is_dir():
                         if name.startswith(prefix) or prefix.startswith(name):
                             below.append(name + "/")
-                    elif item.name[0] != ".":
+                    elif item.name[0] != "." and name.startswith(prefix):
                         yield from _info(name, item)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -285,8 +283,7 @@ class _ContentionLock:
     """
 
     _WAIT_MAX_S: Final = 1.0
-    _PAUSE_S: Final = 0.0002
-    _PAUSES_BETWEEN_CALLS: Final = 4
+    _PAUSE_S: Final = 0.0005
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
@@ -316,15 +313,12 @@ class _ContentionLock:
             return False
         gives_up_s = self._clock.monotonic_s() + self._WAIT_MAX_S
         # A blocking flock has no time limit and wakes late on a busy machine: asking again costs less.
-        for pause in itertools.count(1):
+        while self._clock.monotonic_s() < gives_up_s:
+            if while_waiting is not None:
+                while_waiting()
             self._clock.sleep(self._PAUSE_S)
             if self._try():
                 return True
-            if pause % self._PAUSES_BETWEEN_CALLS == 0:
-                if self._clock.monotonic_s() >= gives_up_s:
-                    break
-                if while_waiting is not None:
-                    while_waiting()
         self._holder_is_paused = True
         return False
 

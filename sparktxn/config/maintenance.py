@@ -1,0 +1,57 @@
+"""Settings of maintenance, under Kafka's names where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.config.settings import Setting, integer, parse_settings
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["SWEEP_SETTINGS", "SweepSettings"]
+
+_DAY_MS: Final = 86_400_000
+_expiration_ms: Final = integer(1, 2**53)
+
+
+def _never_or_ms(name: str, value: Any) -> int | None:
+    """never, or a whole number from 1 to 9007199254740992"""
+    if value is None or str(value).lower() == "never":
+        return None
+    try:
+        parsed: int = _expiration_ms(name, value)
+    except ConfigurationError as wrong:
+        raise ConfigurationError(f"{wrong}, or never") from None
+    return parsed
+
+
+SWEEP_SETTINGS: Final = (
+    Setting("transactional.id.expiration.ms", 7 * _DAY_MS, _expiration_ms, "A transactional id that has been idle for so long is forgotten, unless it has an open transaction or is a sink's."),
+    Setting("producer.id.expiration.ms", _DAY_MS, _expiration_ms, "A producer that has been idle in a partition for so long is forgotten there, unless it has an open transaction."),
+    Setting("sink.expiration.ms", "never", _never_or_ms, "The same for a transactional id that a streaming sink or an application has committed batches with: once it is forgotten, a replayed batch is written again."),
+)  # fmt: skip
+
+
+class SweepSettings(Struct, frozen=True, kw_only=True):
+    """The parsed settings; see SWEEP_SETTINGS for their meaning."""
+
+    transactional_id_expiration_ms: int = 7 * _DAY_MS
+    producer_id_expiration_ms: int = _DAY_MS
+    sink_expiration_ms: int | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> SweepSettings:
+        """The settings of `given`, which holds only names of SWEEP_SETTINGS.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        parsed = parse_settings(SWEEP_SETTINGS, given, "sweep")
+        sink_ms = parsed["sink.expiration.ms"]
+        return cls(
+            transactional_id_expiration_ms=parsed["transactional.id.expiration.ms"],
+            producer_id_expiration_ms=parsed["producer.id.expiration.ms"],
+            sink_expiration_ms=None if sink_ms == "never" else sink_ms,
+        )

@@ -1,0 +1,158 @@
+"""Time-outs of transactions: proposed by whoever looks, decided by an entry (PROTOCOL.md, "Time-outs").
+
+A transaction that has published and does not end holds up every reader of its partitions. Who writes beside it, or
+reads up to it, notes when it first saw it; once the transaction's own time-out has passed since, by this process's
+monotonic clock, it proposes the abort. A difference of entries' timestamps says nothing: they are others' clocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Deadline
+from sparktxn.errors import CommandRefused, KafkaException
+from sparktxn.format.commands import Command, EndTxn
+from sparktxn.log.committer import Ticket
+from sparktxn.log.follower import Follower
+from sparktxn.structs import PartitionState, TransactionState, TransactionStatus
+
+__all__ = ["Observations", "Overdue", "Timeouts", "may_time_out", "timeout_abort"]
+
+logger = logging.getLogger("sparktxn")
+
+_PROPOSAL_TIMEOUT_S: Final = 10.0
+
+_Seen = tuple[str, int, int, int]
+
+
+class Overdue(NamedTuple):
+    """A transaction whose time-out has passed, and for how long it is known to have been open."""
+
+    transaction: TransactionState
+    open_ms: int
+
+
+def may_time_out(transaction: TransactionState) -> bool:
+    """True for an ongoing transaction that is not prepared: how that one ends is somebody else's decision."""
+    return transaction.status is TransactionStatus.ONGOING and transaction.prepared is None
+
+
+def timeout_abort(overdue: Overdue) -> EndTxn:
+    """The command that aborts it, and nothing else: it names the producer, its epoch, and the transaction's number."""
+    transaction = overdue.transaction
+    return EndTxn(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.transaction,
+        committed=False,
+        timed_out_after_ms=overdue.open_ms,
+    )
+
+
+class Observations:
+    """When this process has first seen each open transaction, by its monotonic clock. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._first_seen_s: dict[_Seen, float] = {}
+
+    def overdue(self, transactions: Iterable[TransactionState], now_s: float) -> list[Overdue]:
+        """Those that have been seen open for longer than their time-out; `transactions` are all that are watched now.
+
+        One that is seen for the first time is noted, one that is not among them any more is forgotten.
+        """
+        seen: dict[_Seen, float] = {}
+        found = []
+        for transaction in transactions:
+            if not may_time_out(transaction):
+                continue
+            key = (
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.transaction,
+            )
+            seen[key] = self._first_seen_s.get(key, now_s)
+            open_ms = int((now_s - seen[key]) * 1000)
+            if open_ms > transaction.timeout_ms:
+                found.append(Overdue(transaction, open_ms))
+        self._first_seen_s = seen
+        return found
+
+
+class Timeouts:
+    """Watches what holds up the partitions that this process knows, beside its callers' work."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        send: Callable[[Sequence[Command]], Ticket],
+        background: Background,
+        clock: Clock,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._follower = follower
+        self._send = send
+        self._background = background
+        self._clock = clock
+        self._interval_s = interval_s
+        self._look_at_s = clock.monotonic_s() + interval_s
+        self._busy = threading.Lock()
+        self._observations = Observations()
+
+    def look_if_due(self) -> None:
+        """Looks in the background, at most once an interval. Costs a reading of the clock; never raises."""
+        if self._clock.monotonic_s() < self._look_at_s or not self._busy.acquire(blocking=False):
+            return
+        self._look_at_s = self._clock.monotonic_s() + self._interval_s
+        try:
+            self._background.submit(self._run)
+        except RuntimeError:
+            # The handle is being closed: whoever looks next proposes.
+            self._busy.release()
+
+    def _run(self) -> None:
+        try:
+            self._propose(Deadline(self._clock, _PROPOSAL_TIMEOUT_S))
+        except KafkaException as error:
+            # A reader may have no right to write, and the store may be down: others look too.
+            logger.debug("no time-out was proposed: %s", error)
+        finally:
+            self._busy.release()
+
+    def _propose(self, deadline: Deadline) -> None:
+        with self._follower.locked(deadline, "time-outs"):
+            held = self._holding()
+        overdue = self._observations.overdue(held, self._clock.monotonic_s())
+        proposals = [(found, self._send([timeout_abort(found)])) for found in overdue]
+        try:
+            for found, ticket in proposals:
+                try:
+                    ticket.wait(deadline)
+                except CommandRefused:
+                    # It has ended meanwhile.
+                    continue
+                name, number = found.transaction.transactional_id, found.transaction.transaction
+                logger.info("transaction %d of %r timed out after %d ms: aborted", number, name, found.open_ms)
+        finally:
+            # What was not sent by now is not to travel with somebody's later call.
+            for _, ticket in proposals:
+                ticket.withdraw()
+
+    def _holding(self) -> list[TransactionState]:
+        """The transactions that hold a last stable offset, in the partitions that have been touched here."""
+        parts = self._follower.tail.parts
+        ids = {
+            open_.transactional_id
+            for part in parts.loaded("partitions/")
+            for record in parts.part(part).values()
+            if isinstance(record, PartitionState)
+            for open_ in record.open_transactions
+        }
+        found = [parts.get(("transaction", transactional_id)) for transactional_id in sorted(ids)]
+        return [transaction for transaction in found if transaction is not None]

@@ -1,0 +1,311 @@
+"""The sweep: aborts transactions that have timed out, and forgets what is idle (PROTOCOL.md, "Time-outs", "Expiry").
+
+Every proposal is a list of its own, so that one which comes too late stops no other: the entry that it would be in is
+decided by the state at that moment. Any number of sweeps may run at once, and any of them may die at any moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.clock import Deadline
+from sparktxn.config.maintenance import SweepSettings
+from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
+from sparktxn.log.horizon import read_horizon
+from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
+from sparktxn.maintenance.storeclock import modified_ms, store_now_ms
+from sparktxn.store import Store
+from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
+
+__all__ = ["LostRace", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
+
+_IDLE: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
+_NAMED_PER_COMMAND: Final = 100
+# What is queued at once: not more than one entry takes, so that others' commits wait for one entry at the most.
+_NAMED_PER_ROUND: Final = 500
+
+
+class TimedOutTransaction(Struct, frozen=True):
+    """A transaction that the sweep has aborted; its producer is fenced and told the time."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    timed_out_after_ms: int
+
+
+class LostRace(Struct, frozen=True):
+    """A proposal that came too late: what it was about had changed since."""
+
+    about: str
+    reason: str
+
+
+class SweepReport(Struct, frozen=True, kw_only=True):
+    """What a sweep has done.
+
+    Producers and offsets are counted as they were proposed; some of them may have been used in that instant, and stay.
+    `unresolved` proposals had no known outcome at the deadline, or were not made any more: the next sweep looks again.
+    """
+
+    timed_out: tuple[TimedOutTransaction, ...] = ()
+    expired_transactional_ids: tuple[str, ...] = ()
+    expired_producers: int = 0
+    expired_offsets: int = 0
+    lost: tuple[LostRace, ...] = ()
+    unresolved: int = 0
+
+
+class Sweeper:
+    """Sweeps one store now and then, and remembers in between when it first saw each open transaction.
+
+    Time-outs are measured by this process's monotonic clock: the first `sweep` aborts nothing. For one thread at once.
+
+    Args:
+        store: the store.
+        settings: names of the configuration's table "Maintenance".
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+    """
+
+    def __init__(self, store: Store, settings: Mapping[str, Any] | None = None) -> None:
+        self._store = store
+        self._settings = SweepSettings.parse(settings or {})
+        self._observations = Observations()
+
+    def sweep(self, timeout_s: float | None = None) -> SweepReport:
+        """Proposes what is due, and tells what was done. Lost races are values in the report, not errors.
+
+        Raises:
+            StoreUnavailable, DamagedObject, OutcomeUnknown: the state could not be read.
+        """
+        log = self._store.log
+        deadline = log.deadline(timeout_s)
+        log.refresh(deadline)
+        transactions = log.transactions()
+        overdue = self._observations.overdue(transactions, log.clock.monotonic_s())
+        return _Round(self._store, self._settings, deadline).sweep(transactions, overdue)
+
+
+def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> SweepReport:
+    """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
+
+    Lost races are values in the report, not errors. Safe beside everything, and to repeat after a crash.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        StoreUnavailable, DamagedObject, OutcomeUnknown: the state, or the store's time, could not be read.
+    """
+    parsed = SweepSettings.parse(settings or {})
+    deadline = store.log.deadline(timeout_s)
+    store.log.refresh(deadline)
+    transactions = store.log.transactions()
+    round_ = _Round(store, parsed, deadline)
+    return round_.sweep(transactions, _overdue_by_store(store, transactions, round_.now_ms))
+
+
+def _overdue_by_store(store: Store, transactions: Iterable[TransactionState], now_ms: int) -> list[Overdue]:
+    """Those whose first entry is older than their time-out, by the store's clock alone.
+
+    Where that entry has been vacuumed, the first one that is still there is younger: which only delays an abort.
+    """
+    objects = store.log.objects
+    horizon = read_horizon(objects)
+    written_ms: dict[int, int | None] = {}
+    found = []
+    for transaction in transactions:
+        if not may_time_out(transaction) or transaction.start_entry < 0:
+            continue
+        entry = max(transaction.start_entry, horizon)
+        if entry not in written_ms:
+            written_ms[entry] = modified_ms(objects, names.entry(entry))
+        began_ms = written_ms[entry]
+        if began_ms is not None and now_ms - began_ms > transaction.timeout_ms:
+            found.append(Overdue(transaction, now_ms - began_ms))
+    return found
+
+
+class _Round:
+    """One sweep. `now_ms` is the store's time when it began."""
+
+    def __init__(self, store: Store, settings: SweepSettings, deadline: Deadline) -> None:
+        self._log = store.log
+        self._settings = settings
+        self._deadline = deadline
+        self._lost: list[LostRace] = []
+        self._unresolved = 0
+        self.now_ms = store_now_ms(self._log.objects, self._log.ids)
+
+    def sweep(self, transactions: Sequence[TransactionState], overdue: Sequence[Overdue]) -> SweepReport:
+        """Proposes everything, and reports."""
+        timed_out = tuple(
+            TimedOutTransaction(
+                command.transactional_id,
+                command.producer_id,
+                command.producer_epoch,
+                command.transaction,
+                command.timed_out_after_ms,
+            )
+            for command in self._proposed([timeout_abort(found) for found in overdue])
+            if isinstance(command, EndTxn)
+        )
+        expired_ids = tuple(
+            command.transactional_id
+            for command in self._proposed([_expire(idle) for idle in transactions if self._is_idle(idle)])
+            if isinstance(command, ExpireTransactionalId)
+        )
+        producers = self._proposed(self._idle_producers())
+        offsets = self._proposed(self._offsets_left_behind())
+        return SweepReport(
+            timed_out=timed_out,
+            expired_transactional_ids=expired_ids,
+            expired_producers=sum(_named(command) for command in producers),
+            expired_offsets=sum(_named(command) for command in offsets),
+            lost=tuple(self._lost),
+            unresolved=self._unresolved,
+        )
+
+    # proposing
+
+    def _proposed(self, commands: Sequence[Command]) -> list[Command]:
+        """The commands that this sweep has put into effect."""
+        done = []
+        for batch in _batches(commands):
+            if self._deadline.passed():
+                self._unresolved += len(batch)
+                continue
+            tickets = [(command, self._log.send([command])) for command in batch]
+            for command, ticket in tickets:
+                try:
+                    result = ticket.wait(self._deadline)[0]
+                except CommandRefused as refused:
+                    self._lost.append(LostRace(_about(command), refused.error.str()))
+                    continue
+                except (OutcomeUnknown, StoreUnavailable):
+                    self._unresolved += 1
+                    ticket.withdraw()
+                    continue
+                except BaseException:
+                    for _, waiting in tickets:
+                        waiting.withdraw()
+                    raise
+                if result.duplicate:
+                    self._lost.append(LostRace(_about(command), "another sweep has done it"))
+                else:
+                    done.append(command)
+        return done
+
+    # what is idle
+
+    def _is_idle(self, transaction: TransactionState) -> bool:
+        """K46: between transactions, and unused for long; a sink's memory only if a setting says so."""
+        expiration_ms: int | None = self._settings.transactional_id_expiration_ms
+        if transaction.sink is not None:
+            expiration_ms = self._settings.sink_expiration_ms
+        idle_ms = self.now_ms - transaction.last_update_timestamp_ms
+        return transaction.status in _IDLE and expiration_ms is not None and idle_ms >= expiration_ms
+
+    def _idle_producers(self) -> list[Command]:
+        """K69: by the time of the last record or marker, and not before the entry of it is as old.
+
+        Times of records are the application's: a producer that writes old times is not idle. Those of partitions that
+        do not exist any more are of no use to anybody.
+        """
+        latest_ms = self.now_ms - self._settings.producer_id_expiration_ms
+        by_partition: dict[tuple[int, int], list[ProducerState]] = defaultdict(list)
+        for producer in self._log.all_producers():
+            by_partition[producer.topic_id, producer.partition].append(producer)
+        idle_entry: int | None = None
+        commands: list[Command] = []
+        for where, producers in sorted(by_partition.items()):
+            found = self._log.partition(*where)
+            if found is not None:
+                producers = [
+                    producer
+                    for producer in producers
+                    if producer.current_transaction_first_offset < 0 and producer.timestamp_ms <= latest_ms
+                ]
+            if found is not None and producers:
+                if idle_entry is None:
+                    idle_entry = self._log.entry_at(latest_ms, self._deadline)
+                producers = [producer for producer in producers if _last_entry(producer, found[1]) <= idle_entry]
+            seen = [
+                (known.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+                for known in producers
+            ]
+            commands += [ExpireProducers(*where, tuple(some)) for some in _chunks(seen)]
+        return commands
+
+    def _offsets_left_behind(self) -> list[Command]:
+        """Committed offsets in partitions that do not exist any more."""
+        exists: dict[tuple[int, int], bool] = {}
+        by_group: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for offset in self._log.committed_offsets():
+            where = (offset.topic_id, offset.partition)
+            if where not in exists:
+                exists[where] = self._log.partition(*where) is not None
+            if not exists[where]:
+                by_group[offset.group_id].append(where)
+        return [
+            ExpireOffsets(group_id, tuple(some))
+            for group_id, wheres in sorted(by_group.items())
+            for some in _chunks(sorted(wheres))
+        ]
+
+
+def _expire(idle: TransactionState) -> Command:
+    return ExpireTransactionalId(idle.transactional_id, idle.producer_id, idle.producer_epoch, idle.transaction)
+
+
+def _last_entry(producer: ProducerState, located: PartitionSegments) -> int:
+    """An entry that is not before the producer's last one in the partition; 0 if its records have been deleted."""
+    marked = max(producer.coordinator_epoch, 0)
+    if not producer.batches:
+        return marked
+    offset = producer.batches[-1].base_offset
+    index = bisect_right(located.segments, offset, key=lambda segment: segment.base_offset) - 1
+    if index >= 0:
+        return max(marked, located.segments[index].entry)
+    return max((run.entry_max for run in located.sealed if run.base_offset <= offset < run.end_offset), default=marked)
+
+
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[start : start + _NAMED_PER_COMMAND] for start in range(0, len(values), _NAMED_PER_COMMAND))
+
+
+def _named(command: Command) -> int:
+    """How many things a command is about."""
+    return len(getattr(command, "producers", ())) or len(getattr(command, "partitions", ())) or 1
+
+
+def _batches(commands: Iterable[Command]) -> Iterator[list[Command]]:
+    """The commands in batches that fit one entry each (K47)."""
+    batch: list[Command] = []
+    size = 0
+    for command in commands:
+        if batch and size + _named(command) > _NAMED_PER_ROUND:
+            yield batch
+            batch, size = [], 0
+        batch.append(command)
+        size += _named(command)
+    if batch:
+        yield batch
+
+
+def _about(command: Command) -> str:
+    if isinstance(command, EndTxn):
+        return f"transaction {command.transaction} of {command.transactional_id!r}"
+    if isinstance(command, ExpireTransactionalId):
+        return f"transactional id {command.transactional_id!r}"
+    if isinstance(command, ExpireProducers):
+        return f"producers of partition {command.partition} of topic id {command.topic_id}"
+    return f"offsets of group {getattr(command, 'group_id', '')!r}"
