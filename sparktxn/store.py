@@ -44,6 +44,7 @@ from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
+from sparktxn.state.internal import refuse_change
 from sparktxn.state.producers import next_sequence
 from sparktxn.state.sinks import check_batch
 from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
@@ -158,10 +159,12 @@ class Store:
 
         Raises:
             ConfigurationError: the name, a setting or the schema is wrong.
+            KafkaException: the topic is internal (INVALID_TOPIC).
             CommandRefused: it exists (TOPIC_ALREADY_EXISTS), or the partition count is wrong.
         """
         self._check()
         check_topic_name(name)
+        refuse_change(name)
         checked = check_topic_settings(settings or {})
         columns = check_schema(schema) if schema is not None else None
         command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
@@ -262,8 +265,12 @@ class Store:
 
         Raises:
             CommandRefused: a topic does not exist.
+            KafkaException: a topic is internal (INVALID_TOPIC).
         """
         self._check()
+        topics = list(topics)
+        for topic in topics:
+            refuse_change(topic)
         view = self.view(topics, timeout_s=timeout_s)
         return StagePlan(
             self.log.objects.uri,

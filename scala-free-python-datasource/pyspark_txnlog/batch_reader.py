@@ -24,7 +24,7 @@ from pyspark_txnlog.offsets import EARLIEST, LATEST, Partition, explicit_offset,
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
 from pyspark_txnlog.stores import open_store
-from sparktxn import read_task
+from sparktxn import read_task, rows_at_most
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -164,7 +164,7 @@ def plan_partitions(
     """The tasks of a read of `ranges`; none for ranges without records."""
     rows_per_task = options.rows_per_task
     if options.partitions_min is not None:
-        total = sum(end - start for start, end in ranges.values())
+        total = rows_at_most(view, ranges)
         rows_per_task = min(rows_per_task or total + 1, max(1, math.ceil(total / options.partitions_min)))
     tasks = store.plan(view, ranges, isolation=options.isolation, columns=columns, rows_per_task=rows_per_task)
     return [TaskPartition(task) for task in tasks]
@@ -186,8 +186,10 @@ class FilteringTxnLogReader(TxnLogReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keeps the filters that ranges of offsets can express exactly, and gives back the others."""
+        # A topic with declared columns may call one "offset": its own reserved names begin with "_".
+        typed = any(topic.schema is not None for topic in self._view.topics.values())
         for condition in filters:
-            if _is_range(condition):
+            if _is_range(condition, "_" if typed else ""):
                 self._filters.append(condition)
             else:
                 yield condition
@@ -202,12 +204,12 @@ class FilteringTxnLogReader(TxnLogReader):
 _COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
-def _is_range(condition: Filter) -> bool:
+def _is_range(condition: Filter, prefix: str) -> bool:
     if not isinstance(condition, _COMPARISONS) or len(condition.attribute) != 1 or condition.value is None:
         return False
     name = condition.attribute[0]
-    return name in ("offset", "_offset") or (
-        isinstance(condition, EqualTo) and name in ("topic", "_topic", "partition", "_partition")
+    return name == f"{prefix}offset" or (
+        isinstance(condition, EqualTo) and name in (f"{prefix}topic", f"{prefix}partition")
     )
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns
 from pyspark_txnlog.stores import commit_batch, open_store
-from sparktxn import CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
+from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
 from sparktxn.clock import RandomIds
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
         ConfigurationError: an option or a column is wrong.
         CommandRefused: the topic does not exist.
     """
+    if options.topic in INTERNAL_TOPICS:
+        raise ConfigurationError(f"topic {options.topic!r} is internal: it can only be read")
     store = open_store(options.path, options.store, create=options.create_topic)
     topics = {topic.name: topic for topic in store.topics()}
     if options.topic is None:

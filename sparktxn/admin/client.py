@@ -33,6 +33,7 @@ from sparktxn.log.log import Log
 from sparktxn.message import IsolationLevel, TopicPartition
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.plan import Isolation
+from sparktxn.state.internal import listed
 from sparktxn.store import Store
 
 __all__ = ["AdminClient"]
@@ -145,7 +146,7 @@ class AdminClient:
         Raises:
             StoreNotFound: there is no store.
         """
-        return cluster_metadata(self._uri, self._refreshed(timeout).topics(), topic)
+        return cluster_metadata(self._uri, listed(self._refreshed(timeout).topics(), topic), topic)
 
     def describe_topics(
         self, topics_: TopicCollection | Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S

@@ -9,6 +9,7 @@ from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
 from sparktxn.message import TopicPartition
+from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["alter_group_offsets", "describe_group", "group_offsets"]
 
@@ -36,7 +37,7 @@ def group_offsets(
         return ConsumerGroupTopicPartitions(
             group_id, [_offset_of(log, group_id, partition, require_stable) for partition in asked.topic_partitions]
         )
-    topic_names = {topic.topic_id: topic.name for topic in log.topics()}
+    topic_names = {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
     partitions = [
         TopicPartition(topic_names[found.topic_id], found.partition)
         for found in log.group_offsets(group_id)

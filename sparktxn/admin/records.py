@@ -16,6 +16,7 @@ from sparktxn.message import TopicPartition
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
+from sparktxn.state.internal import is_internal, refuse_change
 
 __all__ = ["delete_records", "list_offset"]
 
@@ -73,6 +74,8 @@ def _newest_by_time(
 ) -> ListOffsetsResultInfo:
     """Segments are read, the newest by their greatest timestamp first, until no other can hold a newer record."""
     start, end = view.log_start_offset, end_of(view, isolation)
+    if is_internal(view.topic):
+        return _newest_of_history(log, uri, whole, view)
     segments = segments_between(log.objects, view, start, end)
     best = _NONE
     for segment in sorted(segments, key=lambda segment: (-segment.timestamp_max_ms, segment.base_offset)):
@@ -89,12 +92,26 @@ def _newest_by_time(
     return best
 
 
+def _newest_of_history(log: Log, uri: str, whole: ReadView, view: PartitionView) -> ListOffsetsResultInfo:
+    """An internal topic's first row of the greatest time: the entries' timestamps never fall."""
+    best = _NONE
+    ranges = {(view.topic.name, view.partition): (view.log_start_offset, view.log_end_offset)}
+    for task in plan_ranges(log.objects, uri, whole, ranges, columns=("_offset", "_timestamp")):
+        for batch in read(log.objects, task):
+            times = batch.column(1).cast(pa.int64())
+            newest = pc.max(times).as_py()
+            if newest > best.timestamp:
+                best = ListOffsetsResultInfo(batch.column(0)[pc.index(times, newest).as_py()].as_py(), newest)
+    return best
+
+
 def delete_records(log: Log, partition: TopicPartition, deadline: Deadline) -> DeletedRecords:
     """Deletes the records before `partition.offset`, or all of them if it is OFFSET_END.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.
     """
+    refuse_change(partition.topic)
     view = _partition_view(log.view([partition.topic], deadline), partition)
     command = DeleteRecords(log.ids.token(), view.topic.topic_id, partition.partition, partition.offset)
     (result,) = log.submit([command], deadline)

@@ -24,10 +24,12 @@ from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, 
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.log.log import Log
+from sparktxn.state.internal import refuse_change
 from sparktxn.structs import TopicState
 
 __all__ = [
     "alter_configs",
+    "changeable_topic",
     "checked",
     "create_partitions",
     "create_topic",
@@ -46,8 +48,18 @@ def refusal(code: ErrorCode, reason: str) -> KafkaException:
     return KafkaException(KafkaError(code, reason))
 
 
+def changeable_topic(log: Log, name: str) -> TopicState:
+    """A topic of the user's as last known.
+
+    Raises:
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TOPIC``: it is internal.
+    """
+    refuse_change(name)
+    return existing_topic(log, name)
+
+
 def existing_topic(log: Log, name: str) -> TopicState:
-    """The topic as last known.
+    """The topic as last known, internal ones too.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
@@ -66,6 +78,7 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
         KafkaException: ``INVALID_TOPIC``, ``INVALID_PARTITIONS``, ``INVALID_CONFIG``.
     """
     check_topic_name(new.topic)
+    refuse_change(new.topic)
     count = _DEFAULT_PARTITIONS if new.num_partitions == -1 else new.num_partitions
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= PARTITION_COUNT_MAX:
         reason = f"topic {new.topic!r} would have {count!r} partitions: expected 1 to {PARTITION_COUNT_MAX}"
@@ -100,7 +113,7 @@ def create_topic(log: Log, new: NewTopic, deadline: Deadline, *, validate_only: 
 def delete_topic(log: Log, name: str, deadline: Deadline) -> None:
     """Deletes a topic with all its records."""
     log.refresh(deadline)
-    topic = existing_topic(log, name)
+    topic = changeable_topic(log, name)
     log.submit([DeleteTopic(log.ids.token(), name, topic.topic_id)], deadline)
 
 
@@ -111,7 +124,7 @@ def create_partitions(log: Log, new: NewPartitions, deadline: Deadline, *, valid
         KafkaException: ``INVALID_PARTITIONS``: the count is not above the present one.
     """
     log.refresh(deadline)
-    topic = existing_topic(log, new.topic)
+    topic = changeable_topic(log, new.topic)
     if not topic.partition_count < new.new_total_count <= PARTITION_COUNT_MAX:
         reason = (
             f"topic {new.topic!r} has {topic.partition_count} partitions: expected a count above that and up to "
@@ -162,7 +175,7 @@ def alter_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, val
     """
     name = _topic_of(resource)
     log.refresh(deadline)
-    topic = existing_topic(log, name)
+    topic = changeable_topic(log, name)
     changes = _changes(resource.incremental_configs)
     if not validate_only:
         log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, changes)], deadline)

@@ -48,6 +48,7 @@ CONSUMER_SETTINGS: Final = (
     Setting("auto.commit.interval.ms", 5_000, integer(0, 86_400_000), "How often offsets are committed on their own."),
     Setting("enable.auto.offset.store", True, boolean, "Store each record's offset when it is handed out; else store_offsets() does it."),
     Setting("enable.partition.eof", False, boolean, "Hand out a _PARTITION_EOF message when a partition's end is reached."),
+    Setting("exclude.internal.topics", True, boolean, "Whether a subscribed pattern leaves __transaction_state and __consumer_offsets out; by name they can always be subscribed to."),
     Setting("fetch.wait.max.ms", 500, integer(0, 300_000), "How long an idle consumer waits, at the most, between two looks at the log."),
     Setting("fetch.max.bytes", 52_428_800, integer(0, 2_147_483_135), "How many bytes of decoded records are held at a time, one segment at the least."),
     Setting("max.partition.fetch.bytes", 1_048_576, integer(1, 1_000_000_000), "How many bytes of one partition are handed out before it is another's turn, one record at the least."),
@@ -79,6 +80,7 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     auto_commit_interval_ms: int
     enable_auto_offset_store: bool
     enable_partition_eof: bool
+    exclude_internal_topics: bool
     fetch_wait_ms_max: int
     fetch_bytes_max: int
     partition_fetch_bytes_max: int
@@ -134,6 +136,7 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
             auto_commit_interval_ms=values["auto.commit.interval.ms"],
             enable_auto_offset_store=values["enable.auto.offset.store"],
             enable_partition_eof=values["enable.partition.eof"],
+            exclude_internal_topics=values["exclude.internal.topics"],
             fetch_wait_ms_max=values["fetch.wait.max.ms"],
             fetch_bytes_max=values["fetch.max.bytes"],
             partition_fetch_bytes_max=values["max.partition.fetch.bytes"],

@@ -22,6 +22,7 @@ from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPa
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
+from sparktxn.state.internal import listed
 from sparktxn.store import Store
 
 __all__ = ["Consumer"]
@@ -380,7 +381,7 @@ class Consumer:
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named."""
         self._check()
-        return cluster_metadata(self._settings.uri, self._store.topics(timeout), topic)
+        return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
 
     # The group's offsets
 

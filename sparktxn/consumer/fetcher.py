@@ -14,10 +14,13 @@ import pyarrow as pa
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.errors import StoreError, ViewExpired
+from sparktxn.log.history import History
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.history import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, is_internal
 
 __all__ = ["Chunk", "Fetcher"]
 
@@ -31,12 +34,13 @@ _READ_AHEAD_BYTES_MAX: Final = 64 * 1024 * 1024
 class _OpenRange:
     """A partition's range under way. It never changes a position: that is for whoever hands the records out."""
 
-    __slots__ = ("_batch", "_batches", "_row", "end_offset", "key", "size_bytes", "typed")
+    __slots__ = ("_batch", "_batches", "_row", "end_offset", "internal", "key", "size_bytes", "typed")
 
     def __init__(self, key: PartitionKey, end_offset: int, task: ReadTask, batches: Iterator[pa.RecordBatch]) -> None:
         self.key = key
         self.end_offset = end_offset
         self.typed = task.schema is not None
+        self.internal = task.topic_id in INTERNAL_TOPIC_IDS
         self.size_bytes = min(sum(segment.size_bytes for segment in task.segments), _READ_AHEAD_BYTES_MAX)
         self._batches = batches
         self._batch: pa.RecordBatch | None = None
@@ -73,6 +77,11 @@ class Chunk(NamedTuple):
         """True if the topic declares columns."""
         return self.source.typed
 
+    @property
+    def internal(self) -> bool:
+        """True if the topic is internal: it declares columns, and its rows are messages too."""
+        return self.source.internal
+
     def offset(self, row: int) -> int:
         """The offset of one row."""
         column = self.batch.column("_offset" if self.typed else "offset")
@@ -97,6 +106,7 @@ class Fetcher:
         self._assignment = assignment
         self._now_s = now_s
         self._open: dict[PartitionKey, _OpenRange] = {}
+        self._histories: dict[PartitionKey, History] = {}
         self._advanced: Callable[[Progress, int], None] = _move
         self.view: ReadView | None = None
 
@@ -169,6 +179,8 @@ class Fetcher:
         if view is None or self.view is None or view.topic.topic_id != progress.topic_id:
             return None
         end_offset = self.end_offset(view)
+        if is_internal(view.topic):
+            return self._open_history(self.view, progress, end_offset)
         while progress.position < end_offset:
             if self._open and sum(other.size_bytes for other in self._open.values()) >= self._settings.fetch_bytes_max:
                 return None
@@ -186,6 +198,19 @@ class Fetcher:
                 return opened
             self._advanced(progress, end)
         return None
+
+    def _open_history(self, view: ReadView, progress: Progress, end_offset: int) -> _OpenRange | None:
+        """An internal topic's range; what computes it is kept, so that a look at news replays the news alone."""
+        tasks = self._plan(view, progress.key, progress.position, end_offset)
+        if not tasks:
+            return None
+        history = self._histories.get(progress.key)
+        if history is None:
+            topic = view.partitions[progress.key].topic
+            history = self._histories[progress.key] = history_of(self._objects, topic)
+        batches = read_history(self._objects, tasks[0], history=history)
+        opened = self._open[progress.key] = _OpenRange(progress.key, end_offset, tasks[0], batches)
+        return opened
 
     def _plan(self, view: ReadView, key: PartitionKey, start: int, end: int) -> list[ReadTask]:
         return plan_ranges(self._objects, self._uri, view, {key: (start, end)}, isolation=self._isolation)

@@ -7,9 +7,10 @@ from itertools import repeat
 import pyarrow as pa
 
 from sparktxn.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.scan.history import key_and_value
 from sparktxn.scan.plan import LOG_APPEND_TIME
 
-__all__ = ["messages_of"]
+__all__ = ["internal_messages_of", "messages_of"]
 
 
 def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Message]:
@@ -30,6 +31,17 @@ def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Messa
             batch.column("timestamp").cast(pa.int64()).to_pylist(),
         )
     )
+
+
+def internal_messages_of(batch: pa.RecordBatch, topic: str) -> list[Message]:
+    """The rows of an internal topic as messages: key and value are JSON, the value is None for what was removed."""
+    messages = []
+    timestamps_ms = batch.column("_timestamp").cast(pa.int64()).to_pylist()
+    for row, timestamp_ms in zip(batch.to_pylist(), timestamps_ms, strict=True):
+        key, value = key_and_value(topic, row)
+        offset = row["_offset"]
+        messages.append(Message(topic, 0, offset, key, value, None, TIMESTAMP_CREATE_TIME, timestamp_ms))
+    return messages
 
 
 def _headers(column: pa.ListArray) -> list[Headers | None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sparktxn.state.delta import ReadState
+from sparktxn.state.internal import first_offset
 from sparktxn.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -16,7 +18,7 @@ from sparktxn.structs import (
     TopicState,
 )
 
-__all__ = ["PartitionView", "ReadView", "capture_view"]
+__all__ = ["PartitionView", "ReadView", "capture_view", "with_internal"]
 
 
 class PartitionView(Struct, frozen=True):
@@ -67,3 +69,14 @@ def capture_view(read: ReadState, topics: Iterable[TopicState], entry: int, time
                 located.aborted,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
+
+
+def with_internal(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
+    """`view` with internal topics, whose history begins with `first_entry`: they end where the view's entry ends."""
+    named, partitions = dict(view.topics), dict(view.partitions)
+    end = first_offset(view.entry + 1)
+    start = min(first_offset(first_entry), end)
+    for topic in topics:
+        named[topic.name] = topic
+        partitions[topic.name, 0] = PartitionView(topic, 0, view.entry, start, end, end, (), (), ())
+    return replace(view, topics=named, partitions=partitions)

@@ -8,6 +8,7 @@ from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.state.internal import refuse_change
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -35,11 +36,12 @@ class Topics:
         """A topic by its name.
 
         Raises:
-            KafkaException: _UNKNOWN_TOPIC, which names the call that creates one.
+            KafkaException: _UNKNOWN_TOPIC, which names the call that creates one; INVALID_TOPIC, it is internal.
         """
         known = self._known.get(name)
         if known is not None:
             return known
+        refuse_change(name)
         state = log.topic(name)
         if state is None:
             _refresh(log)

@@ -19,6 +19,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.log.views import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import segments_between
+from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import NO_TRANSACTION
 
 __all__ = ["Alignment", "Cut", "aligned_cut"]
@@ -55,7 +56,8 @@ def aligned_cut(
     entries whole, oldest first, while their records stay within it; if that takes in no whole transaction, it takes in
     the oldest one that can be taken, however large, with what it drags along. With ``alignment="lso"`` transactions are
     not kept whole: the limit is shared out in proportion to what each partition has, as Kafka's connector does, and
-    `rows` counts offsets.
+    `rows` counts offsets. Internal topics are cut between entries, of which they get `rows_max` each; their rows, which
+    nobody has computed yet, are not in `rows`.
 
     Raises:
         ConfigurationError: `rows_max` is below 1, or the alignment is unknown.
@@ -64,16 +66,25 @@ def aligned_cut(
     """
     if rows_max is not None and rows_max < 1:
         raise ConfigurationError(f"the limit of rows is {rows_max}: expected 1 or more")
-    lows = {key: max(starts.get(key, 0), partition.log_start_offset) for key, partition in view.partitions.items()}
-    if alignment == "lso":
-        return _proportional_cut(view, lows, rows_max)
-    if alignment != "transaction":
+    if alignment not in ("transaction", "lso"):
         raise ConfigurationError(f"alignment {alignment!r} is unknown: expected 'transaction' or 'lso'")
-    return _Backlog(objects, view, lows).cut(rows_max)
+    lows = {key: max(starts.get(key, 0), partition.log_start_offset) for key, partition in view.partitions.items()}
+    internal = {key: lows.pop(key) for key, partition in view.partitions.items() if is_internal(partition.topic)}
+    whole = alignment == "transaction"
+    cut = _Backlog(objects, view, lows).cut(rows_max) if whole else _proportional_cut(view, lows, rows_max)
+    if not internal:
+        return cut
+    ends = {key: _history_end(low, view.partitions[key].log_end_offset, rows_max) for key, low in internal.items()}
+    return cut._replace(offsets={**cut.offsets, **ends})
+
+
+def _history_end(low: int, end: int, entries_max: int | None) -> int:
+    """Where a cut of an internal topic ends: entries are whole, and one mostly gives a few rows."""
+    return end if entries_max is None else max(low, min(end, first_offset(entry_of(low) + entries_max)))
 
 
 def _proportional_cut(view: ReadView, lows: dict[TopicPartition, int], rows_max: int | None) -> Cut:
-    ends = {key: max(lows[key], partition.last_stable_offset) for key, partition in view.partitions.items()}
+    ends = {key: max(low, view.partitions[key].last_stable_offset) for key, low in lows.items()}
     total = sum(ends[key] - low for key, low in lows.items())
     if rows_max is not None and total > rows_max:
         for key, low in lows.items():

@@ -13,6 +13,7 @@ from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
+from sparktxn.scan.history import offset_for_time_in_history
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     AbortedRanges,
@@ -23,6 +24,7 @@ from sparktxn.scan.plan import (
     timestamp_type,
 )
 from sparktxn.scan.reader import fetch_segment
+from sparktxn.state.internal import is_internal
 from sparktxn.structs import SegmentRef
 
 __all__ = ["offset_for_time"]
@@ -42,6 +44,8 @@ def offset_for_time(
         DamagedObject: a manifest, an index or a segment is missing or altered.
         ViewExpired: it is missing because the vacuum has passed the view.
     """
+    if is_internal(view.topic):
+        return offset_for_time_in_history(objects, view, timestamp_ms)
     start, end = view.log_start_offset, end_of(view, isolation)
     aborted: AbortedRanges | None = None
     for segment in _candidates(objects, view, timestamp_ms, start, end):

@@ -33,6 +33,7 @@ from sparktxn.log.horizon import read_horizon
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
+from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "end_of",
     "missing_object",
     "plan_ranges",
+    "rows_at_most",
     "segments_between",
     "timestamp_type",
 ]
@@ -65,6 +67,7 @@ class ReadTask(Struct, frozen=True):
 
     The tasks of a range tile it: each starts where the one before it ends. `segments` are those with rows to return, in
     offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `columns.output_schema`.
+    A task of an internal topic has no segments: its rows are computed from the entries that its offsets name.
     """
 
     store_uri: str
@@ -293,7 +296,8 @@ def plan_ranges(
     """The tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
 
     An end past what the isolation level sees is lowered to it. A range with nothing to return gives no task. A task has
-    at most about `rows_per_task` rows (None: no limit); segments are not split.
+    at most about `rows_per_task` rows (None: no limit); segments are not split. Of an internal topic it has at most so
+    many entries.
 
     Raises:
         RetentionPassed: a start is below the partition's log start offset.
@@ -320,12 +324,36 @@ def plan_ranges(
     return tasks
 
 
+        if is_internal(partition_view.topic):
+            tasks.extend(_history_tasks(uri, partition_view, start, end, columns, rows_per_task))
+            continue
 def _not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
     if topic not in view.topics:
         reason = f"topic {topic!r} is not in the read view{did_you_mean(topic, view.topics)}"
     else:
         count = view.topics[topic].partition_count
         reason = f"partition {partition} of topic {topic!r} is not in the read view: it has partitions 0 to {count - 1}"
+def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
+    """About how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
+    return sum(
+        entry_of(end) - entry_of(start) if is_internal(view.partitions[key].topic) else end - start
+        for key, (start, end) in ranges.items()
+    )
+
+
+def _history_tasks(
+    uri: str, view: PartitionView, start: int, end: int, columns: Sequence[str] | None, entries_per_task: int | None
+) -> Iterator[ReadTask]:
+    """Tasks that replay entries, each from the nearest checkpoint before its own."""
+    end = min(end, view.log_end_offset)
+    while start < end:
+        task_end = end
+        if entries_per_task is not None:
+            task_end = min(end, first_offset(entry_of(start) + entries_per_task))
+        yield _task(uri, view, start, task_end, (), (), columns)
+        start = task_end
+
+
     return ConfigurationError(reason, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -365,6 +393,18 @@ def _whole_range(
         topic_id=view.topic.topic_id,
         partition=view.partition,
         start_offset=start,
+    return _task(uri, view, start, end, segments, aborted, columns)
+
+
+def _task(
+    uri: str,
+    view: PartitionView,
+    start: int,
+    end: int,
+    segments: Sequence[SegmentRef],
+    aborted: tuple[AbortedTransaction, ...],
+    columns: Sequence[str] | None,
+) -> ReadTask:
         end_offset=end,
         segments=tuple(segments),
         aborted=aborted,

@@ -16,7 +16,9 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, output_schema, reserved_name
+from sparktxn.scan.history import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, AbortedRanges, ReadTask, missing_object
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import SegmentRef
 
 __all__ = ["fetch_segment", "output_schema", "read"]
@@ -39,6 +41,9 @@ def read(
         ViewExpired: a segment is missing because the vacuum has passed the task's view.
         ConfigurationError: the task asks for a column that the topic does not have.
     """
+    if task.topic_id in INTERNAL_TOPIC_IDS:
+        yield from read_history(objects, task, batch_rows=batch_rows)
+        return
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
     for segment, data in _fetched(objects, task, needs_data=bool(assembly.stored_columns)):

@@ -18,6 +18,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.names import check_topic_name
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.requests import remember, remembered
 from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
@@ -57,6 +58,11 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         check_topic_name(command.name)
     except ConfigurationError as error:
         return Refusal(ErrorCode.INVALID_TOPIC, str(error))
+    for name in INTERNAL_TOPICS:
+        if _collision_key(name) == _collision_key(command.name):
+            return Refusal(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} cannot be created: {name!r} is internal"
+            )
     if delta.get(("topic", command.name)) is not None:
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} already exists")
     collision: TopicName | None = delta.get(("topic_name", _collision_key(command.name)))

@@ -1,0 +1,174 @@
+"""Replaying the log for its history: what the internal topics show is computed here, entry by entry.
+
+A history begins after the oldest checkpoint that the horizon has left, or with the first entry. As for everybody who
+reads entries, what was read counts only if the horizon has not passed it (PROTOCOL.md, "Confirming").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from sparktxn.errors import DamagedObject, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
+from sparktxn.format.entry import LogEntry, decode_entry
+from sparktxn.log.checkpoints import newest_head, read_head
+from sparktxn.log.horizon import is_usable, read_horizon
+from sparktxn.log.tail import Tail
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.delta import Delta
+from sparktxn.state.history import HistoryChange, RecordingDelta
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.structs import StateKey, StateRecord, TopicState
+
+__all__ = ["EntryHistory", "History", "entry_not_before", "first_entry"]
+
+_ENTRIES_AT_ONCE: Final = 64
+"""Entries that are fetched together, and confirmed together."""
+
+
+class EntryHistory(NamedTuple):
+    """What one entry changed; `topic_names` names topics by their ids, as far as the log knows them."""
+
+    entry: int
+    timestamp_ms: int
+    changes: list[HistoryChange]
+    topic_names: Mapping[int, str]
+
+
+class _RecordingTail(Tail):
+    """A replica that keeps what the entries from `since` on have changed, of one table."""
+
+    def __init__(self, objects: ObjectStore, head: CheckpointHead | None, table: str) -> None:
+        super().__init__(objects, head)
+        self._table = table
+        self._recording: RecordingDelta | None = None
+        self.since = 0
+        self.recorded: list[EntryHistory] = []
+        self.topic_names: dict[int, str] = {topic.topic_id: topic.name for topic in INTERNAL_TOPIC_IDS.values()}
+        for part in self.parts.names("topics/"):
+            self._name_topics(self.parts.part(part))
+
+    def _name_topics(self, records: Mapping[StateKey, StateRecord | None]) -> None:
+        for record in records.values():
+            if isinstance(record, TopicState):
+                # Names of deleted topics stay: ids are not given twice.
+                self.topic_names[record.topic_id] = record.name
+
+    def _delta(self) -> Delta:
+        self._recording = RecordingDelta(self.parts.get)
+        return self._recording
+
+    def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
+        self._name_topics(changes)
+        # Asked before the changes are folded in: the history compares with the state before the entry.
+        if self._recording is not None and entry.entry >= self.since:
+            found = self._recording.history(self._table)
+            if found:
+                self.recorded.append(EntryHistory(entry.entry, entry.timestamp_ms, found, self.topic_names))
+        super().take(entry, changes, size_bytes)
+
+
+class History:
+    """The changes of one table, ``transaction`` or ``offset``; remembers where it stands, so that going on is cheap."""
+
+    def __init__(self, objects: ObjectStore, table: str) -> None:
+        self._objects = objects
+        self._table = table
+        self._tail: _RecordingTail | None = None
+
+    def entries(self, first: int, last: int) -> Iterator[EntryHistory]:
+        """The entries from `first` to `last` (inclusive) that change something, in order, each confirmed.
+
+        Raises:
+            ViewExpired: the vacuum has passed `first`, or what is needed to compute it.
+            DamagedObject: an entry or a part of a checkpoint is damaged.
+        """
+        tail = self._tail
+        self._tail = None
+        if tail is None or tail.entry >= first:
+            tail = self._open(first)
+        tail.since = first
+        while tail.entry < last:
+            self._advance(tail, last)
+            recorded, tail.recorded = tail.recorded, []
+            yield from recorded
+        self._tail = tail
+
+    def _open(self, first: int) -> _RecordingTail:
+        passed: frozenset[str] = frozenset()
+        while True:
+            head = newest_head(self._objects, at_most=first - 1, excluded=passed)
+            horizon = read_horizon(self._objects)
+            if horizon > (head.entry if head is not None else 0) + 1:
+                raise _expired(first, self._objects)
+            if head is None or is_usable(self._objects, head, horizon):
+                try:
+                    return _RecordingTail(self._objects, head, self._table)
+                except DamagedObject:
+                    if read_horizon(self._objects) == horizon:
+                        raise
+            else:
+                passed |= {head.checkpoint}
+
+    def _advance(self, tail: _RecordingTail, last: int) -> None:
+        """Some entries further, confirmed: a slot below the horizon may hold what was never the log's."""
+        before = tail.entry
+        damage: DamagedObject | None = None
+        try:
+            tail.advance(at_most=min(last, before + _ENTRIES_AT_ONCE), window=_ENTRIES_AT_ONCE)
+        except DamagedObject as damaged:
+            damage = damaged
+        if read_horizon(self._objects) > tail.confirmed_entry + 1:
+            raise _expired(before + 1, self._objects)
+        if damage is not None:
+            raise damage
+        if tail.entry == before:
+            raise DamagedObject(names.entry(before + 1), f"it is missing, and the log has had entry {last}")
+        tail.confirmed_entry = tail.entry
+
+
+def _expired(entry: int, objects: ObjectStore) -> ViewExpired:
+    return ViewExpired(
+        f"the history of entry {entry} can no longer be computed: entries below {read_horizon(objects)} may be deleted"
+    )
+
+
+def first_entry(objects: ObjectStore) -> int:
+    """The oldest entry whose changes can still be computed: 1 if nothing was deleted.
+
+    Raises:
+        ViewExpired: no checkpoint is whole.
+    """
+    horizon = read_horizon(objects)
+    if horizon <= 1:
+        return 1
+    parsed = [names.parse_checkpoint_head(name) for name in objects.list_names(names.CHECKPOINTS)]
+    for entry, checkpoint in sorted(found for found in parsed if found is not None and found[0] >= horizon - 1):
+        head = read_head(objects, entry, checkpoint)
+        if head is not None and is_usable(objects, head, horizon):
+            return entry + 1
+    raise _expired(horizon, objects)
+
+
+def entry_not_before(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int:
+    """The first of the entries `first` to `last` whose timestamp is `timestamp_ms` or later; `last` + 1 if none is.
+
+    Raises:
+        ViewExpired: the vacuum has passed one of them.
+        DamagedObject: an entry is damaged.
+    """
+    low, high = first, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        data = objects.get(names.entry(middle))
+        if data is None:
+            raise _expired(middle, objects)
+        if decode_entry(data, names.entry(middle), middle).timestamp_ms < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    if read_horizon(objects) > first:
+        raise _expired(first, objects)
+    return low

@@ -1,0 +1,166 @@
+"""The rows of the internal topics: a task's entries replayed, as Arrow batches or as messages of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparktxn.log.history import EntryHistory, History, entry_not_before
+from sparktxn.log.views import PartitionView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
+from sparktxn.scan.plan import ReadTask
+from sparktxn.state.history import HistoryChange
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, TRANSACTION_STATE, entry_of, first_offset
+from sparktxn.structs import CommittedOffset, TopicState, TransactionState, TransactionStatus
+
+__all__ = ["history_of", "key_and_value", "offset_for_time_in_history", "read_history"]
+
+_BATCH_ROWS: Final = 5_000
+_KEY_COLUMNS: Final = {TRANSACTION_STATE.name: ("transactional_id",)}
+_OFFSET_KEY_COLUMNS: Final = ("group_id", "topic", "topic_id", "partition")
+
+Row = dict[str, Any]
+
+
+def history_of(objects: ObjectStore, topic: TopicState) -> History:
+    """What computes an internal topic's rows."""
+    return History(objects, "transaction" if topic.topic_id == TRANSACTION_STATE.topic_id else "offset")
+
+
+def read_history(
+    objects: ObjectStore, task: ReadTask, *, history: History | None = None, batch_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The task's rows in offset order; `history`, of the same topic, saves replaying what it has replayed before.
+
+    Raises:
+        ViewExpired: the vacuum has passed the task's first entry.
+        DamagedObject: an entry is damaged.
+    """
+    topic = INTERNAL_TOPIC_IDS[task.topic_id]
+    schema = output_schema(topic.schema, task.columns)
+    history = history or history_of(objects, topic)
+    rows_max = batch_rows or _BATCH_ROWS
+    rows: list[Row] = []
+    for row in _rows(history, topic, task.start_offset, task.end_offset):
+        rows.append(row)
+        if len(rows) >= rows_max:
+            yield _batch(rows, schema)
+            rows = []
+    if rows:
+        yield _batch(rows, schema)
+
+
+def _rows(history: History, topic: TopicState, start: int, end: int) -> Iterator[Row]:
+    if start >= end:
+        return
+    for found in history.entries(entry_of(start), entry_of(end - 1)):
+        for offset, change in enumerate(found.changes, first_offset(found.entry)):
+            if start <= offset < end:
+                row = _transaction_row(change, found) if topic is TRANSACTION_STATE else _offset_row(change, found)
+                reserved = {TOPIC: topic.name, PARTITION: 0, OFFSET: offset, TIMESTAMP: found.timestamp_ms}
+                row |= {reserved_name(name, topic.schema): value for name, value in reserved.items()}
+                yield row | {"entry": found.entry}
+
+
+def _transaction_row(change: HistoryChange, found: EntryHistory) -> Row:
+    record = change.record
+    if not isinstance(record, TransactionState):
+        return {"transactional_id": change.key[1]}
+    topic_names = found.topic_names
+    return {
+        "transactional_id": record.transactional_id,
+        "state": _kafka_name(record.status),
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "transaction": record.transaction,
+        "timeout_ms": record.timeout_ms,
+        "partitions": [
+            {"topic": topic_names.get(topic_id), "partition": partition} for topic_id, partition in record.partitions
+        ],
+        "groups": list(dict.fromkeys(group_id for group_id, _, _ in record.offsets)),
+        "start_timestamp": _timestamp_us(record.start_timestamp_ms),
+        "last_update_timestamp": _timestamp_us(record.last_update_timestamp_ms),
+        "last_producer_epoch": record.last_producer_epoch,
+        "previous_producer_id": record.previous_producer_id,
+        "prepared": record.prepared is not None,
+        "fence_reason": record.fence_reason or None,
+    }
+
+
+def _offset_row(change: HistoryChange, found: EntryHistory) -> Row:
+    _, group_id, topic_id, partition = change.key
+    row = {
+        "group_id": group_id,
+        "topic": found.topic_names.get(int(topic_id)),
+        "topic_id": topic_id,
+        "partition": partition,
+    }
+    record, ending = change.record, change.ending
+    if isinstance(record, CommittedOffset):
+        row |= {
+            "offset": record.offset,
+            "metadata": record.metadata,
+            "leader_epoch": None if record.leader_epoch < 0 else record.leader_epoch,
+            "commit_timestamp": _timestamp_us(record.commit_timestamp_ms),
+            "transactional_id": ending.transactional_id if ending is not None else None,
+            "producer_id": ending.producer_id if ending is not None else None,
+        }
+    return row
+
+
+def _kafka_name(status: TransactionStatus) -> str:
+    """As Kafka's tools print it: ``CompleteCommit``."""
+    return "".join(word.capitalize() for word in status.name.split("_"))
+
+
+def _timestamp_us(timestamp_ms: int) -> int | None:
+    return None if timestamp_ms < 0 else timestamp_ms * 1_000
+
+
+def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    if not schema.names:
+        # Arrow keeps the number of rows of a batch without columns only if it is cut out of another one.
+        return pa.record_batch([pa.nulls(len(rows))], names=[OFFSET]).select([])
+    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
+    """A row, as `RecordBatch.to_pylist` gives it, as a message's key and value: JSON in UTF-8.
+
+    The value is None, as in Kafka, where the record was removed. Times are in milliseconds.
+    """
+    key_columns = _KEY_COLUMNS.get(topic, _OFFSET_KEY_COLUMNS)
+    key = {name: row[name] for name in key_columns}
+    if row["producer_id" if topic in _KEY_COLUMNS else "offset"] is None:
+        return _json(key), None
+    value = {}
+    for name, cell in row.items():
+        if name.startswith("_") or name in key:
+            continue
+        if name.endswith("timestamp"):
+            value[f"{name}_ms"] = None if cell is None else int(cell.timestamp() * 1_000)
+        else:
+            value[name] = cell
+    return _json(key), _json(value)
+
+
+def _json(members: Mapping[str, Any]) -> bytes:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def offset_for_time_in_history(objects: ObjectStore, view: PartitionView, timestamp_ms: int) -> int | None:
+    """The offset of the first row of an entry that is not older than `timestamp_ms`; None if there is none.
+
+    Raises:
+        ViewExpired, DamagedObject: as `read_history`.
+    """
+    first = entry_not_before(objects, timestamp_ms, entry_of(view.log_start_offset), view.entry)
+    start = max(view.log_start_offset, first_offset(first))
+    for row in _rows(history_of(objects, view.topic), view.topic, start, view.log_end_offset):
+        return int(row[reserved_name(OFFSET, view.topic.schema)])
+    return None

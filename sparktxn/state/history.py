@@ -1,0 +1,88 @@
+"""What the rows of the internal topics are made of: the records that an entry leaves, and those that it passes.
+
+A transactional id gives one row for each of Kafka's states that an entry brings it through, PREPARE_COMMIT and
+PREPARE_ABORT among them, with the record as it was when the state was left; a record that an entry changes within one
+state gives one row. An offset gives one row for each time that it takes effect. Rows are in the order of their keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sparktxn.state.delta import Delta, ReadState
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.structs import CommittedOffset, StateKey, StateRecord, TransactionState, TransactionStatus
+
+__all__ = ["HistoryChange", "RecordingDelta"]
+
+_TABLES: Final = ("transaction", "offset")
+
+
+class HistoryChange(NamedTuple):
+    """One change of a transactional id or of an offset: the record as it was left, None if it was removed.
+
+    `ending` is the transaction whose commit made an offset take effect, None for an offset outside transactions.
+    """
+
+    key: StateKey
+    record: TransactionState | CommittedOffset | None
+    ending: TransactionState | None = None
+
+
+class RecordingDelta(Delta):
+    """A delta that remembers what each record of the two histories has passed."""
+
+    __slots__ = ("_before", "_ending", "_passed")
+
+    def __init__(self, read: ReadState) -> None:
+        super().__init__(read)
+        self._before = read
+        self._passed: dict[StateKey, list[HistoryChange]] = {}
+        self._ending: TransactionState | None = None
+
+    def put(self, record: StateRecord) -> None:
+        """Sets a record."""
+        super().put(record)
+        if isinstance(record, TransactionState):
+            self._ending = record if record.status is TransactionStatus.PREPARE_COMMIT else None
+            self._pass(HistoryChange(record.key, record))
+        elif isinstance(record, CommittedOffset):
+            self._pass(HistoryChange(record.key, record, self._ending))
+
+    def remove(self, key: StateKey) -> None:
+        """Removes a record."""
+        super().remove(key)
+        if key[0] in _TABLES:
+            self._pass(HistoryChange(key, None))
+
+    def _pass(self, change: HistoryChange) -> None:
+        passed = self._passed.setdefault(change.key, [])
+        if passed and _same_state(passed[-1].record, change.record):
+            passed[-1] = change
+        else:
+            passed.append(change)
+
+    def history(self, table: str) -> list[HistoryChange]:
+        """The changes of one table, ``transaction`` or ``offset``, in the order of their keys."""
+        found = []
+        for key in sorted(key for key in self._passed if key[0] == table):
+            if table == "offset" and key[2] in INTERNAL_TOPIC_IDS:
+                # Whoever follows the offsets and commits its own would follow itself for ever.
+                continue
+            current = self._before(key)
+            for change in self._passed[key]:
+                if change.record != current:
+                    found.append(change)
+                current = change.record
+        return found
+
+
+def _same_state(one: StateRecord | None, other: StateRecord | None) -> bool:
+    """True for two records of one transactional id in one state of one transaction."""
+    if not isinstance(one, TransactionState) or not isinstance(other, TransactionState):
+        return False
+    return (
+        one.status is other.status
+        and (one.producer_id, one.producer_epoch) == (other.producer_id, other.producer_epoch)
+        and (one.transaction, one.prepared) == (other.transaction, other.prepared)
+    )

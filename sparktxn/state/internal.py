@@ -1,0 +1,111 @@
+"""The internal topics: Kafka's `__transaction_state` and `__consumer_offsets`, computed from the log (PROTOCOL.md).
+
+Nothing is stored for them. Each has one partition; entry N's rows have the offsets from ``N << 20`` on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.structs import TopicState
+
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "INTERNAL_TOPICS",
+    "INTERNAL_TOPIC_IDS",
+    "TRANSACTION_STATE",
+    "entry_of",
+    "first_offset",
+    "is_internal",
+    "listed",
+    "refuse_change",
+]
+
+_OFFSET_BITS: Final = 20
+_TIMESTAMP: Final = "timestamp[us, tz=UTC]"
+
+TRANSACTION_STATE: Final = TopicState(
+    name="__transaction_state",
+    topic_id=-2,
+    partition_count=1,
+    settings={},
+    schema=(
+        ("transactional_id", "string", False),
+        ("state", "string", True),
+        ("producer_id", "int64", True),
+        ("producer_epoch", "int32", True),
+        ("transaction", "int64", True),
+        ("timeout_ms", "int64", True),
+        ("partitions", "list<struct<topic: string, partition: int32>>", True),
+        ("groups", "list<string>", True),
+        ("start_timestamp", _TIMESTAMP, True),
+        ("last_update_timestamp", _TIMESTAMP, True),
+        ("last_producer_epoch", "int32", True),
+        ("previous_producer_id", "int64", True),
+        ("prepared", "bool", True),
+        ("fence_reason", "string", True),
+        ("entry", "int64", False),
+    ),
+    created_entry=0,
+)
+"""Kafka's transaction log: a row for every state that a transactional id passes; null but for its key if it expires."""
+
+CONSUMER_OFFSETS: Final = TopicState(
+    name="__consumer_offsets",
+    topic_id=-3,
+    partition_count=1,
+    settings={},
+    schema=(
+        ("group_id", "string", False),
+        ("topic", "string", True),
+        ("topic_id", "int64", False),
+        ("partition", "int32", False),
+        ("offset", "int64", True),
+        ("metadata", "string", True),
+        ("leader_epoch", "int32", True),
+        ("commit_timestamp", _TIMESTAMP, True),
+        ("transactional_id", "string", True),
+        ("producer_id", "int64", True),
+        ("entry", "int64", False),
+    ),
+    created_entry=0,
+)
+"""Kafka's offsets: a row for every offset that takes effect; null but for its key if it is forgotten."""
+
+INTERNAL_TOPICS: Final = {topic.name: topic for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)}
+INTERNAL_TOPIC_IDS: Final = {topic.topic_id: topic for topic in INTERNAL_TOPICS.values()}
+
+
+def is_internal(topic: TopicState) -> bool:
+    """True for a topic that is computed, not stored."""
+    return topic.topic_id in INTERNAL_TOPIC_IDS
+
+
+def first_offset(entry: int) -> int:
+    """The offset of an entry's first row in an internal topic."""
+    return entry << _OFFSET_BITS
+
+
+def entry_of(offset: int) -> int:
+    """The entry that a row at `offset` of an internal topic comes from."""
+    return offset >> _OFFSET_BITS
+
+
+def listed(topics: list[TopicState], asked: str | None) -> list[TopicState]:
+    """`topics` as a listing shows them: an internal one is told of only if it is asked for by name."""
+    return [*topics, INTERNAL_TOPICS[asked]] if asked in INTERNAL_TOPICS else topics
+
+
+def refuse_change(name: str) -> None:
+    """Passes for a topic of the user's.
+
+    Raises:
+        KafkaException: ``INVALID_TOPIC``: the topic is internal.
+    """
+    if name in INTERNAL_TOPICS:
+        reason = (
+            f"topic {name!r} is internal: it shows what the log says and can only be read, "
+            "not created, written to, changed or deleted"
+        )
+        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))

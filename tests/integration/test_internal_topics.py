@@ -1,0 +1,366 @@
+"""`__transaction_state` and `__consumer_offsets`: the log's own history, as clients read it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tracemalloc
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sparktxn import RetentionPassed, ViewExpired, read_task
+from sparktxn.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from sparktxn.consumer import Consumer
+from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.format import names
+from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.message import OFFSET_END, Message, TopicPartition
+from sparktxn.producer import Producer
+from sparktxn.store import Store
+
+TRANSACTIONS = "__transaction_state"
+OFFSETS = "__consumer_offsets"
+
+
+class World:
+    """One store in memory, and its clients."""
+
+    def __init__(self) -> None:
+        self.uri = f"memory://internal-{uuid.uuid4().hex}"
+        self.store = Store.open(self.uri, create=True, options={"checkpoint.entries": 16})
+        self.store.create_topic("in", 2)
+        self.store.create_topic("out", 2)
+        self.clients: list[Any] = []
+
+    def producer(self, transactional_id: str = "tx", **settings: Any) -> Producer:
+        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": transactional_id, **settings})
+        self.clients.append(producer)
+        producer.init_transactions()
+        return producer
+
+    def consumer(self, **settings: Any) -> Consumer:
+        given = {"group.id": "watch", "auto.offset.reset": "earliest", "enable.auto.commit": False, **settings}
+        consumer = Consumer({"bootstrap.servers": self.uri, "fetch.wait.max.ms": 5, **given})
+        self.clients.append(consumer)
+        return consumer
+
+    def group(self, group_id: str) -> Any:
+        return self.consumer(**{"group.id": group_id}).consumer_group_metadata()
+
+    def entry(self) -> int:
+        return self.store.log.refresh(self.store.log.deadline(10))
+
+    def submit(self, *commands: Any) -> list[Any]:
+        return self.store.log.submit(list(commands), self.store.log.deadline(10))
+
+    def rows(self, topic: str, start: int | None = None, **plan: Any) -> list[dict[str, Any]]:
+        view = self.store.view([topic])
+        low, high = self.store.ranges(view)[topic, 0]
+        tasks = self.store.plan(view, {(topic, 0): (low if start is None else start, high)}, **plan)
+        found = [row for task in pickle.loads(pickle.dumps(tasks)) for b in read_task(task) for row in b.to_pylist()]
+        assert [row["_offset"] for row in found] == sorted({row["_offset"] for row in found})
+        return found
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.store.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+def messages(consumer: Consumer) -> list[Message]:
+    found = []
+    while (message := consumer.poll(0.1)) is not None:
+        assert message.error() is None, message.error()
+        found.append(message)
+    return found
+
+
+def states(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["state"], row["producer_epoch"], row["transaction"]) for row in rows]
+
+
+@pytest.mark.kafka("K32", "K50")
+def test_a_transaction_shows_every_state_that_kafka_would_have_recorded(world: World) -> None:
+    producer = world.producer()
+    producer.begin_transaction()
+    producer.produce("out", b"1", partition=1)
+    producer.flush()
+    producer.produce("out", b"2", partition=0)
+    producer.send_offsets_to_transaction([TopicPartition("in", 0, 7)], world.group("g"))
+    producer.commit_transaction()
+    rows = world.rows(TRANSACTIONS)
+    assert states(rows) == [
+        ("Empty", 0, 0),
+        ("Ongoing", 0, 1),
+        ("Ongoing", 0, 1),
+        ("PrepareCommit", 0, 1),
+        ("CompleteCommit", 0, 1),
+    ]
+    assert rows[1]["partitions"] == [{"topic": "out", "partition": 1}]
+    assert sorted(where["partition"] for where in rows[2]["partitions"]) == [0, 1]
+    assert rows[3]["groups"] == ["g"]
+    assert rows[4]["partitions"] == []
+    assert rows[1]["start_timestamp"] == rows[4]["start_timestamp"]
+    assert len({row["entry"] for row in rows[2:]}) == 1
+
+
+@pytest.mark.kafka("K07")
+def test_fencing_shows_the_aborted_transaction_under_the_next_epoch_and_why(world: World) -> None:
+    producer = world.producer()
+    producer.begin_transaction()
+    producer.produce("out", b"1")
+    producer.flush()
+    world.producer()
+    rows = world.rows(TRANSACTIONS)[2:]
+    assert states(rows) == [("PrepareAbort", 1, 1), ("CompleteAbort", 1, 1), ("Empty", 2, 1)]
+    assert "newer producer" in rows[0]["fence_reason"]
+    assert rows[2]["fence_reason"] is None
+
+
+@pytest.mark.kafka("K44")
+def test_a_timed_out_transaction_says_so(world: World) -> None:
+    (result,) = world.submit(InitProducerId("r", "slow"))
+    producer = world.producer("slow")
+    producer.begin_transaction()
+    producer.produce("out", b"1")
+    producer.flush()
+    end = EndTxn("slow", result.producer_id, 1, 1, committed=False, timed_out_after_ms=60_000)
+    world.submit(end)
+    last = world.rows(TRANSACTIONS)[-1]
+    assert (last["state"], last["producer_epoch"]) == ("CompleteAbort", 2)
+    assert "timed out after 60000 ms" in last["fence_reason"]
+
+
+def test_offsets_show_when_they_take_effect_and_whose_they_were(world: World) -> None:
+    reader = world.consumer(**{"group.id": "g"})
+    reader.commit(offsets=[TopicPartition("in", 1, 3, "by hand")], asynchronous=False)
+    producer = world.producer()
+    for number, commit in ((5, False), (6, True)):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition("in", 0, number, "m")], world.group("g"))
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    rows = world.rows(OFFSETS)
+    shown = [
+        (r["group_id"], r["topic"], r["partition"], r["offset"], r["metadata"], r["transactional_id"]) for r in rows
+    ]
+    assert shown == [("g", "in", 1, 3, "by hand", None), ("g", "in", 0, 6, "m", "tx")]
+    assert rows[1]["producer_id"] == 0
+
+
+def test_what_is_removed_is_a_tombstone(world: World) -> None:
+    world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3), OffsetToCommit(1, 1, 4))))
+    world.submit(DeleteGroup("b", "g"))
+    consumer = world.consumer()
+    consumer.subscribe([OFFSETS])
+    found = [(json.loads(message.key()), message.value()) for message in messages(consumer)]
+    assert [(key["group_id"], key["partition"]) for key, _ in found] == [("g", 0), ("g", 1)] * 2
+    assert [value is None for _, value in found] == [False, False, True, True]
+
+
+def test_messages_are_json(world: World) -> None:
+    world.producer()
+    consumer = world.consumer()
+    consumer.subscribe([TRANSACTIONS])
+    (message,) = messages(consumer)
+    assert json.loads(message.key()) == {"transactional_id": "tx"}
+    value = json.loads(message.value())
+    assert (value["state"], value["producer_id"], value["partitions"]) == ("Empty", 0, [])
+    assert value["last_update_timestamp_ms"] == message.timestamp()[1]
+    assert message.offset() == value["entry"] << 20
+
+
+def test_a_consumer_follows_seeks_and_goes_on_where_its_group_was(world: World) -> None:
+    producer = world.producer()
+    consumer = world.consumer()
+    consumer.subscribe([TRANSACTIONS])
+    first = messages(consumer)
+    for _ in range(3):
+        producer.begin_transaction()
+        producer.produce("out", b"x")
+        producer.commit_transaction()
+        first += messages(consumer)
+    assert [json.loads(m.value())["state"] for m in first] == [
+        "Empty",
+        *["Ongoing", "PrepareCommit", "CompleteCommit"] * 3,
+    ]
+    consumer.seek(TopicPartition(TRANSACTIONS, 0, first[5].offset()))
+    again = messages(consumer)
+    assert [m.offset() for m in again] == [m.offset() for m in first[5:]]
+    consumer.commit(message=first[6], asynchronous=False)
+    other = world.consumer()
+    other.subscribe([TRANSACTIONS])
+    assert [m.offset() for m in messages(other)] == [m.offset() for m in first[7:]]
+
+
+def test_following_the_offsets_does_not_follow_its_own_commits(world: World) -> None:
+    world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3),)))
+    consumer = world.consumer(**{"enable.auto.commit": True, "auto.commit.interval.ms": 1})
+    consumer.subscribe([OFFSETS, TRANSACTIONS])
+    assert len(messages(consumer)) == 1
+    entry = world.entry()
+    assert messages(consumer) == messages(consumer) == []
+    assert world.entry() == entry
+    consumer.close()
+    assert [row["topic"] for row in world.rows(OFFSETS)] == ["in"]
+    listed = AdminClient({"bootstrap.servers": world.uri}).list_consumer_groups().result().valid
+    assert "watch" in [group.group_id for group in listed]
+
+
+def test_watermarks_times_and_columns(world: World) -> None:
+    producer = world.producer()
+    consumer = world.consumer()
+    partition = TopicPartition(TRANSACTIONS, 0)
+    low, high = consumer.get_watermark_offsets(partition)
+    assert (low, high) == (1 << 20, (world.entry() + 1) << 20)
+    (row,) = world.rows(TRANSACTIONS)
+    at = int(row["_timestamp"].timestamp() * 1000)
+    found = consumer.offsets_for_times(
+        [TopicPartition(TRANSACTIONS, 0, at), TopicPartition(TRANSACTIONS, 0, at + 10**6)]
+    )
+    assert [f.offset for f in found] == [row["_offset"], OFFSET_END]
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        newest = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result()
+        assert (newest.offset, newest.timestamp) == (row["_offset"], at)
+    producer.begin_transaction()
+    producer.produce("out", b"x")
+    producer.commit_transaction()
+    assert world.rows(TRANSACTIONS, columns=("state", "_offset"))[-1].keys() == {"state", "_offset"}
+    consumer.assign([partition])
+    table = consumer.consume_arrow(timeout=1)
+    assert table.column("state").to_pylist() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+
+
+def test_patterns_leave_internal_topics_out_unless_asked(world: World) -> None:
+    world.producer()
+    consumer = world.consumer()
+    consumer.subscribe(["^.*"])
+    messages(consumer)
+    assert {partition.topic for partition in consumer.assignment()} == {"in", "out"}
+    asking = world.consumer(**{"exclude.internal.topics": False})
+    asking.subscribe(["^__.*"])
+    assert len(messages(asking)) == 1
+    assert {partition.topic for partition in asking.assignment()} == {TRANSACTIONS, OFFSETS}
+
+
+@pytest.mark.parametrize("topic", [TRANSACTIONS, OFFSETS])
+def test_they_cannot_be_written_to_created_changed_or_deleted(world: World, topic: str) -> None:
+    producer = world.producer()
+    producer.begin_transaction()
+
+    def refused(call: Any) -> None:
+        with pytest.raises(KafkaException, match="internal") as raised:
+            call()
+        assert raised.value.error.code() in (ErrorCode.INVALID_TOPIC, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    refused(lambda: producer.produce(topic, b"x"))
+    refused(lambda: world.store.create_topic(topic))
+    refused(lambda: world.store.stage_plan([topic]))
+    refused(lambda: world.store.create_topic(topic.replace("_", ".")))
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        refused(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].result())
+        refused(lambda: admin.delete_topics([topic])[topic].result())
+        refused(lambda: admin.create_partitions([NewPartitions(topic, 3)])[topic].result())
+        partition = TopicPartition(topic, 0, 1 << 20)
+        refused(lambda: admin.delete_records([partition])[partition].result())
+        assert topic not in admin.list_topics().topics
+        assert admin.list_topics(topic).topics[topic].error is None
+        assert admin.describe_topics([topic])[topic].result().is_internal
+
+
+def busy(world: World, transactions: int) -> None:
+    producer = world.producer("busy")
+    for number in range(transactions):
+        producer.begin_transaction()
+        producer.produce("out", b"x")
+        producer.send_offsets_to_transaction([TopicPartition("in", number % 2, number)], world.group("g"))
+        producer.commit_transaction()
+
+
+def test_tasks_tile_the_history_and_start_from_checkpoints(world: World) -> None:
+    busy(world, 100)
+    whole = world.rows(TRANSACTIONS)
+    assert len(whole) == 1 + 3 * 100
+    assert world.rows(TRANSACTIONS, rows_per_task=7) == whole
+    view = world.store.view([TRANSACTIONS])
+    end = view.partitions[TRANSACTIONS, 0].log_end_offset
+    tasks = world.store.plan(view, {(TRANSACTIONS, 0): (whole[-1]["_offset"], end)})
+    read: list[str] = []
+    objects = world.store.log.objects
+    original = objects.get_many
+    objects_class = type(objects)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects_class, "get_many", lambda self, wanted: read.extend(wanted) or original(wanted))
+        (task,) = tasks
+        assert [row for batch in read_task(task) for row in batch.to_pylist()] == whole[-1:]
+    entries = [name for name in read if names.parse_entry(name) is not None]
+    assert len(entries) <= 3 * 16
+
+
+def test_a_cut_holds_whole_entries(world: World) -> None:
+    busy(world, 20)
+    view = world.store.view([TRANSACTIONS])
+    starts = {(TRANSACTIONS, 0): (5 << 20) + 1}
+    cut = world.store.cut(view, starts, rows_max=4)
+    assert cut.offsets == {(TRANSACTIONS, 0): 9 << 20}
+    assert world.store.cut(view, starts).offsets == {(TRANSACTIONS, 0): view.partitions[TRANSACTIONS, 0].log_end_offset}
+
+
+def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(world: World) -> None:
+    busy(world, 40)
+    whole = world.rows(OFFSETS)
+    log = world.store.log
+    entry = log.checkpoint()
+    assert entry is not None
+    busy(world, 5)
+    old_view = world.store.view([OFFSETS])
+    old = world.store.plan(old_view, world.store.ranges(old_view))
+    log.objects.put_if_absent(names.horizon(entry), b"1")
+    log.objects.delete([names.entry(number) for number in range(1, entry)])
+    heads = [name for name in log.objects.list_names(names.CHECKPOINTS) if names.parse_checkpoint_head(name)]
+    log.objects.delete([name for name in heads if (names.parse_checkpoint_head(name) or (0,))[0] < entry])
+    consumer = world.consumer()
+    low, high = consumer.get_watermark_offsets(TopicPartition(OFFSETS, 0))
+    assert (low, high) == ((entry + 1) << 20, (world.entry() + 1) << 20)
+    rows = world.rows(OFFSETS)
+    assert len(rows) == 5
+    assert rows[0]["topic"] == "in"
+    with pytest.raises(RetentionPassed):
+        world.rows(OFFSETS, start=whole[3]["_offset"])
+    with pytest.raises(ViewExpired):
+        list(read_task(old[0]))
+    consumer.subscribe([OFFSETS])
+    assert len(messages(consumer)) == 5
+
+
+def test_memory_is_bounded_by_a_batch(world: World) -> None:
+    producer = world.producer("many")
+    group = world.group("g")
+    for number in range(1_500):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition("in", 0, number)], group)
+        producer.commit_transaction()
+    view = world.store.view([TRANSACTIONS])
+    tracemalloc.start()
+    peaks = []
+    for end in (500, 1_500):
+        (task,) = world.store.plan(view, {(TRANSACTIONS, 0): (1 << 20, end << 20)})
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        rows = sum(batch.num_rows for batch in read_task(task, batch_rows=100))
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert rows > 4_000
+    assert peaks[1] < 2 * peaks[0] + 200_000
