@@ -256,10 +256,16 @@ class DeleteRecords(_Base, frozen=True, tag="delete_records"):
 
 
 class DeleteGroup(_Base, frozen=True, tag="delete_group"):
-    """Forgets a group's committed offsets, and those that wait for the end of a transaction (K109)."""
+    """Forgets a group's committed offsets, and those that wait for the end of a transaction (K109).
+
+    `offsets` are (topic id, partition, entry) and `pending` (topic id, partition, producer id, entry), as the proposer
+    saw them: what has been committed since is a new group's.
+    """
 
     request_id: str
     group_id: str
+    offsets: tuple[tuple[int, int, int], ...]
+    pending: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class Vacuum(_Base, frozen=True, tag="vacuum"):

@@ -7,14 +7,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import CommandResult, OffsetCommit, TxnOffsetCommit
+from sparktxn.format.commands import CommandResult, DeleteGroup, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import CommittedOffset, PendingOffset, TransactionState
 
-__all__ = ["METADATA_BYTES_MAX", "end_offsets", "offset_commit", "txn_offset_commit"]
+__all__ = ["METADATA_BYTES_MAX", "delete_group", "end_offsets", "offset_commit", "txn_offset_commit"]
 
 METADATA_BYTES_MAX: Final = 4_096
 
@@ -137,3 +137,20 @@ def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, co
                     pending.entry,
                 )
             )
+
+
+def delete_group(delta: Delta, command: DeleteGroup, context: Context) -> CommandResult | Refusal:
+    """Forgets a group's offsets that are as the proposer saw them; a transaction that held some ends without (K109)."""
+    if known := remembered(delta, context, command.request_id):
+        return known
+    for topic_id, partition, entry in command.offsets:
+        offset: CommittedOffset | None = delta.get(("offset", command.group_id, topic_id, partition))
+        if offset is not None and offset.entry == entry:
+            delta.remove(offset.key)
+    for topic_id, partition, producer_id, entry in command.pending:
+        pending: PendingOffset | None = delta.get(
+            ("pending_offset", command.group_id, topic_id, partition, producer_id)
+        )
+        if pending is not None and pending.entry == entry:
+            delta.remove(pending.key)
+    return remember(delta, context, command.request_id, CommandResult())

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn.format import commands
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import coordinator, expiry, groups, partitions, prepared, sinks, topics
+from sparktxn.state import coordinator, expiry, groups, intents, partitions, prepared, sinks, topics, vacuum
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
+from sparktxn.state.requests import request_key
 from sparktxn.structs import StateKey, StateRecord
 
 __all__ = ["Applied", "apply", "apply_list", "touches"]
@@ -32,7 +33,11 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.Append: partitions.append,
     commands.TxnOffsetCommit: groups.txn_offset_commit,
     commands.OffsetCommit: groups.offset_commit,
+    commands.DeleteGroup: groups.delete_group,
     commands.SinkBatchCommit: sinks.sink_batch_commit,
+    commands.SettleIntent: intents.settle_intent,
+    commands.CancelIntent: intents.cancel_intent,
+    commands.Vacuum: vacuum.vacuum,
     commands.ExpireTransactionalId: expiry.expire_transactional_id,
     commands.ExpireProducers: expiry.expire_producers,
     commands.ExpireOffsets: expiry.expire_offsets,
@@ -78,7 +83,9 @@ def touches(command: Command) -> tuple[StateKey, ...]:
     keys: list[StateKey] = [("store",)]
     named = {name: getattr(command, name, None) for name in ("name", "topic_id", "partition", "transactional_id")}
     if hasattr(command, "request_id"):
-        keys.append(("requests",))
+        keys.append(request_key(command.request_id))
+    if hasattr(command, "base_entry"):
+        keys.append(intents.intent_key(command.base_entry + 1))
     if named["name"] is not None:
         keys.append(("topic", named["name"]))
     if named["transactional_id"]:

@@ -104,3 +104,27 @@ def test_the_same_request_commits_once(log: PureLog) -> None:
     log.submit(plain(log, 2))
     assert log.submit(command)[0].duplicate
     assert committed(log) == 2
+
+
+@pytest.mark.kafka("K109")
+def test_k109_deleting_a_group_takes_its_pending_offsets_along(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(plain(log, 3))
+    log.submit(producer.offset(1, "group", HERE, 7), producer.append(HERE, 0, transaction=1))
+    pending = next(record for key, record in log.records.items() if key[0] == "pending_offset")
+    seen = log.records[KEY]
+    delete = DeleteGroup("d", "group", ((*HERE, seen.entry),), ((*HERE, producer.producer_id, pending.entry),))
+    log.submit(delete)
+    assert log.submit(delete)[0].duplicate
+    assert not [key for key in log.records if key[0] in ("offset", "pending_offset")]
+    log.submit(producer.end(1))
+    assert KEY not in log.records
+
+
+@pytest.mark.kafka("K109")
+def test_offsets_that_are_committed_after_the_proposer_looked_stay(log: PureLog) -> None:
+    log.submit(plain(log, 3))
+    seen = log.records[KEY].entry
+    log.submit(plain(log, 4))
+    log.submit(DeleteGroup("d", "group", ((*HERE, seen),), ((*HERE, 9, seen),)))
+    assert committed(log) == 4
