@@ -25,7 +25,8 @@ class PartitionView(Struct, frozen=True):
     """A partition at an entry: its offsets, and where its records are.
 
     `sealed` runs come first, in offset order, then the single `segments`; `aborted` holds the ranges that no sealed
-    run's index holds.
+    run's index holds. The runs' objects are kept for as long as the horizon is not above `base_entry`, the checkpoint
+    that names them, nor above `entry`.
     """
 
     topic: TopicState
@@ -37,6 +38,7 @@ class PartitionView(Struct, frozen=True):
     sealed: tuple[ManifestRef, ...]
     segments: tuple[SegmentRef, ...]
     aborted: tuple[AbortedTransaction, ...]
+    base_entry: int | None = None
 
 
 class ReadView(Struct, frozen=True):
@@ -48,8 +50,13 @@ class ReadView(Struct, frozen=True):
     partitions: dict[tuple[str, int], PartitionView]
 
 
-def capture_view(read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int) -> ReadView:
-    """The view of a state: its records are frozen, so naming them is enough."""
+def capture_view(
+    read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int, base_entry: int | None = None
+) -> ReadView:
+    """The view of a state: its records are frozen, so naming them is enough.
+
+    `base_entry` is the checkpoint that names all of its sealed runs.
+    """
     named: dict[str, TopicState] = {}
     partitions: dict[tuple[str, int], PartitionView] = {}
     for topic in topics:
@@ -67,6 +74,7 @@ def capture_view(read: ReadState, topics: Iterable[TopicState], entry: int, time
                 located.sealed,
                 located.segments,
                 located.aborted,
+                base_entry,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
 

@@ -178,16 +178,22 @@ def end_of(view: PartitionView, isolation: Isolation) -> int:
     return view.log_end_offset if isolation == "read_uncommitted" else view.last_stable_offset
 
 
-def missing_object(objects: ObjectStore, name: str, view_entry: int) -> StoreError:
+def missing_object(objects: ObjectStore, name: str, view_entry: int, *, base_entry: int | None = None) -> StoreError:
     """The error for an object that a view at `view_entry` names and that is not there.
 
-    Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject).
+    Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject). Sealed
+    runs are kept only if the checkpoint that names them, `base_entry`, is not below the horizon either.
     """
     horizon = read_horizon(objects)
     if view_entry < horizon:
         return ViewExpired(
             f"the read view at entry {view_entry} is older than entry {horizon}, from which the vacuum has kept "
             f"everything; object {name!r} is gone: open a newer view"
+        )
+    if base_entry is not None and base_entry < horizon:
+        return ViewExpired(
+            f"the read view at entry {view_entry} names objects of the checkpoint after entry {base_entry}, which a "
+            f"vacuum up to entry {horizon} has passed; object {name!r} is gone: open a newer view"
         )
     return DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
 
@@ -237,7 +243,7 @@ def _decoded_manifest(
     objects: ObjectStore, view: PartitionView, run: ManifestRef, name: str, data: bytes | None
 ) -> tuple[SegmentRef, ...]:
     if data is None:
-        raise missing_object(objects, name, view.entry)
+        raise missing_object(objects, name, view.entry, base_entry=view.base_entry)
     if (found := checksum(data)) != run.checksum:
         raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
     segments = decode_manifest(data, name)
@@ -275,7 +281,7 @@ def _aborted_in_order(objects: ObjectStore, view: PartitionView, start: int) -> 
         index_names = [names.transaction_index(folder, run.folder, run.base_offset) for run in some]
         for run, name, data in zip(some, index_names, objects.get_many(index_names), strict=True):
             if data is None:
-                raise missing_object(objects, name, view.entry)
+                raise missing_object(objects, name, view.entry, base_entry=view.base_entry)
             transactions = decode_transaction_index(data, name)
             if len(transactions) != run.aborted_count:
                 raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
@@ -318,21 +324,15 @@ def plan_ranges(
         if start < partition_view.log_start_offset:
             raise _retention_passed(partition_view, start)
         output_schema(partition_view.topic.schema, columns)
+        if is_internal(partition_view.topic):
+            tasks.extend(_history_tasks(uri, partition_view, start, end, columns, rows_per_task))
+            continue
         whole = _whole_range(objects, uri, partition_view, start, end, isolation=isolation, columns=columns)
         if whole is not None:
             tasks.extend(_split(whole, rows_per_task))
     return tasks
 
 
-        if is_internal(partition_view.topic):
-            tasks.extend(_history_tasks(uri, partition_view, start, end, columns, rows_per_task))
-            continue
-def _not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
-    if topic not in view.topics:
-        reason = f"topic {topic!r} is not in the read view{did_you_mean(topic, view.topics)}"
-    else:
-        count = view.topics[topic].partition_count
-        reason = f"partition {partition} of topic {topic!r} is not in the read view: it has partitions 0 to {count - 1}"
 def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
     """About how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
     return sum(
@@ -354,6 +354,12 @@ def _history_tasks(
         start = task_end
 
 
+def _not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
+    if topic not in view.topics:
+        reason = f"topic {topic!r} is not in the read view{did_you_mean(topic, view.topics)}"
+    else:
+        count = view.topics[topic].partition_count
+        reason = f"partition {partition} of topic {topic!r} is not in the read view: it has partitions 0 to {count - 1}"
     return ConfigurationError(reason, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -387,12 +393,6 @@ def _whole_range(
         segments = [segment for segment in segments if ranges.kept(segment, start, end)]
         if not segments:
             return None
-    return ReadTask(
-        store_uri=uri,
-        topic=view.topic.name,
-        topic_id=view.topic.topic_id,
-        partition=view.partition,
-        start_offset=start,
     return _task(uri, view, start, end, segments, aborted, columns)
 
 
@@ -405,6 +405,12 @@ def _task(
     aborted: tuple[AbortedTransaction, ...],
     columns: Sequence[str] | None,
 ) -> ReadTask:
+    return ReadTask(
+        store_uri=uri,
+        topic=view.topic.name,
+        topic_id=view.topic.topic_id,
+        partition=view.partition,
+        start_offset=start,
         end_offset=end,
         segments=tuple(segments),
         aborted=aborted,
