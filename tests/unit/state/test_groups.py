@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from sparktxn.state.groups import METADATA_BYTES_MAX
 from sparktxn.testing.purelog import PureLog
 
