@@ -15,9 +15,7 @@ from sparktxn.structs import ProducerState, TransactionState, TransactionStatus
 __all__ = ["expire_offsets", "expire_producers", "expire_transactional_id"]
 
 
-def expire_transactional_id(
-    delta: Delta, command: ExpireTransactionalId, context: Context
-) -> CommandResult | Refusal:
+def expire_transactional_id(delta: Delta, command: ExpireTransactionalId, context: Context) -> CommandResult | Refusal:
     """Passes DEAD and forgets the id: its next producer gets a new producer id (K46, K48)."""
     transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
     if transaction is None:

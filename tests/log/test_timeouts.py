@@ -1,0 +1,185 @@
+"""Time-outs that writers and waiting readers propose, by their own monotonic clock (K44, K45; hole 26)."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.background import ThreadBackground
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import InitProducerId, PrepareTxn
+from sparktxn.log.log import Log
+from sparktxn.structs import TransactionStatus
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import SeededIds
+from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.producercommands import ProducerCommands
+from tests.log.conftest import LEFT, RIGHT, Client, Shared
+
+TIMEOUT_S = 60
+
+
+def victim(client: Client) -> ProducerCommands:
+    """A producer that has published in the left partition and is heard of no more."""
+    producer = client.initialise("victim", "victim")
+    client.submit(producer.append(LEFT, 0, transaction=1))
+    return producer
+
+
+def status(client: Client) -> TransactionStatus:
+    client.log.refresh(client.log.deadline(5))
+    transaction = client.log.transaction("victim")
+    assert transaction is not None
+    return transaction.status
+
+
+def held(client: Client) -> bool:
+    view = client.log.view(["topic"], client.log.deadline(5)).partitions["topic", 0]
+    return view.last_stable_offset < view.log_end_offset
+
+
+class Writer:
+    """Another process, which appends to the partition now and then."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.producer = ProducerCommands.of(None, client.submit(InitProducerId(client.log.ids.token()))[0])
+        self.sequence = 0
+
+    def write(self, where: tuple[int, int] = LEFT) -> None:
+        self.client.submit(self.producer.append(where, self.sequence))
+        self.sequence += 1
+
+
+@pytest.mark.kafka("K44")
+def test_a_writer_that_finds_the_last_stable_offset_held_aborts_after_the_time_out(shared: Shared) -> None:
+    first = shared.client()
+    old = victim(first)
+    writer = Writer(shared.client())
+    shared.clock.sleep(11)
+    writer.write()
+    shared.clock.sleep(TIMEOUT_S - 1)
+    writer.write()
+    assert held(writer.client)
+    shared.clock.sleep(11)
+    writer.write()
+    assert not held(writer.client)
+    assert status(first) is TransactionStatus.COMPLETE_ABORT
+    with pytest.raises(CommandRefused, match=r"transaction timed out after 70000 ms") as refused:
+        first.submit(old.end(1))
+    assert refused.value.error.code() == ErrorCode.PRODUCER_FENCED
+    with pytest.raises(CommandRefused, match=r"transaction timed out after 70000 ms") as refused:
+        first.submit(old.append(LEFT, 1, transaction=1))
+    assert refused.value.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.kafka("K44")
+def test_a_reader_that_waits_aborts_too(shared: Shared) -> None:
+    victim(shared.client())
+    reader = shared.client()
+    for _ in range(9):
+        shared.clock.sleep(10)
+        reader.log.view(["topic"], reader.log.deadline(5))
+        reader.log.look_for_timeouts()
+    assert not held(reader)
+
+
+@pytest.mark.holes(26)
+def test_no_difference_of_timestamps_counts_only_what_was_seen_to_pass(shared: Shared) -> None:
+    """The store's time jumps on by days before this process sees the transaction for the first time."""
+    victim(shared.client())
+    shared.clock.sleep(7 * 86_400)
+    writer = Writer(shared.client())
+    shared.clock.sleep(11)
+    writer.write()
+    assert held(writer.client)
+
+
+@pytest.mark.kafka("K44")
+def test_a_transaction_that_goes_on_in_time_is_left_alone_and_its_next_one_starts_anew(shared: Shared) -> None:
+    first = shared.client()
+    producer = victim(first)
+    writer = Writer(shared.client())
+    for number in range(1, 7):
+        shared.clock.sleep(50)
+        writer.write()
+        first.submit(producer.end(number))
+        first.submit(producer.append(LEFT, number, transaction=number + 1))
+    assert status(first) is TransactionStatus.ONGOING
+
+
+@pytest.mark.kafka("K128")
+def test_a_prepared_transaction_never_times_out(shared: Shared) -> None:
+    first = shared.client()
+    producer = victim(first)
+    first.submit(PrepareTxn("victim", producer.producer_id, producer.producer_epoch, 1))
+    writer = Writer(shared.client())
+    for _ in range(5):
+        shared.clock.sleep(1_000)
+        writer.write()
+    assert held(writer.client)
+    with pytest.raises(CommandRefused, match="prepared"):
+        writer.client.submit(producer.end(1, committed=False, timed_out_after_ms=1_000_000))
+
+
+@pytest.mark.kafka("K45")
+def test_two_that_propose_at_once_abort_once(shared: Shared) -> None:
+    victim(shared.client())
+    writers = [Writer(shared.client()) for _ in range(3)]
+    for _ in range(8):
+        shared.clock.sleep(11)
+        for writer in writers:
+            writer.write(RIGHT)
+    transaction = writers[0].client.log.transaction("victim")
+    assert transaction is not None
+    assert (transaction.status, transaction.producer_epoch) == (TransactionStatus.COMPLETE_ABORT, 1)
+
+
+@pytest.mark.kafka("K45")
+def test_a_proposal_for_a_newer_epoch_changes_nothing(shared: Shared) -> None:
+    first = shared.client()
+    old = victim(first)
+    first.initialise("victim", "again")
+    with pytest.raises(CommandRefused) as refused:
+        first.submit(old.end(1, committed=False, timed_out_after_ms=60_001))
+    assert refused.value.error.code() == ErrorCode.PRODUCER_FENCED
+    transaction = first.log.transaction("victim")
+    assert transaction is not None
+    assert transaction.producer_epoch == 2
+
+
+def test_a_reader_that_may_not_write_reads_on(shared: Shared) -> None:
+    victim(shared.client())
+    reader = shared.client()
+    reader.fate = lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE
+    for _ in range(20):
+        shared.clock.sleep(10)
+        reader.log.look_for_timeouts()
+        assert held(reader)
+
+
+def test_nothing_is_looked_at_before_the_interval(shared: Shared) -> None:
+    writer = Writer(shared.client())
+    looked = []
+    writer.client.log._timeouts._run = lambda: looked.append(1)  # type: ignore[method-assign]
+    for _ in range(9):
+        shared.clock.sleep(1)
+        writer.write()
+    assert not looked
+    shared.clock.sleep(1)
+    writer.write()
+    assert looked == [1]
+
+
+def test_a_log_that_is_closed_looks_no_more(shared: Shared) -> None:
+    background = ThreadBackground("test", 1)
+    log = Log.open(
+        shared.objects, settings=StoreSettings(), clock=shared.clock, ids=SeededIds(99), background=background
+    )
+    background.close()
+    shared.clock.sleep(100)
+    log.look_for_timeouts()
+    log._timeouts._background = StrictBackground()
+    shared.clock.sleep(100)
+    log.look_for_timeouts()
+    log.close()
