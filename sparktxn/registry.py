@@ -102,6 +102,9 @@ def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
     """This process's object store at `uri`, without a log: for readers and writers of single objects, kept for ever."""
     key = _key(uri, options)
     with _lock:
+        lent = _lent.get((uri, os.getpid()))
+        if lent is not None:
+            return lent.objects
         if key not in _objects:
             _objects[key], _ = _open_objects(uri, options)
         return _objects[key]

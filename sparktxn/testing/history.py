@@ -86,6 +86,7 @@ class History(Struct):
     acknowledged: list[tuple[str, int]] = field(default_factory=list)
     views: list[tuple[str, int, dict[tuple[str, int], Observation]]] = field(default_factory=list)
     ends: list[tuple[str, int, str]] = field(default_factory=list)
+    operations: int = 0
 
     def acknowledge(self, job: Job, transaction: int) -> None:
         """A process was told, or has learnt from the log, that a transaction has committed its batch."""

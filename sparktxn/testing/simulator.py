@@ -178,7 +178,7 @@ class Simulator:
     """
 
     def __init__(
-        self, seed: int, *, rates: FaultRates | None = None, calm_after: int = 600, steps_max: int = 20_000
+        self, seed: int, *, rates: FaultRates | None = None, calm_after: int = 500, steps_max: int = 20_000
     ) -> None:
         self.seed = seed
         self.random = Random(seed)

@@ -1,20 +1,39 @@
-"""Histories of many clients, one seed each; SPARKTXN_SIM_SEEDS=7,8 replays some."""
+"""Histories of many processes, one seed each; SPARKTXN_SIM_SEEDS=7,8 replays some."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections import Counter
 
 import pytest
 
 from sparktxn.log.follower import Follower
 from sparktxn.testing import simulate as command
-from sparktxn.testing.scenarios import SCENARIOS, simulate
+from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.scenarios import (
+    CLIENT_SCENARIOS,
+    COMMAND_SCENARIOS,
+    SCENARIOS,
+    Told,
+    record_clients,
+    simulate,
+)
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = {"commit": range(60), "vacuum": range(1_000, 1_040)}
+SEEDS = {
+    **{scenario: range(1_000 * number, 1_000 * number + 60) for number, scenario in enumerate(COMMAND_SCENARIOS)},
+    **{scenario: range(10_000 * number, 10_000 * number + 40) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
+}
+TRACES = """
+import logging
+from sparktxn.testing.scenarios import SCENARIOS, simulate
+logging.getLogger("sparktxn").setLevel(logging.CRITICAL + 1)
+for scenario in SCENARIOS:
+    print(scenario, simulate(3, scenario).trace)
+"""
 
 
 def seeds(scenario: str) -> list[int]:
@@ -22,33 +41,53 @@ def seeds(scenario: str) -> list[int]:
     return [int(seed) for seed in given.split(",")] if given else list(SEEDS[scenario])
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Faults are what is wanted here: formatting a warning for each would cost more than the histories."""
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_all_guarantees_hold(scenario: str) -> None:
+    failures = command.run_seeds(scenario, seeds(scenario)).failures
+    replays = [f"python -m sparktxn.testing.simulate --scenario {scenario} --seed {seed}" for _, seed, _ in failures]
+    assert not failures, f"{failures}\nreplay: {replays}"
 
 
-@pytest.mark.kafka("K138")
-@pytest.mark.parametrize(
-    ("scenario", "seed"), [(scenario, seed) for scenario in sorted(SCENARIOS) for seed in seeds(scenario)]
-)
-def test_all_guarantees_hold_in_history(scenario: str, seed: int) -> None:
-    try:
-        simulate(seed, scenario)
-    except Exception as error:
-        error.add_note(f"replay: python -m sparktxn.testing.simulate --scenario {scenario} --seed {seed}")
-        raise
-
-
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_one_seed_is_one_history(scenario: str) -> None:
-    traces = {seed: simulate(seed, scenario) for seed in range(5)}
-    assert {seed: simulate(seed, scenario) for seed in range(5)} == traces
+    traces = {seed: simulate(seed, scenario).trace for seed in range(3)}
+    assert {seed: simulate(seed, scenario).trace for seed in range(3)} == traces
     assert len(set(traces.values())) == len(traces)
+
+
+def test_one_seed_is_one_history_in_every_process() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", TRACES],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1")
+    ]
+    assert told[0] == told[1]
+    assert told[0].count("\n") == len(SCENARIOS)
+
+
+def test_every_kind_of_fault_is_met() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(40):
+        met += simulate(seed, "commit").faults
+    kinds = {fault.value for fault in Fault if fault is not Fault.NONE}
+    assert set(met) >= kinds | {"pause", "burst", "clock skew"}
+
+
+def test_a_history_in_a_hundred_has_parquet_segments() -> None:
+    formats = {
+        seed: {name.rpartition(".")[2] for name in _segments(record_clients(seed)[0].shared.history)}
+        for seed in (98, 99)
+    }
+    assert formats == {98: {"arrow"}, 99: {"parquet"}}
+
+
+def _segments(names: dict[str, bytes]) -> list[str]:
+    return [name for name in names if name.startswith("topics/") and name.count("/") == 3]
 
 
 def _first_failure(scenario: str, seeds: range) -> str | None:
@@ -68,13 +107,22 @@ def test_without_confirming_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_command_names_the_seeds_that_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def odd_seeds_fail(seed: int, scenario: str) -> str:
+    def odd_seeds_fail(seed: int, scenario: str) -> Told:
         assert seed % 2 == 0, "odd"
-        return "trace"
+        return Told("trace", 10, 5, Counter({"late": 2}))
 
     monkeypatch.setattr(command, "simulate", odd_seeds_fail)
-    assert command.main(["--start", "2", "--seeds", "4"]) == 1
+    assert command.main(["--start", "2", "--seeds", "4", "--scenario", "commit", "--processes", "1"]) == 1
     told = capsys.readouterr().out
+    assert "4 histories in" in told
+    assert "20 client operations" in told
+    assert "10 log entries" in told
+    assert "faults injected: 4 late" in told
     assert "seed 3 of commit fails: AssertionError: odd" in told
-    assert "4 histories of commit" in told
-    assert "--seed 3" in told
+    assert "--scenario commit --seed 3" in told
+    assert "2 failed" in told
+
+
+def test_the_command_runs_in_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--seeds", "4", "--scenario", "commit"]) == 0
+    assert "4 histories in" in capsys.readouterr().out

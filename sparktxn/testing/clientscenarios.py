@@ -1,0 +1,81 @@
+"""Scenarios of clients: who takes part, and how everything comes to rest before it is looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparktxn.clock import RandomIds
+from sparktxn.format.commands import InitProducerId
+from sparktxn.log.log import Log
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.registry import lend_log, take_log_back
+from sparktxn.store import Store
+from sparktxn.structs import CommittedOffset, TransactionState
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clienthistory import ClientHistory, Committed
+from sparktxn.testing.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
+from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.simulator import Simulator
+from sparktxn.testing.truth import records_of
+
+__all__ = ["clients", "come_to_rest"]
+
+_PARQUET_EVERY: Final = 100
+
+
+def world_of(simulator: Simulator, history: ClientHistory, topics: dict[str, int]) -> ClientWorld:
+    """The world of a history: in one of a hundred segments are Parquet, compressed, as they are by default."""
+    world = ClientWorld(history, topics)
+    if simulator.seed % _PARQUET_EVERY == _PARQUET_EVERY - 1:
+        world.settings = {}
+    return world
+
+
+def clients(simulator: Simulator, history: ClientHistory) -> None:
+    """Producers, one of them twice, a group that copies from one topic to another, twice too, and readers."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 2})
+    writers = {"writer": "first", "zombie": "first", "other": "second"}
+    for name, transactional_id in writers.items():
+        world.begin(name, writes=True)
+        simulator.add(name, writing(world, transactional_id, 2))
+    for name in ("copier", "copier's zombie"):
+        world.begin(name, writes=False)
+        simulator.add(name, copying(world, "copies"))
+    simulator.add("follower", following(world))
+    simulator.add("dirty reader", consuming(world, committed=False))
+
+
+def come_to_rest(objects: ObjectStore, history: ClientHistory) -> None:
+    """Ends what was left open, as the next producer of each id would, and reads everything once more."""
+    clock = ManualClock()
+    log = Log.open(objects, settings=SETTINGS, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
+    tail = log._follower.tail
+    known = [record for record in records_of(tail, "transactions/") if isinstance(record, TransactionState)]
+    for transactional_id in sorted(record.transactional_id for record in known):
+        log.submit([InitProducerId(log.ids.token(), transactional_id)], log.deadline())
+    uri = f"{objects.uri}-at-rest"
+    lend_log(uri, log)
+    try:
+        with Store.open(uri) as store:
+            for isolation in ("read_committed", "read_uncommitted"):
+                view = store.view()
+                ranges = store.ranges(view, isolation=isolation)
+                batch = read_view(
+                    store,
+                    view,
+                    ranges,
+                    reader="the final reader",
+                    aligned=True,
+                    began=2**62,
+                    ended=lambda: 2**62,
+                    isolation=isolation,
+                )
+                history.final.append(batch)
+    finally:
+        take_log_back(uri)
+    names = {topic.topic_id: topic.name for topic in log.topics()}
+    history.offsets = [
+        Committed(record.group_id, names[record.topic_id], record.partition, record.offset)
+        for record in records_of(tail, "groups/")
+        if isinstance(record, CommittedOffset) and record.topic_id in names
+    ]
