@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -28,7 +29,7 @@ from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
-from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from sparktxn.testing.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)
@@ -250,7 +251,7 @@ def test_a_sink_expires_only_if_a_setting_says_so(world: World) -> None:
 
 
 def test_settings_are_checked(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="did you mean 'sink.expiration.ms'"):
+    with pytest.raises(ConfigurationError, match=r"did you mean 'sink\.expiration\.ms'"):
         sweep(world.store, {"sinks.expiration.ms": 1})
     with pytest.raises(ConfigurationError, match="or never"):
         Sweeper(world.store, {"sink.expiration.ms": "always"})
@@ -327,8 +328,6 @@ def test_many_ids_expire_in_entries_of_bounded_size(world: World) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE], ids=lambda fault: fault.value)
 def test_every_operation_of_a_sweep_may_be_the_last(fault: Fault) -> None:
-    from sparktxn.testing.faultystore import Died
-
     def prepared() -> World:
         world = World()
         world.published("hung")
@@ -349,10 +348,8 @@ def test_every_operation_of_a_sweep_may_be_the_last(fault: Fault) -> None:
         def fate(operation: Operation, number: int = number) -> Fault:
             return fault if operation.number == number else Fault.NONE
 
-        try:
+        with suppress(Died, StoreUnavailable):
             sweep(world.process(FaultyStore(world.objects, fate, later=late.append)), timeout_s=30)
-        except (Died, StoreUnavailable):
-            pass
         for put in late:
             put()
         sweep(world.process())
