@@ -7,9 +7,9 @@ keys to records and nothing else. `docs/PROTOCOL.md` ("State") lists them with t
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -19,6 +19,7 @@ __all__ = [
     "AbortedTransaction",
     "BatchMetadata",
     "CommittedOffset",
+    "Int64",
     "IntentWindow",
     "ManifestRef",
     "OpenTransaction",
@@ -48,6 +49,9 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TRANSACTION: Final = -1
 
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number as stored objects hold it: decoding refuses what no reader of another language could hold."""
+
 StateKey = tuple[str | int, ...]
 """A record's key: its table, then what identifies it there."""
 
@@ -68,25 +72,25 @@ class TransactionStatus(IntEnum):
 class ProducerIdAndEpoch(Struct, frozen=True):
     """A producer's identity."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: Int64
+    producer_epoch: Int64
 
 
 class SegmentRef(Struct, frozen=True, array_like=True):
     """A segment as a partition's list names it. `name` is the file's name in the partition's folder."""
 
     name: str
-    base_offset: int
-    record_count: int
-    size_bytes: int
+    base_offset: Int64
+    record_count: Int64
+    size_bytes: Int64
     checksum: str
-    entry: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    transaction: int
-    timestamp_min_ms: int
-    timestamp_max_ms: int
+    entry: Int64
+    producer_id: Int64
+    producer_epoch: Int64
+    base_sequence: Int64
+    transaction: Int64
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
 
     @property
     def end_offset(self) -> int:
@@ -101,54 +105,54 @@ class ManifestRef(Struct, frozen=True, array_like=True):
     """
 
     folder: str
-    base_offset: int
-    end_offset: int
-    segment_count: int
-    level: int
-    entry_min: int
-    entry_max: int
-    timestamp_min_ms: int
-    timestamp_max_ms: int
-    size_bytes: int
+    base_offset: Int64
+    end_offset: Int64
+    segment_count: Int64
+    level: Int64
+    entry_min: Int64
+    entry_max: Int64
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
+    size_bytes: Int64
     checksum: str
-    aborted_count: int = 0
+    aborted_count: Int64 = 0
 
 
 class AbortedTransaction(Struct, frozen=True, array_like=True):
     """A range to filter (kafka AbortedTxn): `last_offset` is that of the control record."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    producer_id: Int64
+    first_offset: Int64
+    last_offset: Int64
+    last_stable_offset: Int64
 
 
 class OpenTransaction(Struct, frozen=True, array_like=True):
     """A producer whose transaction has published records in the partition and has not ended."""
 
-    producer_id: int
-    first_offset: int
+    producer_id: Int64
+    first_offset: Int64
     transactional_id: str = ""
 
 
 class BatchMetadata(Struct, frozen=True, array_like=True):
     """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction."""
 
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    timestamp_ms: int
-    transaction: int
+    first_sequence: Int64
+    last_sequence: Int64
+    base_offset: Int64
+    timestamp_ms: Int64
+    transaction: Int64
     aborted: bool = False
 
 
 class StoreState(Struct, frozen=True, tag="store"):
     """What belongs to the whole store."""
 
-    next_producer_id: int = 0
-    next_topic_id: int = 1
-    horizon: int = 1
-    segment_floor: int = 0
+    next_producer_id: Int64 = 0
+    next_topic_id: Int64 = 1
+    horizon: Int64 = 1
+    segment_floor: Int64 = 0
 
     @property
     def key(self) -> StateKey:
@@ -160,11 +164,11 @@ class TopicState(Struct, frozen=True, tag="topic"):
     """A topic. `schema` is the declared columns as (name, type, nullable), or None for Kafka's record."""
 
     name: str
-    topic_id: int
-    partition_count: int
+    topic_id: Int64
+    partition_count: Int64
     settings: dict[str, str]
     schema: tuple[tuple[str, str, bool], ...] | None
-    created_entry: int
+    created_entry: Int64
 
     @property
     def key(self) -> StateKey:
@@ -175,10 +179,10 @@ class TopicState(Struct, frozen=True, tag="topic"):
 class PartitionState(Struct, frozen=True, tag="partition"):
     """What validation asks of a partition. The last stable offset follows from it."""
 
-    topic_id: int
-    partition: int
-    log_start_offset: int = 0
-    log_end_offset: int = 0
+    topic_id: Int64
+    partition: Int64
+    log_start_offset: Int64 = 0
+    log_end_offset: Int64 = 0
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -201,8 +205,8 @@ class PartitionSegments(Struct, frozen=True, tag="segments"):
     Which segments are sealed differs between processes: validation never asks this record.
     """
 
-    topic_id: int
-    partition: int
+    topic_id: Int64
+    partition: Int64
     sealed: tuple[ManifestRef, ...] = ()
     segments: tuple[SegmentRef, ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -216,14 +220,14 @@ class PartitionSegments(Struct, frozen=True, tag="segments"):
 class ProducerState(Struct, frozen=True, tag="producer"):
     """A producer in a partition (kafka ProducerStateEntry)."""
 
-    topic_id: int
-    partition: int
-    producer_id: int
-    producer_epoch: int
+    topic_id: Int64
+    partition: Int64
+    producer_id: Int64
+    producer_epoch: Int64
     batches: tuple[BatchMetadata, ...] = ()
-    timestamp_ms: int = -1
-    coordinator_epoch: int = -1
-    current_transaction_first_offset: int = -1
+    timestamp_ms: Int64 = -1
+    coordinator_epoch: Int64 = -1
+    current_transaction_first_offset: Int64 = -1
 
     @property
     def key(self) -> StateKey:
@@ -239,9 +243,9 @@ class ProducerState(Struct, frozen=True, tag="producer"):
 class SinkBatch(Struct, frozen=True, array_like=True):
     """A committed micro-batch or application version, with the digest of its rows and bytes per partition."""
 
-    batch_id: int
+    batch_id: Int64
     fingerprint: str
-    entry: int
+    entry: Int64
 
 
 class SinkState(Struct, frozen=True, array_like=True):
@@ -257,9 +261,9 @@ class SinkState(Struct, frozen=True, array_like=True):
 class PreparedOutcome(Struct, frozen=True, array_like=True):
     """How a prepared transaction has ended, by the identity that prepared it."""
 
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
     committed: bool
 
 
@@ -271,23 +275,23 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    last_producer_epoch: int
-    previous_producer_id: int
-    timeout_ms: int
+    producer_id: Int64
+    producer_epoch: Int64
+    last_producer_epoch: Int64
+    previous_producer_id: Int64
+    timeout_ms: Int64
     status: TransactionStatus
-    transaction: int
+    transaction: Int64
     committed: bool
-    partitions: tuple[tuple[int, int], ...] = ()
-    offsets: tuple[tuple[str, int, int], ...] = ()
-    start_timestamp_ms: int = -1
-    last_update_timestamp_ms: int = -1
+    partitions: tuple[tuple[Int64, Int64], ...] = ()
+    offsets: tuple[tuple[str, Int64, Int64], ...] = ()
+    start_timestamp_ms: Int64 = -1
+    last_update_timestamp_ms: Int64 = -1
     request_id: str = ""
     fence_reason: str = ""
     sink: SinkState | None = None
     pending_sink: SinkState | None = None
-    start_entry: int = -1
+    start_entry: Int64 = -1
     prepared: ProducerIdAndEpoch | None = None
     last_prepared: PreparedOutcome | None = None
 
@@ -301,13 +305,13 @@ class CommittedOffset(Struct, frozen=True, tag="offset"):
     """A group's committed offset for a partition."""
 
     group_id: str
-    topic_id: int
-    partition: int
-    offset: int
+    topic_id: Int64
+    partition: Int64
+    offset: Int64
     metadata: str | None
-    leader_epoch: int
-    commit_timestamp_ms: int
-    entry: int
+    leader_epoch: Int64
+    commit_timestamp_ms: Int64
+    entry: Int64
 
     @property
     def key(self) -> StateKey:
@@ -319,13 +323,13 @@ class PendingOffset(Struct, frozen=True, tag="pending_offset"):
     """An offset inside an open transaction: it takes effect when that transaction commits (KIP-447)."""
 
     group_id: str
-    topic_id: int
-    partition: int
-    producer_id: int
-    offset: int
+    topic_id: Int64
+    partition: Int64
+    producer_id: Int64
+    offset: Int64
     metadata: str | None
-    leader_epoch: int
-    entry: int
+    leader_epoch: Int64
+    entry: Int64
 
     @property
     def key(self) -> StateKey:
@@ -337,20 +341,20 @@ class RequestResult(Struct, frozen=True, array_like=True):
     """A request id that an entry has applied, with what it told its caller."""
 
     request_id: str
-    entry: int
-    topic_id: int = -1
-    producer_id: int = -1
-    producer_epoch: int = -1
-    transaction: int = -1
+    entry: Int64
+    topic_id: Int64 = -1
+    producer_id: Int64 = -1
+    producer_epoch: Int64 = -1
+    transaction: Int64 = -1
     committed: bool = False
-    prepared_producer_id: int = -1
-    prepared_producer_epoch: int = -1
+    prepared_producer_id: Int64 = -1
+    prepared_producer_epoch: Int64 = -1
 
 
 class RequestWindow(Struct, frozen=True, tag="requests"):
     """The request ids of one bucket that the last entries have applied, oldest first: a repetition has no effect."""
 
-    bucket: int
+    bucket: Int64
     requests: tuple[RequestResult, ...]
 
     @property
@@ -363,7 +367,7 @@ class SettledIntent(Struct, frozen=True, array_like=True):
     """An intent that an entry has settled: applied (code 0), or refused or cancelled with a code and a reason."""
 
     intent_id: str
-    refused_code: int = 0
+    refused_code: Int64 = 0
     reason: str = ""
 
 
@@ -373,8 +377,8 @@ class IntentWindow(Struct, frozen=True, tag="intents"):
     `slot` is that entry's number modulo the window, so that a later entry takes the place of one that is past it.
     """
 
-    slot: int
-    entry: int
+    slot: Int64
+    entry: Int64
     settled: tuple[SettledIntent, ...]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ __all__ = [
     "Partition",
     "StartingOffsets",
     "explicit_offset",
+    "parse_json",
     "parse_offsets",
     "partitions_of",
     "within_log",
@@ -29,7 +31,26 @@ Partition = tuple[str, int]
 StartingOffsets = str | dict[str, dict[int, int]]
 """``earliest``, ``latest``, or offsets by topic and partition, where -2 stands for earliest and -1 for latest."""
 
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+
 _EXPECTED: Final = 'expected earliest, latest or JSON such as {"flights":{"0":23,"1":-2}}'
+
+
+def parse_json(name: str, value: str, expected: str) -> Any:
+    """What an option's JSON text holds.
+
+    Raises:
+        ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one.
+    """
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
+            f"{value!r}; {expected}"
+        ) from None
+    except (ValueError, RecursionError):  # a number with thousands of digits; lists in lists without end
+        raise ConfigurationError(f"option {name!r} is not JSON that can be read; {expected}") from None
 
 
 def parse_offsets(name: str, value: str) -> StartingOffsets:
@@ -41,13 +62,7 @@ def parse_offsets(name: str, value: str) -> StartingOffsets:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return word
-    try:
-        parsed = json.loads(value)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(
-            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
-            f"{value!r}; {_EXPECTED}"
-        ) from None
+    parsed = parse_json(name, value, _EXPECTED)
     if not isinstance(parsed, dict) or not parsed:
         raise ConfigurationError(f"option {name!r} is {value!r}: {_EXPECTED}")
     return {topic: _topic_offsets(name, topic, by_partition) for topic, by_partition in parsed.items()}
@@ -61,7 +76,7 @@ def _topic_offsets(name: str, topic: str, by_partition: Any) -> dict[int, int]:
         )
     offsets: dict[int, int] = {}
     for partition, offset in by_partition.items():
-        if not partition.isdecimal():
+        if not _PARTITION.fullmatch(partition):
             raise ConfigurationError(
                 f"option {name!r} has partition {partition!r} for topic {topic!r}: expected a number from 0"
             )

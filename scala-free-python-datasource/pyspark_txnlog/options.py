@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from pyspark_txnlog.offsets import StartingOffsets, parse_offsets
+from pyspark_txnlog.offsets import StartingOffsets, parse_json, parse_offsets
 from sparktxn import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
@@ -111,13 +111,7 @@ def _names(name: str, value: str) -> tuple[str, ...]:
 
 def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
     expected = 'JSON such as {"flights":[0,1]}'
-    try:
-        parsed = json.loads(value)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(
-            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
-            f"expected {expected}"
-        ) from None
+    parsed = parse_json(name, value, f"expected {expected}")
     if not isinstance(parsed, dict) or not parsed:
         raise _refuse(name, value, expected)
     for topic, partitions in parsed.items():

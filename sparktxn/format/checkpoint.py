@@ -18,7 +18,7 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format.entry import open_document, seal_document
 from sparktxn.format.names import checked_name
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.structs import Int64, StateKey, StateRecord
 
 __all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
 __all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "producer_parts", "state_digest"]
@@ -38,7 +38,7 @@ class PartRef(Struct, frozen=True, array_like=True):
     """A part as a head names it."""
 
     name: str
-    size_bytes: int
+    size_bytes: Int64
     digest: str
 
 
@@ -49,22 +49,22 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     has written all of them.
     """
 
-    format: int
+    format: Int64
     checkpoint: str
-    entry: int
+    entry: Int64
     token: str
     entry_checksum: str
-    timestamp_ms: int
+    timestamp_ms: Int64
     digest: str
     parts: dict[str, PartRef]
-    base: int = 0
+    base: Int64 = 0
     checksum: str = ""
 
 
 class CheckpointHint(Struct, frozen=True):
     """Which checkpoint was the newest when the hint was written; never trusted."""
 
-    entry: int
+    entry: Int64
     checkpoint: str
 
 
@@ -150,7 +150,7 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
     open_document(data, name)
     try:
         head = _head_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a checkpoint's head ({error})") from None
     if head.entry != entry:
         raise DamagedObject(name, f"it holds the state after entry {head.entry}")
@@ -170,5 +170,5 @@ def decode_hint(data: bytes) -> CheckpointHint | None:
     """The hint, or None if it cannot be read: whoever follows it checks everything anyway."""
     try:
         return _hint_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from sparktxn.structs import Int64
+
 __all__ = [
     "AddOffsetsToTxn",
     "AddPartitionsToTxn",
@@ -48,7 +50,7 @@ class CreateTopic(_Base, frozen=True, tag="create_topic"):
 
     request_id: str
     name: str
-    partition_count: int
+    partition_count: Int64
     settings: dict[str, str] = {}
     schema: tuple[tuple[str, str, bool], ...] | None = None
 
@@ -58,7 +60,7 @@ class AlterTopic(_Base, frozen=True, tag="alter_topic"):
 
     request_id: str
     name: str
-    topic_id: int
+    topic_id: Int64
     settings: dict[str, str | None] = {}
     new_columns: tuple[tuple[str, str, bool], ...] = ()
 
@@ -68,8 +70,8 @@ class CreatePartitions(_Base, frozen=True, tag="create_partitions"):
 
     request_id: str
     name: str
-    topic_id: int
-    partition_count: int
+    topic_id: Int64
+    partition_count: Int64
 
 
 class DeleteTopic(_Base, frozen=True, tag="delete_topic"):
@@ -77,7 +79,7 @@ class DeleteTopic(_Base, frozen=True, tag="delete_topic"):
 
     request_id: str
     name: str
-    topic_id: int
+    topic_id: Int64
 
 
 class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
@@ -90,9 +92,9 @@ class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
 
     request_id: str
     transactional_id: str | None = None
-    timeout_ms: int = 60_000
-    producer_id: int = -1
-    producer_epoch: int = -1
+    timeout_ms: Int64 = 60_000
+    producer_id: Int64 = -1
+    producer_epoch: Int64 = -1
     keep_prepared: bool = False
     fence_reason: str = ""
 
@@ -101,38 +103,38 @@ class AddPartitionsToTxn(_Base, frozen=True, tag="add_partitions_to_txn"):
     """Registers partitions as (topic id, partition) in a transaction before anything is appended to them."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
-    partitions: tuple[tuple[int, int], ...]
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
+    partitions: tuple[tuple[Int64, Int64], ...]
 
 
 class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
     """Opens a transaction that will commit offsets of a group."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
     group_id: str
 
 
 class Append(_Base, frozen=True, tag="append"):
     """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions."""
 
-    topic_id: int
-    partition: int
+    topic_id: Int64
+    partition: Int64
     segment: str
-    record_count: int
-    size_bytes: int
+    record_count: Int64
+    size_bytes: Int64
     checksum: str
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    timestamp_min_ms: int
-    timestamp_max_ms: int
+    producer_id: Int64
+    producer_epoch: Int64
+    base_sequence: Int64
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
     transactional_id: str | None = None
-    transaction: int = -1
+    transaction: Int64 = -1
 
 
 class Appends(_Base, frozen=True, tag="appends"):
@@ -140,30 +142,30 @@ class Appends(_Base, frozen=True, tag="appends"):
 
     object: str
     checksum: str
-    start: int
-    count: int
+    start: Int64
+    count: Int64
 
 
 class OffsetToCommit(Struct, frozen=True, array_like=True):
     """One partition's offset in an offset commit: the next offset to read."""
 
-    topic_id: int
-    partition: int
-    offset: int
+    topic_id: Int64
+    partition: Int64
+    offset: Int64
     metadata: str | None = None
-    leader_epoch: int = -1
+    leader_epoch: Int64 = -1
 
 
 class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
     """A group's offsets inside a transaction (KIP-447): they take effect when it commits."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
-    generation_id: int = -1
+    generation_id: Int64 = -1
     member_id: str = ""
 
 
@@ -173,7 +175,7 @@ class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
     request_id: str
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
-    generation_id: int = -1
+    generation_id: Int64 = -1
     member_id: str = ""
 
 
@@ -185,11 +187,11 @@ class EndTxn(_Base, frozen=True, tag="end_txn"):
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
     committed: bool
-    timed_out_after_ms: int = 0
+    timed_out_after_ms: Int64 = 0
     fence_reason: str = ""
 
 
@@ -197,18 +199,18 @@ class PrepareTxn(_Base, frozen=True, tag="prepare_txn"):
     """Prepares the ongoing transaction: it takes nothing more and never times out until it is completed (KIP-939)."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
 
 
 class ExpireTransactionalId(_Base, frozen=True, tag="expire_transactional_id"):
     """Forgets an idle transactional id, if it still is what the proposer saw (K46)."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
 
 
 class ExpireProducers(_Base, frozen=True, tag="expire_producers"):
@@ -218,16 +220,16 @@ class ExpireProducers(_Base, frozen=True, tag="expire_producers"):
     appended or ended a transaction since, or has one open, is kept.
     """
 
-    topic_id: int
-    partition: int
-    producers: tuple[tuple[int, int, int, int], ...]
+    topic_id: Int64
+    partition: Int64
+    producers: tuple[tuple[Int64, Int64, Int64, Int64], ...]
 
 
 class ExpireOffsets(_Base, frozen=True, tag="expire_offsets"):
     """Forgets a group's committed offsets in partitions (topic id, partition) that no longer exist."""
 
     group_id: str
-    partitions: tuple[tuple[int, int], ...]
+    partitions: tuple[tuple[Int64, Int64], ...]
 
 
 class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
@@ -237,12 +239,12 @@ class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
     writer_id: str
     run_id: str
-    batch_id: int
+    batch_id: Int64
     fingerprint: str
 
 
@@ -250,9 +252,9 @@ class DeleteRecords(_Base, frozen=True, tag="delete_records"):
     """Advances a partition's log start offset to `before_offset`."""
 
     request_id: str
-    topic_id: int
-    partition: int
-    before_offset: int
+    topic_id: Int64
+    partition: Int64
+    before_offset: Int64
 
 
 class DeleteGroup(_Base, frozen=True, tag="delete_group"):
@@ -264,15 +266,15 @@ class DeleteGroup(_Base, frozen=True, tag="delete_group"):
 
     request_id: str
     group_id: str
-    offsets: tuple[tuple[int, int, int], ...]
-    pending: tuple[tuple[int, int, int, int], ...] = ()
+    offsets: tuple[tuple[Int64, Int64, Int64], ...]
+    pending: tuple[tuple[Int64, Int64, Int64, Int64], ...] = ()
 
 
 class Vacuum(_Base, frozen=True, tag="vacuum"):
     """Raises the horizon and the segment floor: entries and segments below them may be deleted afterwards."""
 
-    horizon: int
-    segment_floor: int
+    horizon: Int64
+    segment_floor: Int64
 
 
 class SettleIntent(_Base, frozen=True, tag="settle_intent"):
@@ -282,9 +284,9 @@ class SettleIntent(_Base, frozen=True, tag="settle_intent"):
     """
 
     intent_id: str
-    base_entry: int
-    command_count: int = 0
-    refused_code: int = 0
+    base_entry: Int64
+    command_count: Int64 = 0
+    refused_code: Int64 = 0
     reason: str = ""
 
 
@@ -292,7 +294,7 @@ class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
     """Settles an intent by its owner: nobody applies it any more."""
 
     intent_id: str
-    base_entry: int
+    base_entry: Int64
 
 
 Command = (

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.commands import Command
+from sparktxn.structs import Int64
 
 __all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
 __all__ += ["decode_entry", "decode_store", "encode_entry", "encode_store"]
@@ -28,11 +29,11 @@ _SUFFIX_LENGTH: Final = len(_SUFFIX) + len('00000000"}')
 class LogEntry(Struct, frozen=True, kw_only=True):
     """One entry. `checksum` is the document's own: the next entry names it as `previous`."""
 
-    format: int
-    entry: int
+    format: Int64
+    entry: Int64
     token: str
     previous: str
-    timestamp_ms: int
+    timestamp_ms: Int64
     commands: tuple[Command, ...]
     checksum: str = ""
 
@@ -40,14 +41,14 @@ class LogEntry(Struct, frozen=True, kw_only=True):
 class StoreDocument(Struct, frozen=True, kw_only=True):
     """The store's own object, written once: its format and its identity."""
 
-    format: int
+    format: Int64
     store_id: str
-    created_ms: int
+    created_ms: Int64
     checksum: str = ""
 
 
 class _FormatOnly(Struct):
-    format: int
+    format: Int64
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -72,14 +73,20 @@ def open_document(data: bytes, name: str) -> None:
     """
     try:
         version = _format_decoder.decode(data).format
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a JSON object with a format version ({error})") from None
-    if version != FORMAT_VERSION:
-        raise FormatVersionError(name, version, FORMAT_VERSION)
+    _check_format(version, name)
     body = data[:-_SUFFIX_LENGTH]
     expected = f"{google_crc32c.value(body):08x}"
     if data[-_SUFFIX_LENGTH:] != _SUFFIX + expected.encode() + b'"}':
         raise DamagedObject(name, f"its checksum is not {expected}")
+
+
+def _check_format(version: int, name: str) -> None:
+    if version > FORMAT_VERSION:
+        raise FormatVersionError(name, version, FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise DamagedObject(name, f"its format version is {version}: expected {FORMAT_VERSION}")
 
 
 def encode_entry(entry: LogEntry) -> tuple[bytes, str]:
@@ -106,8 +113,7 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         open_document(data, name)
         raise DamagedObject(name, f"it is not an entry ({error})") from None
-    if entry.format != FORMAT_VERSION:
-        raise FormatVersionError(name, entry.format, FORMAT_VERSION)
+    _check_format(entry.format, name)
     if entry.entry != number:
         raise DamagedObject(name, f"it holds entry {entry.entry}")
     return entry
@@ -130,5 +136,5 @@ def decode_store(data: bytes, name: str) -> StoreDocument:
     open_document(data, name)
     try:
         return _store_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a store's document ({error})") from None

@@ -56,7 +56,7 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
 _NAMES: Final = {data_type: name for name, data_type in _PRIMITIVES.items()}
 _EXPECTED: Final = ", ".join(_PRIMITIVES) + ", decimal128(precision, scale), list<type> or struct<name: type, ...>"
 
-_DECIMAL = re.compile(r"decimal128\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_DECIMAL = re.compile(r"decimal128\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)")
 _FIELD = re.compile(r"\s*([\w.-]+)\s*:(.*)", re.DOTALL)
 _FIELD_NAME = re.compile(r"[\w.-]+")
 _NOT_NULL: Final = " not null"

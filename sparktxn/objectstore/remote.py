@@ -446,7 +446,7 @@ def _parsed_value(name: str, value: Any, default: Any) -> Any:
         # The value is never repeated in the error: there may be a secret in it.
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = None
         if not isinstance(parsed, dict):
             raise ConfigurationError(f'setting {name!r} is not a JSON object: expected one such as {{"a": 1}}')
