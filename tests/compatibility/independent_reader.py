@@ -43,7 +43,14 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "delete_records": (("request_id", "topic_id", "partition", "before_offset"), {}),
     "init_producer_id": (
         ("request_id",),
-        {"transactional_id": None, "timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1},
+        {
+            "transactional_id": None,
+            "timeout_ms": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+            "keep_prepared": False,
+            "fence_reason": "",
+        },
     ),
     "add_partitions_to_txn": ((*IN_TRANSACTION, "partitions"), {}),
     "add_offsets_to_txn": ((*IN_TRANSACTION, "group_id"), {}),
@@ -57,7 +64,9 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "appends": (("object", "checksum", "start", "count"), {}),
     "txn_offset_commit": ((*IN_TRANSACTION, "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
     "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
-    "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0}),
+    "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),
+    "prepare_txn": (IN_TRANSACTION, {}),
+    "delete_group": (("request_id", "group_id", "offsets"), {"pending": []}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 RUN = (
@@ -358,7 +367,7 @@ def columns_of(topic: Record) -> dict[str, bool]:
 
 
 def last_stable_offset(partition: Record) -> int:
-    firsts = [first for _, first in partition["open_transactions"]]
+    firsts = [first for _, first, _ in partition["open_transactions"]]
     log_start, log_end = int(partition["log_start_offset"]), int(partition["log_end_offset"])
     return max(log_start, min(firsts)) if firsts else log_end
 

@@ -83,7 +83,8 @@ class Replay:
             noted for noted in (self.get("requests") or {"requests": []})["requests"] if noted[1] > self.entry - 1_000
         ]
         self.need(all(noted[0] != command["request_id"] for noted in kept), "a request is written a second time")
-        told = {"topic_id": -1, "producer_id": -1, "producer_epoch": -1, "transaction": -1, "committed": False} | answer
+        told = {"topic_id": -1, "producer_id": -1, "producer_epoch": -1, "transaction": -1, "committed": False}
+        told |= {"prepared_producer_id": -1, "prepared_producer_epoch": -1} | answer
         self.put({"type": "requests", "requests": [*kept, [command["request_id"], self.entry, *told.values()]]})
 
     # topics
@@ -177,8 +178,10 @@ class Replay:
             last_update_timestamp_ms=self.timestamp_ms,
             request_id=command["request_id"],
         )
-        told = ("producer_id", "producer_epoch", "transaction", "committed")
-        self.remember(command, **{member: transaction[member] for member in told})
+        told = {member: transaction[member] for member in ("producer_id", "producer_epoch", "transaction", "committed")}
+        if transaction["prepared"] is not None:
+            told |= {f"prepared_{member}": value for member, value in transaction["prepared"].items()}
+        self.remember(command, **told)
 
     def _first_transaction(self, transactional_id: str) -> Record:
         return {
@@ -200,6 +203,9 @@ class Replay:
             "fence_reason": "",
             "sink": None,
             "pending_sink": None,
+            "start_entry": -1,
+            "prepared": None,
+            "last_prepared": None,
         }
 
     def _next_epoch(self, command: Command, transaction: Record) -> Record:
@@ -208,15 +214,25 @@ class Replay:
         if named:
             current = transaction["producer_id"], transaction["producer_epoch"]
             self.need(given == current, f"an init names {given}, not {current}")
+        reason = command["fence_reason"]
+        if command["keep_prepared"]:
+            self.need(not named, "an init that keeps what is prepared names an identity")
+            if transaction["prepared"] is not None:
+                return self._next_identity(transaction, last_epoch=-1) | {"fence_reason": reason}
         if transaction["status"] == ONGOING:
-            transaction = self._end(self._fenced(transaction, "a newer producer has initialised it"), committed=False)
+            fenced = self._fenced(transaction, reason or "a newer producer has initialised it")
+            transaction = self._end(fenced, committed=False)
+        transaction = self._next_identity(transaction, last_epoch=given[1] if named else -1)
+        changes = {"status": EMPTY, "start_timestamp_ms": -1, "partitions": [], "offsets": [], "fence_reason": reason}
+        return transaction | changes
+
+    def _next_identity(self, transaction: Record, *, last_epoch: int) -> Record:
         if transaction["producer_epoch"] >= 32_766:
             bumped = {"producer_id": self._next_producer_id(), "producer_epoch": 0}
             bumped["previous_producer_id"] = transaction["producer_id"]
         else:
             bumped = {"producer_epoch": transaction["producer_epoch"] + 1}
-        changes = {"last_producer_epoch": given[1] if named else -1, "status": EMPTY, "start_timestamp_ms": -1}
-        return transaction | bumped | changes | {"partitions": [], "offsets": [], "fence_reason": ""}
+        return transaction | bumped | {"last_producer_epoch": last_epoch}
 
     def _fenced(self, transaction: Record, reason: str) -> Record:
         return transaction | {
@@ -235,6 +251,7 @@ class Replay:
     def _joined(self, command: Command) -> Record:
         transaction = self._owned(command)
         if transaction["status"] == ONGOING and command["transaction"] == transaction["transaction"]:
+            self.need(transaction["prepared"] is None, "a prepared transaction takes something")
             return transaction
         between = transaction["status"] in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
         self.need(between and command["transaction"] == transaction["transaction"] + 1, "a transaction is out of turn")
@@ -246,6 +263,7 @@ class Replay:
             partitions=[],
             offsets=[],
             start_timestamp_ms=self.timestamp_ms,
+            start_entry=self.entry,
             last_update_timestamp_ms=self.timestamp_ms,
         )
 
@@ -294,7 +312,9 @@ class Replay:
                 "current_transaction_first_offset": base_offset if opens else first_offset,
             }
         )
-        open_transactions = partition["open_transactions"] + ([[producer_id, base_offset]] if opens else [])
+        open_transactions = partition["open_transactions"] + (
+            [[producer_id, base_offset, command["transactional_id"]]] if opens else []
+        )
         self.change(partition, log_end_offset=base_offset + count, open_transactions=open_transactions)
         noted = command | {
             "name": command["segment"],
@@ -320,16 +340,35 @@ class Replay:
         self.need(transaction["status"] == ONGOING, "a transaction ends that is not ongoing")
         self.need(transaction["transaction"] == command["transaction"], "another transaction ends")
         after_ms = command["timed_out_after_ms"]
-        if after_ms > 0:
-            self.need(not command["committed"], "a transaction commits by a time-out")
-            transaction = self._fenced(transaction, f"transaction timed out after {after_ms} ms")
-        self._end(transaction, committed=command["committed"])
+        reason = f"transaction timed out after {after_ms} ms" if after_ms > 0 else command["fence_reason"]
+        if reason:
+            self.need(not command["committed"], "a transaction commits by being fenced")
+            self.need(after_ms == 0 or transaction["prepared"] is None, "a prepared transaction times out")
+            transaction = self._fenced(transaction, reason)
+        ended = self._end(transaction, committed=command["committed"])
+        if transaction["prepared"] is not None and not reason:
+            self.put(self._next_identity(ended, last_epoch=ended["producer_epoch"]))
+
+    def prepare_txn(self, command: Command) -> None:
+        transaction = self._owned(command)
+        self.need(transaction["status"] == ONGOING, "a transaction is prepared that is not ongoing")
+        self.need(transaction["transaction"] == command["transaction"], "another transaction is prepared")
+        self.need(transaction["prepared"] is None, "a transaction is prepared a second time")
+        identity = {member: command[member] for member in ("producer_id", "producer_epoch")}
+        self.change(transaction, prepared=identity, last_update_timestamp_ms=self.timestamp_ms)
 
     def _end(self, transaction: Record, *, committed: bool) -> Record:
+        prepared = transaction["prepared"]
+        under = transaction
+        if prepared is not None:
+            epoch = min(prepared["producer_epoch"] + 1, 32_767)
+            under = transaction | {"producer_id": prepared["producer_id"], "producer_epoch": epoch}
+            outcome = [prepared["producer_id"], prepared["producer_epoch"], transaction["transaction"], committed]
+            transaction = transaction | {"prepared": None, "last_prepared": outcome}
         for topic_id, number in transaction["partitions"]:
-            self._end_in_partition(transaction, topic_id, number, committed)
+            self._end_in_partition(under, topic_id, number, committed)
         for group_id, topic_id, number in transaction["offsets"]:
-            self._end_offset(transaction, (group_id, topic_id, number), committed)
+            self._end_offset(under, (group_id, topic_id, number), committed)
         kept, pending = transaction["sink"], transaction["pending_sink"]
         return self.change(
             transaction,
@@ -365,7 +404,7 @@ class Replay:
             current_transaction_first_offset=-1,
         )
         if not committed:
-            last_stable_offset = min((first for _, first in still_open), default=control_offset + 1)
+            last_stable_offset = min((open_[1] for open_ in still_open), default=control_offset + 1)
             first_offset = producer["current_transaction_first_offset"]
             located = self.existing("segments", topic_id, number)
             aborted = [producer_id, first_offset, control_offset, last_stable_offset]
@@ -393,11 +432,48 @@ class Replay:
         self.remember(command)
 
     def _end_offset(self, transaction: Record, where: Key, committed: bool) -> None:
-        pending = self.records.pop(("pending_offset", *where, transaction["producer_id"]))
+        pending = self.records.pop(("pending_offset", *where, transaction["producer_id"]), None)
+        if pending is None:  # the group was deleted meanwhile
+            return
         current = self.get("offset", *where)
         if committed and (current is None or current["entry"] <= pending["entry"]):
             kept = {member: value for member, value in pending.items() if member not in ("type", "producer_id")}
             self.put({"type": "offset", **kept, "commit_timestamp_ms": self.timestamp_ms})
+
+    def delete_group(self, command: Command) -> None:
+        for topic_id, number, entry in command["offsets"]:
+            self._forget(("offset", command["group_id"], topic_id, number), entry)
+        for topic_id, number, producer_id, entry in command["pending"]:
+            self._forget(("pending_offset", command["group_id"], topic_id, number, producer_id), entry)
+        self.remember(command)
+
+    def _forget(self, key: Key, entry: int) -> None:
+        if key in self.records and self.records[key]["entry"] == entry:
+            del self.records[key]
+
+    # expiry
+
+    def expire_transactional_id(self, command: Command) -> None:
+        transaction = self._owned(command)
+        self.need(transaction["transaction"] == command["transaction"], "an id expires that has been used since")
+        self.need(transaction["status"] != ONGOING, "an id expires that has an open transaction")
+        del self.records["transaction", command["transactional_id"]]
+
+    def expire_producers(self, command: Command) -> None:
+        where = command["topic_id"], command["partition"]
+        for producer_id, *seen in command["producers"]:
+            producer = self.get("producer", *where, producer_id)
+            if producer is None:
+                continue
+            last_sequence = producer["batches"][-1][1] if producer["batches"] else -1
+            is_open = producer["current_transaction_first_offset"] >= 0 and self.get("partition", *where) is not None
+            if seen == [producer["producer_epoch"], last_sequence, producer["coordinator_epoch"]] and not is_open:
+                del self.records["producer", *where, producer_id]
+
+    def expire_offsets(self, command: Command) -> None:
+        for where in command["partitions"]:
+            if self.get("partition", *where) is None:
+                self.records.pop(("offset", command["group_id"], *where), None)
 
     # micro-batches
 

@@ -8,10 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn import Consumer, ConsumerGroupMetadata, PreparedTransaction, Producer, TopicPartition
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from sparktxn.errors import ProducerFenced
+from sparktxn.format.commands import ExpireProducers, ExpireTransactionalId
+from sparktxn.log.timeouts import Overdue, timeout_abort
+from sparktxn.maintenance import sweep
 from sparktxn.store import SinkCommit, Store
+from sparktxn.structs import ProducerState
 
 TYPED = pa.schema(
     [
@@ -25,6 +29,10 @@ TYPED = pa.schema(
 )
 TOPICS = ("orders", "audit.log", "typed", "again")
 GROUP = "billing"
+
+
+def done_partitions(producers: list[ProducerState], producer_id: int) -> list[tuple[int, int]]:
+    return [(known.topic_id, known.partition) for known in producers if known.producer_id == producer_id]
 
 
 class Workload:
@@ -117,6 +125,24 @@ class Workload:
             return newer
         raise AssertionError("the older producer was not fenced")
 
+    def prepare(self, transactional_id: str, *, commit: bool, keep: bool) -> Producer:
+        """A prepared transaction, ended by the next producer: kept and completed, or aborted by its init."""
+        older = self.producer(transactional_id)
+        older.begin_transaction()
+        self.produce(older, 2)
+        older.flush(10)
+        self.produce(older, 1)
+        older.send_offsets_to_transaction([TopicPartition("orders", 0, self.rows)], ConsumerGroupMetadata(GROUP), 10)
+        prepared = older.prepare_transaction(10)
+        newer = Producer({**self.settings, "transactional.id": transactional_id})
+        self.producers.append(newer)
+        newer.init_transactions(10, keep_prepared=keep)
+        if keep:
+            newer.complete_transaction(prepared if commit else PreparedTransaction(prepared.producer_id, 9_999), 10)
+        with newer.transaction():
+            self.produce(newer, 1)
+        return newer
+
     def offsets(self, producer: Producer, offset: int, *, commit: bool) -> None:
         with Consumer({**self.settings, "group.id": GROUP}) as consumer:
             metadata = consumer.consumer_group_metadata()
@@ -154,6 +180,30 @@ class Workload:
         self.settle(self.admin.delete_topics(["again"]))
         self.settle(self.admin.create_topics([NewTopic("again", 2)]))
 
+    def sweep(self) -> None:
+        """Transactions that time out, ids and producers that are idle, and what a deleted topic has left behind."""
+        late, idle = self.producer("late"), self.producer("idle")
+        for producer in (late, idle):
+            producer.begin_transaction()
+            self.produce(producer, 1)
+            producer.flush(10)
+        idle.commit_transaction(10)
+        with Store.open(self.uri, options=self.options) as store:
+            log = store.log
+            hung, done = log.transaction("late"), log.transaction("idle")
+            assert hung is not None
+            assert done is not None
+            deadline = log.deadline(10)
+            log.submit([timeout_abort(Overdue(hung, 60_001))], deadline)
+            log.submit([ExpireTransactionalId("idle", done.producer_id, done.producer_epoch, 1)], deadline)
+            for topic_id, partition in done_partitions(log.all_producers(), done.producer_id):
+                known = log.producer(topic_id, partition, done.producer_id)
+                assert known is not None
+                seen = (done.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+                log.submit([ExpireProducers(topic_id, partition, (seen,))], deadline)
+            report = sweep(store)
+        assert report.expired_producers > 0, "the topic that was deleted has left no producer behind"
+
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
@@ -171,12 +221,19 @@ class Workload:
             if number % 5 == 2:
                 one = self.fence("shop-1")
             self.offsets(other, number, commit=number % 3 != 2)
+        for commit, keep in ((True, True), (False, True), (False, False)):
+            self.prepare("two-phase", commit=commit, keep=keep)
         self.change_topics()
+        self.sweep()
         self.plain_offsets(rounds)
         self.delete_records(2 * rounds)
         with one.transaction():
             self.produce(one, 4, "again")
             self.produce(one, 9)
+        prepared = self.producer("prepared")
+        prepared.begin_transaction()
+        self.produce(prepared, 1, "audit.log")
+        prepared.prepare_transaction(10)
         last = self.producer("open")
         last.begin_transaction()
         self.produce(last, 5)
