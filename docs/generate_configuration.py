@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark_txnlog.options import OPTIONS
 from sparktxn.config.consumer import CONSUMER_SETTINGS
-from sparktxn.config.maintenance import SWEEP_SETTINGS
+from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
@@ -60,6 +60,10 @@ MAINTENANCE = """\
 ## Maintenance
 
 `sparktxn.maintenance.sweep(store, {…})` and `Sweeper(store, {…})` take these.
+"""
+
+VACUUM = """\
+`sparktxn.maintenance.vacuum(store, {…})` takes these.
 """
 
 SPARK = """\
@@ -119,6 +123,8 @@ def document() -> str:
         settings_table(TOPIC_SETTINGS),
         MAINTENANCE,
         settings_table(SWEEP_SETTINGS),
+        VACUUM,
+        settings_table(VACUUM_SETTINGS),
         SPARK,
         options_table(),
     ]

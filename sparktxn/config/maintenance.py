@@ -10,7 +10,7 @@ from msgspec import Struct
 from sparktxn.config.settings import Setting, integer, parse_settings
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["SWEEP_SETTINGS", "SweepSettings"]
+__all__ = ["SWEEP_SETTINGS", "VACUUM_SETTINGS", "SweepSettings", "VacuumSettings"]
 
 _DAY_MS: Final = 86_400_000
 _expiration_ms: Final = integer(1, 2**53)
@@ -54,4 +54,33 @@ class SweepSettings(Struct, frozen=True, kw_only=True):
             transactional_id_expiration_ms=parsed["transactional.id.expiration.ms"],
             producer_id_expiration_ms=parsed["producer.id.expiration.ms"],
             sink_expiration_ms=None if sink_ms == "never" else sink_ms,
+        )
+
+
+VACUUM_SETTINGS: Final = (
+    Setting("vacuum.retention.ms", 7 * _DAY_MS, integer(0, 2**53), "How far back time travel reaches: entries, and what only they name, are kept for at least so long."),
+    Setting("vacuum.segment.age.ms", _DAY_MS, integer(0, 2**53), "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out; a writer that takes longer must upload again."),
+    Setting("vacuum.temporary.age.ms", _DAY_MS, integer(0, 2**53), "On a local disk: temporary files of writers that were killed are deleted at this age."),
+)  # fmt: skip
+
+
+class VacuumSettings(Struct, frozen=True, kw_only=True):
+    """The parsed settings; see VACUUM_SETTINGS for their meaning."""
+
+    retention_ms: int = 7 * _DAY_MS
+    segment_age_ms: int = _DAY_MS
+    temporary_age_ms: int = _DAY_MS
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> VacuumSettings:
+        """The settings of `given`, which holds only names of VACUUM_SETTINGS.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        parsed = parse_settings(VACUUM_SETTINGS, given, "vacuum")
+        return cls(
+            retention_ms=parsed["vacuum.retention.ms"],
+            segment_age_ms=parsed["vacuum.segment.age.ms"],
+            temporary_age_ms=parsed["vacuum.temporary.age.ms"],
         )

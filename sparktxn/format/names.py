@@ -37,6 +37,7 @@ __all__ = [
     "parse_entry",
     "parse_horizon",
     "parse_intent",
+    "parse_partition_object",
     "parse_sealed_entry",
     "parse_segment_born",
     "partition_folder",
@@ -58,14 +59,15 @@ LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
 TOPICS: Final = "topics/"
 
 _DIGITS: Final = 20
-_ENTRY = re.compile(r"_log/(\d{20})\.json")
-_CHECKPOINT = re.compile(r"_log/_checkpoints/(\d{20})-([0-9a-f]{32})\.json")
-_CHECKPOINT_PART = re.compile(r"_log/_checkpoints/(\d{20})-[0-9a-f]{32}/\d+\.json")
-_APPENDS = re.compile(r"_log/_appends/(\d{20})-[0-9a-f]{32}\.parquet")
-_HORIZON = re.compile(r"_log/_horizon/(\d{20})")
-_INTENT = re.compile(r"_log/_intents/(\d{20})-([0-9a-f]{32})\.json")
-_SEGMENT = re.compile(r"(\d{20})-([0-9a-f]{32})\.(parquet|arrow)")
-_SEALED = re.compile(r"\d{20}-(\d{20})-[0-9a-f]{32}")
+_ENTRY = re.compile(r"_log/([0-9]{20})\.json")
+_CHECKPOINT = re.compile(r"_log/_checkpoints/([0-9]{20})-([0-9a-f]{32})\.json")
+_CHECKPOINT_PART = re.compile(r"_log/_checkpoints/([0-9]{20})-[0-9a-f]{32}/[0-9]+\.json")
+_APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-f]{32}\.parquet")
+_HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
+_INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-f]{32})\.json")
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-f]{32})\.(parquet|arrow)")
+_PARTITION_OBJECT = re.compile(r"topics/[A-Za-z0-9._-]+-([0-9]{1,19})/([0-9]{1,19})/(.+)")
+_SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-f]{32}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
@@ -149,6 +151,12 @@ def clock(token: str) -> str:
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:
     """The folder of a partition's objects."""
     return f"topics/{topic}-{topic_id}/{partition}/"
+
+
+def parse_partition_object(name: str) -> tuple[int, int, str] | None:
+    """(topic id, partition, name in the partition's folder) of an object of a partition; None for any other name."""
+    match = _PARTITION_OBJECT.fullmatch(name)
+    return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def segment_file(born: int, token: str, extension: str) -> str:

@@ -35,6 +35,7 @@ from sparktxn.structs import (
     PartitionState,
     PendingOffset,
     ProducerState,
+    StoreState,
     TopicState,
     TransactionState,
 )
@@ -272,6 +273,12 @@ class Log:
             if isinstance(record, TopicState)
         ]
         return sorted(found, key=lambda topic: topic.name)
+
+    def store_state(self) -> StoreState:
+        """What belongs to the whole store, as last known."""
+        with self._follower.locked(self.deadline(), "store"):
+            known: StoreState | None = self._follower.tail.parts.get(("store",))
+            return known or StoreState()
 
     def topics(self) -> list[TopicState]:
         """All topics by name, as last known."""

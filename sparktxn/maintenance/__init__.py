@@ -1,5 +1,6 @@
 """Maintenance, callable from anywhere and safe beside everything."""
 
 from sparktxn.maintenance.sweep import LostRace, Sweeper, SweepReport, TimedOutTransaction, sweep
+from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 
-__all__ = ["LostRace", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
+__all__ = ["LostRace", "SweepReport", "Sweeper", "TimedOutTransaction", "VacuumReport", "sweep", "vacuum"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["ObjectInfo", "ObjectStore", "PutOutcome"]
+__all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome"]
 
 
 class PutOutcome(Enum):
@@ -85,3 +85,17 @@ class ObjectStore(Protocol):
 
     def close(self) -> None:
         """Frees connections; calling twice is harmless."""
+
+
+@runtime_checkable
+class FolderStore(Protocol):
+    """What a store of files has besides objects, and maintenance tidies up."""
+
+    def remove_folders(self, folders: Iterable[str]) -> None:
+        """Removes those of the folders that exist and are empty; a writer that needs one makes it again."""
+
+    def temporary_files(self, before_ms: int) -> Sequence[str]:
+        """Files that a put has left unfinished, last written before `before_ms` by the store's clock."""
+
+    def remove_temporary(self, files: Iterable[str]) -> None:
+        """Removes such files; a put that is still at work on one fails without having created anything."""

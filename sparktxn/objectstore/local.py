@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -34,6 +36,7 @@ _REFUSED: Final = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EMLINK, errno.ENOENT, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.EXDEV}
 )
 _LOCK_FILE: Final = "_log/.lock"
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}-\d+")
 
 
 class LocalStore:
@@ -158,6 +161,28 @@ class LocalStore:
                 continue
             except OSError as error:
                 raise _unavailable("delete", path, error) from error
+
+    def remove_folders(self, folders: Iterable[str]) -> None:
+        """Removes empty folders; others stay."""
+        for folder in folders:
+            with suppress(OSError):
+                os.rmdir(self._base + checked_prefix(folder))
+
+    def temporary_files(self, before_ms: int) -> Sequence[str]:
+        """Hidden files that `_write_temporary` or `_prove_folder` has made and a killed process has left."""
+        found = []
+        for folder, _, files in os.walk(self._base):
+            for file in files:
+                path = os.path.join(folder, file)
+                if _TEMPORARY.fullmatch(file) and _modified_ms(path) < before_ms:
+                    found.append(path[len(self._base) :])
+        return sorted(found)
+
+    def remove_temporary(self, files: Iterable[str]) -> None:
+        """Removes them."""
+        for file in files:
+            if _TEMPORARY.fullmatch(os.path.basename(file)) and ".." not in file.split("/"):
+                _unlink(self._base + file)
 
     def make_durable(self, name: str) -> None:
         """Waits until the file and its name are on the disk; nothing without fsync."""
@@ -372,6 +397,14 @@ def _info(name: str, item: os.DirEntry[str]) -> Iterator[ObjectInfo]:
     except FileNotFoundError:  # deleted since the folder was read
         return
     yield ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _modified_ms(path: str) -> float:
+    """When the file was written; never, if it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns // 1_000_000
+    except OSError:
+        return math.inf
 
 
 _NEED_A_HAND: Final = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}

@@ -101,6 +101,22 @@ def test_what_the_vacuum_took_is_an_expired_view(kind: str) -> None:
         plan(log, 0, 5)
 
 
+@pytest.mark.holes(32)
+def test_a_run_of_a_checkpoint_that_vacuum_has_passed_is_an_expired_view() -> None:
+    """The view's entry is above the horizon; the objects that its process knew the run by were named below it."""
+    log = PartitionLog(memory_store())
+    log.append(5)
+    run = log.seal()
+    view = read_view(replace(log.view(), base_entry=log.entry - 1))
+    log.objects.delete([names.manifest(log.folder, run.folder)])
+    log.objects.put(names.horizon(log.entry - 1), b"horizon")
+    with pytest.raises(DamagedObject):
+        plan_ranges(log.objects, "memory://", view, {KEY: (0, 5)})
+    log.objects.put(names.horizon(log.entry), b"horizon")
+    with pytest.raises(ViewExpired, match="a vacuum up to entry"):
+        plan_ranges(log.objects, "memory://", view, {KEY: (0, 5)})
+
+
 # Kafka's own index (TransactionIndexTest.testCollectAbortedTransactions) and its six queries.
 KAFKA_INDEX = [
     AbortedTransaction(0, 0, 10, 11),

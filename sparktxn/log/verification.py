@@ -1,0 +1,168 @@
+"""Verifying checkpoints: does one hold what a replay of the log gives (PROTOCOL.md, "Deleting")?
+
+A checkpoint that nobody has read may be damaged, or name what does not exist. Before entries go that it is to stand
+for, it is read whole and compared with one's own replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format import names
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
+from sparktxn.format.commands import Append, Appends, Command
+from sparktxn.format.entry import LogEntry
+from sparktxn.format.manifest import decode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.checkpoints import read_parts
+from sparktxn.log.tail import Tail
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.structs import (
+    AbortedTransaction,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    SegmentRef,
+    TopicState,
+)
+
+__all__ = ["Replay", "read_manifest"]
+
+_PARTS_PER_FETCH: Final = 64
+_EMPTY: Final = digest(encode_part([]))
+_Where = tuple[int, int]
+
+
+class Replay(Tail):
+    """A replica that applies every entry itself, and notes which objects they name.
+
+    `segments` are names by partition as (topic id, partition), with the entry that names each; `topics` are names by
+    id, also of topics that have been deleted.
+    """
+
+    def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
+        super().__init__(objects, head)
+        self._digests: dict[str, tuple[int, str]] = {}
+        self.segments: dict[_Where, dict[str, int]] = {}
+        self.appends: set[str] = set()
+        self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
+
+    def _commands(self, entry: LogEntry, name: str) -> Sequence[Command]:
+        commands = super()._commands(entry, name)
+        self.appends.update(command.object for command in entry.commands if isinstance(command, Appends))
+        for command in commands:
+            if isinstance(command, Append):
+                named = self.segments.setdefault((command.topic_id, command.partition), {})
+                named[command.segment] = entry.entry
+        return commands
+
+    def problem(self, head: CheckpointHead) -> str | None:
+        """What is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        if (head.entry, head.entry_checksum, head.token) != (self.entry, self.checksum, self.token):
+            return f"it is of an entry with checksum {head.entry_checksum}, and the log's has {self.checksum}"
+        for part in sorted({*self.parts.refs, *self.parts.changed, *head.parts}):
+            ref = head.parts.get(part)
+            if not part.startswith(SEGMENTS_PREFIX) and self._digest(part) != (ref.digest if ref else _EMPTY):
+                return f"its part {part!r} is not what a replay gives"
+        try:
+            return self._unreadable(head)
+        except DamagedObject as damaged:
+            return str(damaged)
+
+    def _digest(self, part: str) -> str:
+        changed_at = self.parts.changed.get(part)
+        if changed_at is None:
+            return self.parts.refs[part].digest if part in self.parts.refs else _EMPTY
+        known = self._digests.get(part)
+        if known is None or known[0] != changed_at:
+            known = (changed_at, digest(encode_part(self.parts.part(part).values())))
+            self._digests[part] = known
+        return known[1]
+
+    def _unreadable(self, head: CheckpointHead) -> str | None:
+        """Reads every part, and every sealed run that the checkpoint names."""
+        self.topics.update((topic.topic_id, topic.name) for topic in self._topic_records())
+        seen: set[_Where] = set()
+        for part, records in _read(self._objects, head.parts):
+            if not part.startswith(SEGMENTS_PREFIX):
+                continue
+            for record in records:
+                if isinstance(record, PartitionSegments):
+                    seen.add((record.topic_id, record.partition))
+                    if self._places(record) != self._places(self.parts.get(record.key)):
+                        return f"partition {record.partition} of topic id {record.topic_id} has other segments"
+        own = {
+            (record.topic_id, record.partition)
+            for part in self.parts.names(SEGMENTS_PREFIX)
+            for record in self.parts.part(part).values()
+            if isinstance(record, PartitionSegments)
+        }
+        return None if own == seen else f"it has other partitions than a replay gives: {sorted(own ^ seen)[:5]}"
+
+    def _places(self, located: PartitionSegments | None) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
+        """All segments and aborted ranges from the log start on, however they are sealed."""
+        if located is None:
+            return [], []
+        partition: PartitionState = self.parts.get(("partition", located.topic_id, located.partition))
+        topic = self.topics[located.topic_id]
+        folder = names.partition_folder(topic, located.topic_id, located.partition)
+        segments: list[SegmentRef] = []
+        aborted: list[AbortedTransaction] = []
+        for run in located.sealed:
+            segments += read_manifest(self._objects, folder, run)
+            aborted += _read_index(self._objects, folder, run)
+        start = partition.log_start_offset
+        segments += located.segments
+        aborted += located.aborted
+        return (
+            [segment for segment in segments if segment.end_offset > start],
+            [transaction for transaction in aborted if transaction.last_offset >= start],
+        )
+
+    def _topic_records(self) -> Iterator[TopicState]:
+        for part in self.parts.names("topics/"):
+            for record in self.parts.part(part).values():
+                if isinstance(record, TopicState):
+                    yield record
+
+
+def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str, Iterable[object]]]:
+    listed = sorted(parts)
+    for first in range(0, len(listed), _PARTS_PER_FETCH):
+        some = listed[first : first + _PARTS_PER_FETCH]
+        yield from zip(some, read_parts(objects, [parts[part] for part in some]), strict=True)
+
+
+def read_manifest(objects: ObjectStore, folder: str, run: ManifestRef) -> tuple[SegmentRef, ...]:
+    """The segments of a sealed run; `folder` is the partition's.
+
+    Raises:
+        DamagedObject: its manifest is missing, or not the one that the state names.
+    """
+    name = names.manifest(folder, run.folder)
+    data = objects.get(name)
+    if data is None:
+        raise DamagedObject(name, "a sealed run names it and it does not exist")
+    if (found := checksum(data)) != run.checksum:
+        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
+    return decode_manifest(data, name)
+
+
+def _read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[AbortedTransaction]:
+    if not run.aborted_count:
+        return ()
+    name = names.transaction_index(folder, run.folder, run.base_offset)
+    data = objects.get(name)
+    if data is None:
+        raise DamagedObject(name, "a sealed run names it and it does not exist")
+    transactions = decode_transaction_index(data, name)
+    if len(transactions) != run.aborted_count:
+        raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
+    return transactions

@@ -1,0 +1,129 @@
+"""Finding and deleting what a vacuum may delete, once it is marked what to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+
+from sparktxn.format import names
+from sparktxn.maintenance.marking import Marks
+from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
+from sparktxn.state.requests import REQUEST_WINDOW
+
+__all__ = ["Garbage", "delete_garbage", "find_garbage"]
+
+_BATCH: Final = 1_000
+_Parse = Callable[[str], int | None]
+
+
+class Garbage(Struct):
+    """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards."""
+
+    entries: list[str] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+    checkpoint_parts: list[str] = field(default_factory=list)
+    segments: list[str] = field(default_factory=list)
+    sealed_files: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+    temporary_files: list[str] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+
+    def names(self) -> Iterator[str]:
+        """All of them, in the order in which they go."""
+        yield from self.entries
+        yield from self.checkpoints
+        yield from self.checkpoint_parts
+        yield from self.sealed_files
+        yield from self.segments
+        yield from self.other
+        yield from self.temporary_files
+
+
+def find_garbage(
+    objects: ObjectStore,
+    checkpoints: Sequence[ObjectInfo],
+    marks: Marks,
+    horizon: int,
+    floor: int,
+    newest_entry: int,
+    temporary_before_ms: int,
+) -> Garbage:
+    """What is unmarked, and named below the horizon or born below the floor.
+
+    `checkpoints` is the listing that was marked from. Objects whose names are none of ours are left alone.
+    """
+    garbage = Garbage()
+    garbage.entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
+    for info in checkpoints:
+        head = names.parse_checkpoint_head(info.name)
+        part = names.parse_checkpoint_part(info.name)
+        if head is not None and head[0] < horizon:
+            garbage.checkpoints.append(info.name)
+            garbage.size_bytes += info.size_bytes
+        elif part is not None and part < horizon and info.name not in marks.parts:
+            garbage.checkpoint_parts.append(info.name)
+            garbage.folders.add(_folder(info.name))
+            garbage.size_bytes += info.size_bytes
+    for info in objects.list(names.TOPICS):
+        _look_at(garbage, info, marks, horizon, floor)
+    appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
+    garbage.other += [name for name in appends if name not in marks.appends]
+    garbage.other += _below(objects.list_names(names.INTENTS), _intent_base, newest_entry - REQUEST_WINDOW)
+    garbage.other += _below(objects.list_names(names.HORIZONS), names.parse_horizon, horizon)
+    if isinstance(objects, FolderStore):
+        garbage.temporary_files = list(objects.temporary_files(temporary_before_ms))
+    return garbage
+
+
+def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:
+    return sorted(name for name in listed if (number := parse(name)) is not None and number < limit)
+
+
+def _intent_base(name: str) -> int | None:
+    """The entry that an intent was written at: one that is a window behind is refused by everybody."""
+    parsed = names.parse_intent(name)
+    return parsed[0] if parsed is not None else None
+
+
+def _look_at(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, floor: int) -> None:
+    """Judges one object below ``topics/``, whether its topic exists or not."""
+    parsed = names.parse_partition_object(info.name)
+    if parsed is None:
+        return
+    topic_id, partition, rest = parsed
+    where = (topic_id, partition)
+    run, _, file = rest.partition("/")
+    if file:
+        sealed_entry = names.parse_sealed_entry(run)
+        if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
+            return
+        garbage.sealed_files.append(info.name)
+        garbage.folders.add(_folder(info.name))
+    else:
+        born = names.parse_segment_born(rest)
+        if born is None or born >= floor or rest in marks.segments.get(where, ()):
+            return
+        garbage.segments.append(info.name)
+    garbage.size_bytes += info.size_bytes
+
+
+def _folder(name: str) -> str:
+    return name[: name.rfind("/") + 1]
+
+
+def delete_garbage(objects: ObjectStore, garbage: Garbage) -> None:
+    """Deletes it; after a crash or an error in between, what is left is found again.
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+    """
+    temporary = set(garbage.temporary_files)
+    listed = [name for name in garbage.names() if name not in temporary]
+    for first in range(0, len(listed), _BATCH):
+        objects.delete(listed[first : first + _BATCH])
+    if isinstance(objects, FolderStore):
+        objects.remove_folders(sorted(garbage.folders))
+        objects.remove_temporary(garbage.temporary_files)

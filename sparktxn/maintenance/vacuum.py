@@ -1,0 +1,244 @@
+"""The vacuum: deletes what no reader may ask for any more, and nothing else (PROTOCOL.md, "Deleting").
+
+The order is what makes it safe. (1) The checkpoint that is to stand for the deleted entries is read whole and compared
+with a replay of the log. (2) An entry raises the horizon and the segment floor; it is won and confirmed, or all stops.
+(3) The horizon's marker is durable. (4) Only now is marked what to keep, from a state that contains that entry. (5)
+Only then is anything deleted: what is unmarked, and was named below the horizon, or born below the floor.
+
+It may die between any two steps, and go on in any process; several may run at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.clock import Deadline
+from sparktxn.config.maintenance import VacuumSettings
+from sparktxn.errors import CommandRefused, DamagedObject
+from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
+from sparktxn.format.commands import Vacuum
+from sparktxn.log.horizon import is_usable, read_horizon, write_horizon
+from sparktxn.log.log import Log
+from sparktxn.log.verification import Replay
+from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage
+from sparktxn.maintenance.marking import Head, heads_in, mark, read_heads
+from sparktxn.maintenance.storeclock import store_now_ms
+from sparktxn.store import Store
+from sparktxn.structs import StoreState
+
+__all__ = ["VacuumReport", "vacuum"]
+
+logger = logging.getLogger("sparktxn")
+
+_ATTEMPTS: Final = 3
+_NEWEST: Final = 3
+_WINDOW: Final = 64
+_CANDIDATES: Final = 2
+_FLOOR_PER_TIMEOUT: Final = 2
+
+
+class VacuumReport(Struct, frozen=True, kw_only=True):
+    """What a vacuum has done, or with `dry_run` would do.
+
+    `horizon` and `segment_floor` are those now in force; the counts are of objects that were deleted, `size_bytes` is
+    what they held as far as listings tell. `names` lists them for a dry run. `overtaken` is True if other vacuums were
+    ahead of this one each time: it has deleted nothing.
+    """
+
+    dry_run: bool
+    horizon: int
+    segment_floor: int
+    entries: int = 0
+    checkpoints: int = 0
+    checkpoint_parts: int = 0
+    segments: int = 0
+    sealed_files: int = 0
+    other: int = 0
+    temporary_files: int = 0
+    size_bytes: int = 0
+    overtaken: bool = False
+    names: tuple[str, ...] = ()
+
+
+class _Overtaken(Exception):
+    """Another vacuum has raised the horizon or the floor since this one has looked."""
+
+
+def vacuum(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> VacuumReport:
+    """Deletes entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
+
+    Safe beside everything, other vacuums too. After a crash at any moment nothing that anybody needs is gone, and the
+    next vacuum finishes. A read view below the new horizon has expired, also one that is in use.
+
+    Args:
+        store: an open store.
+        settings: ``vacuum.*`` settings.
+        dry_run: only tell what would be deleted: no entry is written, nothing is deleted.
+        timeout_s: how long its entry may take to be won.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        OutcomeUnknown: it is not known whether the entry was won: nothing was deleted; call again.
+        StoreUnavailable: the store did not answer; what was not deleted yet is deleted by the next call.
+        DamagedObject: the log, or the checkpoint at the horizon, cannot be read; nothing was deleted.
+    """
+    parsed = VacuumSettings.parse(settings or {})
+    log = store.log
+    deadline = log.deadline(timeout_s)
+    for _ in range(_ATTEMPTS):
+        try:
+            return _Round(log, parsed, deadline, dry_run=dry_run).run()
+        except _Overtaken:
+            continue
+        except DamagedObject:
+            # What another vacuum deletes while this one reads is no damage.
+            if read_horizon(log.objects) <= log.store_state().horizon:
+                raise
+    state = log.store_state()
+    return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
+
+
+class _Round:
+    """One attempt."""
+
+    def __init__(self, log: Log, settings: VacuumSettings, deadline: Deadline, *, dry_run: bool) -> None:
+        self._log = log
+        self._objects = log.objects
+        self._settings = settings
+        self._deadline = deadline
+        self._dry_run = dry_run
+
+    def run(self) -> VacuumReport:
+        """All steps, in their order."""
+        entry = self._log.refresh(self._deadline)
+        state = self._log.store_state()
+        now_ms = store_now_ms(self._objects, self._log.ids)
+        heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
+        replay, horizon = self._verified(state, heads, now_ms)
+        floor = self._floor(state, heads, now_ms)
+        if not self._dry_run:
+            self._win(horizon, floor)
+            self._write_marker(horizon)
+        garbage = self._garbage(replay, horizon, floor, now_ms)
+        if not self._dry_run:
+            delete_garbage(self._objects, garbage)
+        return VacuumReport(
+            dry_run=self._dry_run,
+            horizon=horizon,
+            segment_floor=floor,
+            entries=len(garbage.entries),
+            checkpoints=len(garbage.checkpoints),
+            checkpoint_parts=len(garbage.checkpoint_parts),
+            segments=len(garbage.segments),
+            sealed_files=len(garbage.sealed_files),
+            other=len(garbage.other),
+            temporary_files=len(garbage.temporary_files),
+            size_bytes=garbage.size_bytes,
+            names=tuple(garbage.names()) if self._dry_run else (),
+        )
+
+    def _verified(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> tuple[Replay, int]:
+        """A replay that stands at the newest checkpoint it has verified, and the horizon to propose.
+
+        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones.
+        """
+        old_ms = now_ms - self._settings.retention_ms
+        candidates = sorted({head.entry for head in heads if head.entry > state.horizon and head.modified_ms <= old_ms})
+        newest = sorted({head.entry for head in heads if head.entry > state.horizon})[-_NEWEST:]
+        wanted = sorted({*candidates[-_CANDIDATES:], *newest})
+        replay = Replay(self._objects, self._base(state, heads))
+        verified = [state.horizon]
+        for entry in wanted:
+            replay.advance(at_most=entry, window=_WINDOW)
+            if replay.entry != entry:
+                raise _Overtaken
+            if self._is_whole(replay, [head for head in heads if head.entry == entry]):
+                verified.append(entry)
+        self._confirm(replay)
+        limit = verified[-2] if len(verified) > 1 else state.horizon
+        return replay, max(entry for entry in verified if entry <= limit and entry in {state.horizon, *candidates})
+
+    def _base(self, state: StoreState, heads: Sequence[Head]) -> CheckpointHead | None:
+        """What the replay begins with: the checkpoint at the horizon, which the vacuum before has verified."""
+        if state.horizon <= 1:
+            return None
+        listed = [head for head in heads if head.entry == state.horizon]
+        now = read_horizon(self._objects)
+        for head in read_heads(self._objects, listed):
+            if is_usable(self._objects, head, now):
+                return head
+        if now > state.horizon:
+            raise _Overtaken
+        raise DamagedObject(names.horizon(state.horizon), "there is no checkpoint of that entry that is whole")
+
+    def _is_whole(self, replay: Replay, listed: Sequence[Head]) -> bool:
+        found = False
+        for head in read_heads(self._objects, listed):
+            if not is_usable(self._objects, head, read_horizon(self._objects)):
+                continue
+            problem = replay.problem(head)
+            if problem is None:
+                found = True
+            else:
+                logger.error("checkpoint after entry %d does not hold what the log says: %s", head.entry, problem)
+        return found
+
+    def _confirm(self, replay: Replay) -> None:
+        """Notes that what the replay has read is final.
+
+        Raises:
+            _Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
+        """
+        if read_horizon(self._objects) > replay.confirmed_entry + 1:
+            raise _Overtaken
+        replay.confirmed_entry = replay.entry
+
+    def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
+        """The newest checkpoint's entry that is older than any upload may take, by the store's clock."""
+        longest_ms = max((transaction.timeout_ms for transaction in self._log.transactions()), default=0)
+        old_ms = now_ms - max(self._settings.segment_age_ms, _FLOOR_PER_TIMEOUT * longest_ms)
+        return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])
+
+    def _win(self, horizon: int, floor: int) -> None:
+        """Makes both binding for everybody; done before is as good."""
+        try:
+            self._log.submit([Vacuum(horizon, floor)], self._deadline)
+        except CommandRefused:
+            self._log.refresh(self._deadline)
+            raise _Overtaken from None
+
+    def _write_marker(self, horizon: int) -> None:
+        if horizon <= 1:
+            return
+        heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= horizon]
+        now = read_horizon(self._objects)
+        kept = [
+            head.checkpoint
+            for head in read_heads(self._objects, heads)
+            if head.base < horizon and is_usable(self._objects, head, now)
+        ]
+        write_horizon(self._objects, horizon, kept)
+
+    def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> Garbage:
+        """What may go: from a listing and a state that are both younger than the marker."""
+        listing = self._objects.list(names.CHECKPOINTS)
+        heads = read_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
+        replay.advance(window=_WINDOW)
+        self._confirm(replay)
+        state: StoreState = replay.parts.get(("store",)) or StoreState()
+        if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
+            raise AssertionError(f"entry {replay.entry} does not hold the vacuum that was won")
+        marks = mark(self._objects, heads, horizon, replay)
+        before_ms = now_ms - self._settings.temporary_age_ms
+        return find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)

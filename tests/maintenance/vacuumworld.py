@@ -1,0 +1,175 @@
+"""A store whose every object is remembered, so that what a vacuum has left can be held against what was there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn.log.horizon import read_horizon
+from sparktxn.log.log import Log
+from sparktxn.log.views import ReadView
+from sparktxn.maintenance import VacuumReport, vacuum
+from sparktxn.objectstore.contract import PutOutcome
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.store import Store
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from sparktxn.testing.history import observe
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.truth import digest_of, replay
+
+LEFT, RIGHT = (1, 0), (1, 1)
+TOPIC = "topic"
+DAY_S = 86_400
+EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
+numbers = count()
+
+
+class RememberingStore(MemoryStore):
+    """Remembers the first bytes ever created under each name."""
+
+    def __init__(self, name: str, clock: ManualClock) -> None:
+        super().__init__(name, clock)
+        self.history: dict[str, bytes] = {}
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        outcome = super().put_if_absent(name, data, timeout_s=timeout_s)
+        if outcome is PutOutcome.CREATED:
+            self.history.setdefault(name, data)
+        return outcome
+
+
+class Process:
+    """One process: its store, its way to the objects, and what becomes of its operations."""
+
+    def __init__(self, world: World, seed: int, settings: StoreSettings) -> None:
+        self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
+        self.late: list[Callable[[], object]] = []
+        self.objects = FaultyStore(world.objects, lambda operation: self.fate(operation), later=self.late.append)
+        self.log = Log.open(
+            self.objects,
+            settings=settings,
+            clock=world.clock,
+            ids=SeededIds(seed),
+            background=StrictBackground(),
+            create=True,
+        )
+        self.store = Store(world.objects.uri, {}, self.log)
+
+    def submit(self, *commands: Command) -> list[CommandResult]:
+        return self.log.submit(commands, self.log.deadline(5))
+
+    def view(self, entry: int | None = None) -> ReadView:
+        return self.log.view(None, self.log.deadline(5), entry=entry)
+
+    def vacuum(self, *, dry_run: bool = False, **settings: int) -> VacuumReport:
+        chosen = EVERYTHING | {name.replace("_", "."): value for name, value in settings.items()}
+        return vacuum(self.store, chosen, dry_run=dry_run, timeout_s=5)
+
+
+class World:
+    """A store with one topic of two partitions, written to by one producer, with checkpoints when asked for."""
+
+    def __init__(self, *, seal: int = 2) -> None:
+        self.number = next(numbers)
+        self.clock = ManualClock()
+        self.objects = RememberingStore(f"vacuum-{self.number}", self.clock)
+        self._seeds = count(1000 * self.number)
+        self._settings = StoreSettings(
+            checkpoint_entries=100_000, checkpoint_seal_segments=seal, timeout_check_interval_ms=10**15
+        )
+        self.writer = self.process()
+        self.writer.submit(CreateTopic("topic", TOPIC, 2))
+        told = self.writer.submit(InitProducerId("init", "job"))[0]
+        self.producer = ProducerCommands.of("job", told)
+        self.transaction = 0
+
+    def process(self) -> Process:
+        return Process(self, next(self._seeds), self._settings)
+
+    def upload(self, append: Append, topic: str = TOPIC) -> Append:
+        """Puts an object where the command's segment is to be."""
+        name = names.segment(topic, append.topic_id, append.partition, append.segment)
+        self.objects.put_if_absent(name, b"s" * append.size_bytes)
+        return append
+
+    def fused(self, process: Process | None = None, *, committed: bool = True) -> list[Command]:
+        """A transaction with a segment in each partition, uploaded; it may be sent again."""
+        process = process or self.writer
+        self.transaction += 1
+        born = process.log.entry
+        appends = [
+            self.upload(self.producer.append(where, self.transaction - 1, transaction=self.transaction, born=born))
+            for where in (LEFT, RIGHT)
+        ]
+        return [*appends, self.producer.end(self.transaction, committed=committed)]
+
+    def commit(self, times: int = 1, *, process: Process | None = None) -> None:
+        for _ in range(times):
+            (process or self.writer).submit(*self.fused(process))
+
+    def grow(self, checkpoints: int = 3, transactions: int = 3) -> None:
+        """Transactions, and a checkpoint after every few of them; a second passes with each."""
+        for _ in range(checkpoints):
+            for _ in range(transactions):
+                self.commit()
+                self.clock.sleep(1)
+            assert self.writer.log.checkpoint() is not None
+
+    def names(self, prefix: str) -> list[str]:
+        return [info.name for info in self.objects.list(prefix)]
+
+    def entries(self) -> list[int]:
+        return sorted(
+            number for name in self.objects.list_names(names.ENTRIES) if (number := names.parse_entry(name)) is not None
+        )
+
+    def heads(self) -> list[int]:
+        return [head[0] for name in self.names(names.CHECKPOINTS) if (head := names.parse_checkpoint_head(name))]
+
+    def segments(self) -> set[str]:
+        return {
+            name for name in self.names(names.TOPICS) if names.parse_segment_born(name.rsplit("/", 1)[1]) is not None
+        }
+
+    def check(self) -> None:
+        """Every view from the horizon on shows what the log says, and all that it names exists; older ones expire."""
+        truths = replay(self.objects)
+        horizon = read_horizon(self.objects)
+        process = self.process()
+        assert digest_of(process.log) == truths[-1].digest
+        for truth in truths[max(horizon, 1) :]:
+            view = process.view(truth.entry)
+            assert set(view.partitions) == set(truth.partitions)
+            seen = observe(self.objects, view.partitions)
+            for key, expected in truth.partitions.items():
+                start = expected.log_start_offset
+                found = [placed for placed in seen[key].segments if placed in expected.segments]
+                assert tuple(found) == expected.segments
+                assert all(offset < start for _, offset in set(seen[key].segments) - set(expected.segments))
+                assert seen[key].log_end_offset == expected.log_end_offset
+                assert [range_ for range_ in seen[key].aborted if range_.last_offset >= start] == list(expected.aborted)
+                for name, _ in expected.segments:
+                    segment = names.segment(key[0], expected.topic_id, key[1], name)
+                    assert self.objects.get(segment) is not None, f"{segment} is named at entry {truth.entry}"
+        for entry in range(1, min(horizon, len(truths))):
+            try:
+                process.view(entry)
+            except ViewExpired:
+                continue
+            assert entry >= horizon - 1, f"a view at entry {entry} below the horizon {horizon} was given"
+
+
+def until_done(work: Callable[[], object]) -> object:
+    """Calls again while the store fails; it must end once it is well."""
+    for _ in range(10):
+        try:
+            return work()
+        except (OutcomeUnknown, StoreUnavailable):
+            continue
+    raise AssertionError("it does not end though the store is well again")
