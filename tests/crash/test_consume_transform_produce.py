@@ -1,0 +1,109 @@
+"""The worked example under SIGKILL: whenever it dies, each payment has one receipt in the end."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.consume_transform_produce import check, create
+
+pytestmark = pytest.mark.crash
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = "examples/consume_transform_produce.py"
+
+POINTS = (
+    ("put_if_absent", "topics/receipts", "after", False),
+    ("put_if_absent", "_log/0", "before", False),
+    ("put_if_absent", "_log/0", "after", False),
+    ("put_if_absent", "_log/0", "after", True),
+    ("put_if_absent", "topics/alerts", "before", True),
+    ("get", "_log/0", "before", True),
+    ("get", "topics/payments", "after", False),
+)
+"""Where to die: an operation of the store, and whether the service publishes before it commits."""
+
+
+class Services:
+    """One instance after the other, on one store, until one comes to the end."""
+
+    def __init__(self, store: Path, batch: int) -> None:
+        self._arguments = [SCRIPT, "--store", str(store), "--batch", str(batch), "--exit-when-idle", "0.3"]
+        self.kills = 0
+
+    def die_at(self, verb: str, prefix: str, count: int, when: str, *, early: bool) -> None:
+        armed = [sys.executable, "-m", "tests.crash.armed", verb, prefix, str(count), when, *self._arguments]
+        ended = subprocess.run(
+            [*armed, *(["--publish-early"] if early else [])], cwd=ROOT, capture_output=True, timeout=120
+        )
+        assert ended.returncode in (0, -9), ended.stdout.decode() + ended.stderr.decode()
+        self.kills += ended.returncode == -9
+
+    def die_after(self, seconds: float, *, early: bool) -> None:
+        """Kills an instance so long after it was ready, unless it has come to the end."""
+        command = [sys.executable, *self._arguments, *(["--publish-early"] if early else [])]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert "ready" in process.stdout.readline()
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                self.kills += 1
+
+    def finish(self) -> str:
+        ended = subprocess.run(
+            [sys.executable, *self._arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+
+@pytest.mark.kafka("K104", "K105", "K108")
+def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    create(str(tmp_path), 3_000)
+    services = Services(tmp_path, batch=100)
+    for verb, prefix, when, early in chance.sample(POINTS, 5):
+        # The first put of an entry is the initialisation's, which is a point as good as any.
+        services.die_at(verb, prefix, chance.randint(1, 4 if verb == "put_if_absent" else 2), when, early=early)
+    services.die_after(chance.uniform(0, 0.15), early=True)
+    services.finish()
+    assert services.kills >= 5
+    assert check(str(tmp_path)) == 0
+
+
+@pytest.mark.nightly
+def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    create(str(tmp_path), 20_000)
+    services = Services(tmp_path, batch=50)
+    while services.kills < 15:
+        services.die_after(chance.uniform(0, 0.6), early=chance.random() < 0.5)
+    while services.kills < 30:
+        verb, prefix, when, early = chance.choice(POINTS)
+        services.die_at(verb, prefix, chance.randint(1, 12), when, early=early)
+    services.finish()
+    assert check(str(tmp_path)) == 0
+
+
+def test_a_second_instance_takes_over_and_the_first_one_stops(tmp_path: Path) -> None:
+    create(str(tmp_path), 2_000)
+    command = [sys.executable, SCRIPT, "--store", str(tmp_path), "--batch", "50"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert "ready" in first.stdout.readline()
+        Services(tmp_path, batch=50).finish()
+        create(str(tmp_path), 10)
+        assert first.wait(60) == 1
+        assert "stops" in first.stdout.read()
+    Services(tmp_path, batch=50).finish()
+    assert check(str(tmp_path)) == 0
