@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             group = group_of(ROOT.parent / report.nodeid.split("::")[0])
             counts[group] += 1
             # A passed test has one report here, for its call; set-up is part of what the group costs.
-            seconds[group] += report.duration
+            seconds[group] += getattr(report, "duration", 0.0)  # a module that cannot be imported has none
     for report in terminalreporter.stats.get("", []):
         seconds[group_of(ROOT.parent / report.nodeid.split("::")[0])] += report.duration
     terminalreporter.section("time by group")

@@ -60,6 +60,7 @@ def _offset_of(log: Log, group_id: str, partition: TopicPartition, require_stabl
     found = log.committed_offset(group_id, topic.topic_id, partition.partition)
     if found is not None:
         answer.offset, answer.metadata = found.offset, found.metadata
+        answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
     return answer
 
 
@@ -77,6 +78,8 @@ def alter_group_offsets(
     offsets = []
     for partition in wanted.topic_partitions:
         topic = existing_topic(log, partition.topic)
-        offsets.append(OffsetToCommit(topic.topic_id, partition.partition, partition.offset, partition.metadata))
+        leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
+        where = (topic.topic_id, partition.partition)
+        offsets.append(OffsetToCommit(*where, partition.offset, partition.metadata, leader_epoch))
     log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))], deadline)
     return ConsumerGroupTopicPartitions(wanted.group_id, wanted.topic_partitions)

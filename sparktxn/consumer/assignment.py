@@ -55,17 +55,18 @@ class Progress:
         """True if records may be read for it now."""
         return self.position >= 0 and not self.paused and not self.halted and self.retry_at_s <= now_s
 
-    def store(self, offset: int, metadata: str | None = None) -> None:
+    def store(self, offset: int, metadata: str | None = None, leader_epoch: int | None = None) -> None:
         """Makes `offset` what the next offset commit takes."""
         self.stored.offset = offset
         self.stored.metadata = metadata
+        self.stored.leader_epoch = leader_epoch
 
     def uncommitted(self) -> TopicPartition | None:
         """What there is to commit: the stored offset, if it is not the one committed last."""
         stored = self.stored
         if stored.offset < 0 or stored.offset == self.committed:
             return None
-        return TopicPartition(stored.topic, stored.partition, stored.offset, stored.metadata)
+        return TopicPartition(stored.topic, stored.partition, stored.offset, stored.metadata, stored.leader_epoch)
 
 
 class Assignment:

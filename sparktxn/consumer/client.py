@@ -428,7 +428,7 @@ class Consumer:
             raise ValueError("store_offsets() takes a message or offsets")
         chosen = _offsets_of(message, offsets)
         for progress, partition in [(self._assignment.require(partition), partition) for partition in chosen]:
-            progress.store(partition.offset, partition.metadata)
+            progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled."""

@@ -68,6 +68,7 @@ class GroupOffsets:
         found = self._log.committed_offset(self._group_id, topic.topic_id, partition.partition)
         if found is not None:
             answer.offset, answer.metadata = found.offset, found.metadata
+            answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
         return answer, self.is_stable(topic.topic_id, partition.partition)
 
     def commit(self, offsets: Sequence[TopicPartition]) -> None:

@@ -253,13 +253,13 @@ class TestGroups:
         only(admin.create_topics([NewTopic("t", 3)]))
 
     def set_offset(self, admin: AdminClient, offset: int) -> None:
-        wanted = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 1, offset, "note")])
+        wanted = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 1, offset, "note", 7)])
         only(admin.alter_consumer_group_offsets([wanted]))
 
     def test_offsets_are_set_and_listed(self, admin: AdminClient) -> None:
         self.set_offset(admin, 5)
         (found,) = only(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])).topic_partitions
-        assert (found, found.offset, found.metadata) == (TopicPartition("t", 1), 5, "note")
+        assert (found, found.offset, found.metadata, found.leader_epoch) == (TopicPartition("t", 1), 5, "note", 7)
         asked = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0), TopicPartition("t", 9)])
         none, unknown = only(admin.list_consumer_group_offsets([asked])).topic_partitions
         assert (none.offset, none.error) == (OFFSET_INVALID, None)

@@ -516,9 +516,23 @@ class TestOffsets:
     def test_metadata_comes_back(self, world: World) -> None:
         world.topic()
         consumer = world.consumer()
-        consumer.commit(offsets=[TopicPartition("t", 0, 5, "note")], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition("t", 0, 5, "note", 3)], asynchronous=False)
         (found,) = consumer.committed([TopicPartition("t", 0)], 1)
-        assert (found.offset, found.metadata) == (5, "note")
+        assert (found.offset, found.metadata, found.leader_epoch) == (5, "note", 3)
+        consumer.commit(offsets=[TopicPartition("t", 0, 6)], asynchronous=False)
+        (found,) = consumer.committed([TopicPartition("t", 0)], 1)
+        assert (found.offset, found.metadata, found.leader_epoch) == (6, None, None)
+
+    @pytest.mark.kafka("K112")
+    def test_metadata_of_stored_offsets_is_committed_with_them(self, world: World) -> None:
+        world.topic()
+        world.produce("a", "b")
+        consumer = world.reader(enable_auto_offset_store=False)
+        consumer.poll(1)
+        consumer.store_offsets(offsets=[TopicPartition("t", 0, 1, "note", 3)])
+        consumer.commit(asynchronous=False)
+        (found,) = consumer.committed([TopicPartition("t", 0)], 1)
+        assert (found.offset, found.metadata, found.leader_epoch) == (1, "note", 3)
 
     def test_nothing_to_commit(self, world: World) -> None:
         world.topic()
