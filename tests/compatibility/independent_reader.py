@@ -67,6 +67,9 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),
     "prepare_txn": (IN_TRANSACTION, {}),
     "delete_group": (("request_id", "group_id", "offsets"), {"pending": []}),
+    "expire_transactional_id": (IN_TRANSACTION, {}),
+    "expire_producers": (("topic_id", "partition", "producers"), {}),
+    "expire_offsets": (("group_id", "partitions"), {}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 RUN = (
