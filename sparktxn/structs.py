@@ -18,19 +18,25 @@ __all__ = [
     "NO_TRANSACTION",
     "AbortedTransaction",
     "BatchMetadata",
+    "Checksum",
     "CommittedOffset",
     "Int64",
     "IntentWindow",
     "ManifestRef",
+    "Natural",
+    "NaturalOrNone",
     "OpenTransaction",
     "PartitionSegments",
     "PartitionState",
     "PendingOffset",
+    "Positive",
     "PreparedOutcome",
     "ProducerIdAndEpoch",
     "ProducerState",
     "RequestResult",
     "RequestWindow",
+    "SealedFolder",
+    "SegmentFile",
     "SegmentRef",
     "SettledIntent",
     "SinkBatch",
@@ -39,6 +45,7 @@ __all__ = [
     "StateRecord",
     "StoreState",
     "TopicName",
+    "TopicNameText",
     "TopicState",
     "TransactionState",
     "TransactionStatus",
@@ -51,6 +58,17 @@ NO_TRANSACTION: Final = -1
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """A number as stored objects hold it: decoding refuses what no reader of another language could hold."""
+
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+"""A number from 0 on, or -1 for none."""
+
+# Names lead to objects: one that was read must not lead anywhere else, whoever has written it.
+TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
+SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-f]{32}\.(?:parquet|arrow)\Z")]
+SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-f]{32}\Z")]
+Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 
 StateKey = tuple[str | int, ...]
 """A record's key: its table, then what identifies it there."""
@@ -79,16 +97,16 @@ class ProducerIdAndEpoch(Struct, frozen=True):
 class SegmentRef(Struct, frozen=True, array_like=True):
     """A segment as a partition's list names it. `name` is the file's name in the partition's folder."""
 
-    name: str
-    base_offset: Int64
-    record_count: Int64
-    size_bytes: Int64
-    checksum: str
-    entry: Int64
-    producer_id: Int64
-    producer_epoch: Int64
-    base_sequence: Int64
-    transaction: Int64
+    name: SegmentFile
+    base_offset: Natural
+    record_count: Positive
+    size_bytes: Positive
+    checksum: Checksum
+    entry: Positive
+    producer_id: NaturalOrNone
+    producer_epoch: NaturalOrNone
+    base_sequence: NaturalOrNone
+    transaction: NaturalOrNone
     timestamp_min_ms: Int64
     timestamp_max_ms: Int64
 
@@ -104,55 +122,55 @@ class ManifestRef(Struct, frozen=True, array_like=True):
     The run has an index of aborted transactions only if `aborted_count` is above 0.
     """
 
-    folder: str
-    base_offset: Int64
-    end_offset: Int64
-    segment_count: Int64
-    level: Int64
-    entry_min: Int64
-    entry_max: Int64
+    folder: SealedFolder
+    base_offset: Natural
+    end_offset: Natural
+    segment_count: Positive
+    level: Natural
+    entry_min: Positive
+    entry_max: Positive
     timestamp_min_ms: Int64
     timestamp_max_ms: Int64
-    size_bytes: Int64
-    checksum: str
-    aborted_count: Int64 = 0
+    size_bytes: Positive
+    checksum: Checksum
+    aborted_count: Natural = 0
 
 
 class AbortedTransaction(Struct, frozen=True, array_like=True):
     """A range to filter (kafka AbortedTxn): `last_offset` is that of the control record."""
 
-    producer_id: Int64
-    first_offset: Int64
-    last_offset: Int64
-    last_stable_offset: Int64
+    producer_id: Natural
+    first_offset: Natural
+    last_offset: Natural
+    last_stable_offset: Natural
 
 
 class OpenTransaction(Struct, frozen=True, array_like=True):
     """A producer whose transaction has published records in the partition and has not ended."""
 
-    producer_id: Int64
-    first_offset: Int64
+    producer_id: Natural
+    first_offset: Natural
     transactional_id: str = ""
 
 
 class BatchMetadata(Struct, frozen=True, array_like=True):
     """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction."""
 
-    first_sequence: Int64
-    last_sequence: Int64
-    base_offset: Int64
+    first_sequence: Natural
+    last_sequence: Natural
+    base_offset: Natural
     timestamp_ms: Int64
-    transaction: Int64
+    transaction: NaturalOrNone
     aborted: bool = False
 
 
 class StoreState(Struct, frozen=True, tag="store"):
     """What belongs to the whole store."""
 
-    next_producer_id: Int64 = 0
-    next_topic_id: Int64 = 1
-    horizon: Int64 = 1
-    segment_floor: Int64 = 0
+    next_producer_id: Natural = 0
+    next_topic_id: Positive = 1
+    horizon: Positive = 1
+    segment_floor: Natural = 0
 
     @property
     def key(self) -> StateKey:
@@ -163,12 +181,12 @@ class StoreState(Struct, frozen=True, tag="store"):
 class TopicState(Struct, frozen=True, tag="topic"):
     """A topic. `schema` is the declared columns as (name, type, nullable), or None for Kafka's record."""
 
-    name: str
+    name: TopicNameText
     topic_id: Int64
-    partition_count: Int64
+    partition_count: Positive
     settings: dict[str, str]
     schema: tuple[tuple[str, str, bool], ...] | None
-    created_entry: Int64
+    created_entry: Natural
 
     @property
     def key(self) -> StateKey:
@@ -179,10 +197,10 @@ class TopicState(Struct, frozen=True, tag="topic"):
 class PartitionState(Struct, frozen=True, tag="partition"):
     """What validation asks of a partition. The last stable offset follows from it."""
 
-    topic_id: Int64
-    partition: Int64
-    log_start_offset: Int64 = 0
-    log_end_offset: Int64 = 0
+    topic_id: Positive
+    partition: Natural
+    log_start_offset: Natural = 0
+    log_end_offset: Natural = 0
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -205,8 +223,8 @@ class PartitionSegments(Struct, frozen=True, tag="segments"):
     Which segments are sealed differs between processes: validation never asks this record.
     """
 
-    topic_id: Int64
-    partition: Int64
+    topic_id: Positive
+    partition: Natural
     sealed: tuple[ManifestRef, ...] = ()
     segments: tuple[SegmentRef, ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -220,14 +238,14 @@ class PartitionSegments(Struct, frozen=True, tag="segments"):
 class ProducerState(Struct, frozen=True, tag="producer"):
     """A producer in a partition (kafka ProducerStateEntry)."""
 
-    topic_id: Int64
-    partition: Int64
-    producer_id: Int64
-    producer_epoch: Int64
+    topic_id: Positive
+    partition: Natural
+    producer_id: Natural
+    producer_epoch: NaturalOrNone
     batches: tuple[BatchMetadata, ...] = ()
     timestamp_ms: Int64 = -1
-    coordinator_epoch: Int64 = -1
-    current_transaction_first_offset: Int64 = -1
+    coordinator_epoch: NaturalOrNone = -1
+    current_transaction_first_offset: NaturalOrNone = -1
 
     @property
     def key(self) -> StateKey:
@@ -275,13 +293,13 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     """
 
     transactional_id: str
-    producer_id: Int64
-    producer_epoch: Int64
+    producer_id: Natural
+    producer_epoch: NaturalOrNone
     last_producer_epoch: Int64
     previous_producer_id: Int64
     timeout_ms: Int64
     status: TransactionStatus
-    transaction: Int64
+    transaction: NaturalOrNone
     committed: bool
     partitions: tuple[tuple[Int64, Int64], ...] = ()
     offsets: tuple[tuple[str, Int64, Int64], ...] = ()
@@ -306,12 +324,12 @@ class CommittedOffset(Struct, frozen=True, tag="offset"):
 
     group_id: str
     topic_id: Int64
-    partition: Int64
-    offset: Int64
+    partition: Natural
+    offset: Natural
     metadata: str | None
     leader_epoch: Int64
     commit_timestamp_ms: Int64
-    entry: Int64
+    entry: Natural
 
     @property
     def key(self) -> StateKey:
@@ -324,12 +342,12 @@ class PendingOffset(Struct, frozen=True, tag="pending_offset"):
 
     group_id: str
     topic_id: Int64
-    partition: Int64
-    producer_id: Int64
-    offset: Int64
+    partition: Natural
+    producer_id: Natural
+    offset: Natural
     metadata: str | None
     leader_epoch: Int64
-    entry: Int64
+    entry: Natural
 
     @property
     def key(self) -> StateKey:
@@ -391,7 +409,7 @@ class TopicName(Struct, frozen=True, tag="topic_name"):
     """Which topic holds a name in which '.' and '_' are not told apart: Kafka refuses a second one."""
 
     collision_key: str
-    name: str
+    name: TopicNameText
 
     @property
     def key(self) -> StateKey:

@@ -18,7 +18,15 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format.entry import open_document, seal_document
 from sparktxn.format.names import checked_name
-from sparktxn.structs import Int64, StateKey, StateRecord
+from sparktxn.structs import (
+    Int64,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    SegmentRef,
+    StateKey,
+    StateRecord,
+)
 
 __all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
 __all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "producer_parts", "state_digest"]
@@ -128,9 +136,30 @@ def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
     if digest(data) != ref.digest:
         raise DamagedObject(name, f"its SHA-256 is not {ref.digest}, which the checkpoint's head names")
     try:
-        return _part_decoder.decode(data)
+        records = _part_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a checkpoint's part ({error})") from None
+    for record in records:
+        if problem := _problem(record):
+            raise DamagedObject(name, problem)
+    return records
+
+
+def _problem(record: StateRecord) -> str | None:
+    """What decoding one number at a time does not see: offsets that contradict each other."""
+    if isinstance(record, PartitionState):
+        ends_before = record.log_end_offset < record.log_start_offset
+        if ends_before or any(open_.first_offset >= record.log_end_offset for open_ in record.open_transactions):
+            return f"the offsets of partition {record.partition} of topic id {record.topic_id} contradict each other"
+    elif isinstance(record, PartitionSegments):
+        end = 0
+        parts: tuple[ManifestRef | SegmentRef, ...] = (*record.sealed, *record.segments)
+        for part in parts:
+            if part.base_offset < end or part.end_offset <= part.base_offset:
+                where = f"partition {record.partition} of topic id {record.topic_id}"
+                return f"records of {where} begin at {part.base_offset}, before the end of those before them, {end}"
+            end = part.end_offset
+    return None
 
 
 def encode_head(head: CheckpointHead) -> bytes:

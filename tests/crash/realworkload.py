@@ -134,11 +134,12 @@ def write_batches(task: Task, journal: Journal) -> int:
         rows = [random.choice(chosen) for _ in range(random.randint(len(chosen), 12))]
         flushes = {random.randrange(len(rows)) for _ in range(random.choice((0, 0, 1, 2)))}
         aborts = not last and random.random() < 0.15
+        identity = [producer.producer_id, producer.producer_epoch]
         journal.note("begins", attempt=attempt, batch=batch, rows=len(rows), early=bool(flushes))
         try:
             producer.begin_transaction()
             for number, (topic, partition) in enumerate(rows):
-                value = {"attempt": attempt, "batch": batch, "number": number, "of": len(rows)}
+                value = {"attempt": attempt, "batch": batch, "number": number, "of": len(rows), "by": identity}
                 producer.produce(topic, json.dumps(value), partition=partition)
                 if number in flushes:
                     producer.flush(CALL_S)

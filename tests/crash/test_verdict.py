@@ -15,7 +15,9 @@ O0, O1, P0, A0 = ("orders", 0), ("orders", 1), ("payments", 0), ("audit", 0)
 
 
 def value(incarnation: int, batch: int, number: int, of: int) -> dict[str, Any]:
-    return {"attempt": f"writer-0/{batch}/{incarnation}.{batch}", "batch": batch, "number": number, "of": of}
+    identity = [7, incarnation]
+    attempt = f"writer-0/{batch}/{incarnation}.{batch}"
+    return {"attempt": attempt, "batch": batch, "number": number, "of": of, "by": identity}
 
 
 def copied(offset: int, record: dict[str, Any], of: int) -> dict[str, Any]:

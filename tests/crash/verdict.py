@@ -73,19 +73,21 @@ def _told(evidence: Evidence, what: str) -> Iterator[tuple[str, int, Note]]:
 
 
 def _order(evidence: Evidence) -> Iterator[str]:
-    """Offsets grow; a writer's records keep their order; an older incarnation writes nothing after a newer one."""
+    """Offsets grow; a writer's records keep their order; an older epoch writes nothing after a newer one.
+
+    The epoch tells, not the incarnation: one that was paused before it asked for its epoch is the newer producer.
+    """
     for place, records in evidence.records.items():
         offsets = [offset for offset, _ in records]
         if offsets != sorted(set(offsets)):
             yield f"order: offsets of {place} are not in order"
         if place[0] == OUTPUT:
             continue
-        newest: dict[str, tuple[int, int, int]] = {}
+        newest: dict[str, tuple[int, int, int, int]] = {}
         for offset, value in records:
             name, _, run = value["attempt"].split("/")
-            incarnation, attempt = run.split(".")
-            position = (int(incarnation), int(attempt), value["number"])
-            if position <= newest.get(name, (-1, -1, -1)):
+            position = (*value["by"], int(run.split(".")[1]), value["number"])
+            if position <= newest.get(name, (-1, -1, -1, -1)):
                 yield f"order or fencing: {value} at {place} offset {offset} comes after {newest[name]} of {name}"
             newest[name] = position
 
