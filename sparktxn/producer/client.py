@@ -264,8 +264,8 @@ class Producer:
     def flush(self, timeout: float | None = -1) -> int:
         """Stores what waits, and tells the reports; how many records and reports are left.
 
-        Inside a transaction it publishes the records, uncommitted, or with transaction.publish=commit only makes them
-        durable. What fails is told by delivery reports and by the commit.
+        Inside a transaction it publishes the records and the offsets, uncommitted, or with transaction.publish=commit
+        only makes the records durable. What fails is told by delivery reports and by the commit.
         """
         self._check()
         timeout_s = -1.0 if timeout is None else timeout

@@ -7,7 +7,7 @@ the end into one list: the transaction then waits for it, through any number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Transactions"]
 
 _S: Final = TransactionState
+_GroupOffsets = dict[ConsumerGroupMetadata, dict[tuple[int, int], OffsetToCommit]]
 _INIT_RETRY_S: Final = 0.02
 
 
@@ -76,7 +77,8 @@ class Transactions:
         self._prepared: PreparedTransaction | None = None
         self._published = False
         self._needs_bump = False
-        self._offsets: dict[ConsumerGroupMetadata, dict[tuple[int, int], OffsetToCommit]] = {}
+        self._offsets: _GroupOffsets = {}
+        self._sent_offsets: _GroupOffsets = {}
 
     @property
     def state(self) -> TransactionState:
@@ -126,6 +128,7 @@ class Transactions:
             self._published = False
             self._needs_bump = False
             self._offsets = {}
+            self._sent_offsets = {}
             self._move(_S.IN_TRANSACTION)
 
     def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata, timeout_s: float) -> None:
@@ -139,9 +142,7 @@ class Transactions:
                     offset = self._offset(position, deadline)
                     found[offset.topic_id, offset.partition] = offset
             if found:
-                self._offsets = {
-                    known: offsets for known, offsets in self._offsets.items() if known.group_id != group.group_id
-                } | {group: {**self._offsets_of(group.group_id), **found}}
+                self._offsets = _with_offsets(self._offsets, group, found)
 
     def prepare(self, timeout_s: float) -> PreparedTransaction:
         """Publishes what waits and prepares, in one list; what the end is decided by."""
@@ -198,7 +199,7 @@ class Transactions:
             self._abort(timeout_s)
 
     def publish(self, timeout_s: float) -> None:
-        """Publishes what waits under the open transaction: flush(). Errors are kept for the next call."""
+        """Publishes what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
         self._settle(timeout_s, self._publish)
 
     def upload(self, timeout_s: float) -> None:
@@ -277,8 +278,12 @@ class Transactions:
         publisher = self._opened()
         self._resolve_published(deadline)
         segments = self._upload(deadline)
-        if segments:
-            publisher.send(Operation.PUBLISH, segments, transaction=self._identity())
+        identity = self._identity()
+        offsets = self._offset_commands(identity)
+        if segments or offsets:
+            publisher.send(Operation.PUBLISH, segments, offsets, identity)
+            # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
+            self._sent_offsets, self._offsets = self._offsets, {}
             self._resolve_published(deadline)
 
     def _upload(self, deadline: Deadline) -> list[PendingSegment]:
@@ -299,8 +304,16 @@ class Transactions:
             raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
     def _resolve_published(self, deadline: Deadline) -> None:
-        if self._opened().resolve(deadline):
-            self._published = True
+        try:
+            if self._opened().resolve(deadline):
+                self._published = True
+        except CommandRefused:
+            later, self._offsets = self._offsets, self._sent_offsets
+            for group, offsets in later.items():
+                self._offsets = _with_offsets(self._offsets, group, offsets)
+            self._sent_offsets = {}
+            raise
+        self._sent_offsets = {}
 
     def _send_end(self, segments: list[PendingSegment]) -> None:
         """Sends the fused commit; nothing at all for a transaction without records and offsets (K119)."""
@@ -392,9 +405,6 @@ class Transactions:
         leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
         return OffsetToCommit(topic.topic_id, position.partition, position.offset, position.metadata, leader_epoch)
 
-    def _offsets_of(self, group_id: str) -> dict[tuple[int, int], OffsetToCommit]:
-        return next((offsets for group, offsets in self._offsets.items() if group.group_id == group_id), {})
-
     def _ended(self) -> None:
         if self._published:
             self._number += 1
@@ -402,6 +412,7 @@ class Transactions:
         self._prepared = None
         self._needs_bump = False
         self._offsets = {}
+        self._sent_offsets = {}
         self._move(_S.READY)
 
     def _identity(self) -> TransactionIdentity:
@@ -446,6 +457,15 @@ class Transactions:
         if failure is not Failure.RETRY and self._publisher is not None and operation is not Operation.INIT:
             self._publisher.discard(error.error)
         return error
+
+
+def _with_offsets(
+    known: _GroupOffsets, group: ConsumerGroupMetadata, offsets: Mapping[tuple[int, int], OffsetToCommit]
+) -> _GroupOffsets:
+    """`known` with more offsets of one group, which speaks with its newest metadata."""
+    others = {other: offsets for other, offsets in known.items() if other.group_id != group.group_id}
+    before = next((offsets for other, offsets in known.items() if other.group_id == group.group_id), {})
+    return {**others, group: {**before, **offsets}}
 
 
 def _names(identity: TransactionIdentity) -> tuple[str, int, int, int]:
