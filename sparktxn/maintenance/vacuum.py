@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from sparktxn.clock import Deadline
 from sparktxn.config.maintenance import VacuumSettings
-from sparktxn.errors import CommandRefused, DamagedObject
+from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
@@ -215,7 +215,11 @@ class _Round:
         try:
             self._log.submit([Vacuum(horizon, floor)], self._deadline)
         except CommandRefused:
-            self._log.refresh(self._deadline)
+            raise _Overtaken from None
+        except OutcomeUnknown:
+            # Whether it was won is of no account once another vacuum has gone further.
+            if read_horizon(self._objects) <= horizon:
+                raise
             raise _Overtaken from None
 
     def _write_marker(self, horizon: int) -> None:

@@ -67,9 +67,9 @@ class Process:
     def view(self, entry: int | None = None) -> ReadView:
         return self.log.view(None, self.log.deadline(5), entry=entry)
 
-    def vacuum(self, *, dry_run: bool = False, **settings: int) -> VacuumReport:
+    def vacuum(self, *, dry_run: bool = False, timeout_s: float | None = None, **settings: int) -> VacuumReport:
         chosen = EVERYTHING | {name.replace("_", "."): value for name, value in settings.items()}
-        return vacuum(self.store, chosen, dry_run=dry_run, timeout_s=5)
+        return vacuum(self.store, chosen, dry_run=dry_run, timeout_s=timeout_s)
 
 
 class World:
@@ -114,12 +114,13 @@ class World:
             (process or self.writer).submit(*self.fused(process))
 
     def grow(self, checkpoints: int = 3, transactions: int = 3) -> None:
-        """Transactions, and a checkpoint after every few of them; a second passes with each."""
+        """Transactions, and a checkpoint after every few of them; longer passes than any transaction may take."""
         for _ in range(checkpoints):
             for _ in range(transactions):
                 self.commit()
                 self.clock.sleep(1)
             assert self.writer.log.checkpoint() is not None
+            self.clock.sleep(200)
 
     def names(self, prefix: str) -> list[str]:
         return [info.name for info in self.objects.list(prefix)]
