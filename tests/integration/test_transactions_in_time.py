@@ -1,0 +1,307 @@
+"""What users are told when their transaction has timed out, or their transactional id has been forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.consumer import Consumer
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
+from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
+from sparktxn.log.log import Log
+from sparktxn.maintenance import sweep
+from sparktxn.message import ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.producer import Producer, TransactionState
+from sparktxn.registry import lend_log, take_log_back
+from sparktxn.store import Store
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.producercommands import ProducerCommands
+
+GROUP = ConsumerGroupMetadata("group")
+DAY_S = 86_400
+numbers = count()
+
+
+class World:
+    """One store under a virtual clock, with a process for the producers and one for whoever looks on."""
+
+    def __init__(self) -> None:
+        self.name = f"in-time-{next(numbers)}"
+        self.clock = ManualClock()
+        self.objects = MemoryStore(self.name, self.clock)
+        self.logs = {name: self.log(name) for name in ("mine", "theirs")}
+        self.submit(CreateTopic("topic", "t", 2))
+        self.handles: list[Producer | Consumer] = []
+
+    def log(self, name: str, **settings: int) -> Log:
+        log = Log.open(
+            self.objects,
+            settings=StoreSettings(**settings),
+            clock=self.clock,
+            ids=SeededIds(next(numbers)),
+            background=StrictBackground(),
+            create=True,
+        )
+        lend_log(self.uri(name), log)
+        return log
+
+    def uri(self, name: str) -> str:
+        return f"memory://{self.name}-{name}"
+
+    def submit(self, *commands: object) -> None:
+        log = self.logs["theirs"]
+        log.submit(commands, log.deadline(5))  # type: ignore[arg-type]
+
+    def producer(self, process: str = "mine") -> Producer:
+        producer = Producer({"bootstrap.servers": self.uri(process), "transactional.id": "orders"})
+        self.handles.append(producer)
+        producer.init_transactions()
+        return producer
+
+    def consumer(self) -> Consumer:
+        settings = {"group.id": f"reader-{next(numbers)}", "auto.offset.reset": "earliest"}
+        consumer = Consumer({"bootstrap.servers": self.uri("theirs"), **settings})
+        self.handles.append(consumer)
+        consumer.subscribe(["t"])
+        return consumer
+
+    def values(self) -> list[bytes | None]:
+        return [message.value() for message in self.consumer().consume(100, timeout=2)]
+
+    def sweep(self) -> None:
+        sweep(Store(self.uri("theirs"), {}, self.logs["theirs"]))
+
+    def time_out(self) -> None:
+        self.clock.sleep(61)
+        self.sweep()
+
+    def forget_id(self) -> None:
+        self.time_out()
+        self.clock.sleep(8 * DAY_S)
+        self.sweep()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    for handle in world.handles:
+        handle.close()
+    for name in world.logs:
+        take_log_back(world.uri(name))
+
+
+def published(world: World) -> Producer:
+    producer = world.producer()
+    producer.begin_transaction()
+    producer.produce("t", b"published")
+    assert producer.flush() == 0
+    return producer
+
+
+def error_of(call: Callable[[], object]) -> KafkaException:
+    with pytest.raises(KafkaException) as raised:
+        call()
+    return raised.value
+
+
+def assert_timed_out(error: KafkaException) -> None:
+    assert isinstance(error, ProducerFenced)
+    assert error.error.code() == ErrorCode.LOCAL_FENCED
+    assert error.error.name() == "_FENCED"
+    assert error.error.fatal()
+    assert not error.error.retriable()
+    assert not error.error.txn_requires_abort()
+    assert "transaction timed out after 61000 ms" in error.error.str()
+
+
+@pytest.mark.kafka("K44", "K115")
+@pytest.mark.parametrize("more", [False, True])
+def test_a_commit_after_the_time_out_is_fatal_and_says_why(world: World, more: bool) -> None:
+    producer = published(world)
+    world.time_out()
+    if more:
+        producer.produce("t", b"more")
+    assert_timed_out(error_of(producer.commit_transaction))
+    for call in (producer.abort_transaction, producer.begin_transaction, producer.commit_transaction):
+        assert_timed_out(error_of(call))
+    assert_timed_out(error_of(lambda: producer.produce("t", b"x")))
+    assert_timed_out(error_of(lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)))
+    assert producer.transaction_state is TransactionState.FATAL_ERROR
+    assert world.values() == []
+
+
+@pytest.mark.kafka("K44")
+def test_an_abort_after_the_time_out_is_fatal_and_says_why(world: World) -> None:
+    producer = published(world)
+    world.time_out()
+    assert_timed_out(error_of(producer.abort_transaction))
+
+
+@pytest.mark.kafka("K44", "K110")
+def test_offsets_sent_after_the_time_out_are_not_committed_and_the_commit_says_why(world: World) -> None:
+    producer = published(world)
+    world.time_out()
+    producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)
+    assert_timed_out(error_of(producer.commit_transaction))
+    log = world.logs["theirs"]
+    log.refresh(log.deadline(5))
+    assert log.committed_offset("group", 1, 0) is None
+
+
+@pytest.mark.kafka("K44", "K116")
+def test_a_flush_after_the_time_out_is_abortable_and_the_abort_reveals_it(world: World) -> None:
+    """As in Kafka since 2.7: a stale epoch in a produce must be aborted, and that says that this producer is fenced."""
+    told: list[KafkaError | None] = []
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        told.append(error)
+
+    producer = published(world)
+    world.time_out()
+    producer.produce("t", b"more", on_delivery=report)
+    producer.flush()
+    assert [error.code() for error in told if error is not None] == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert [error for error in told if error is not None and "timed out after 61000 ms" in error.str()]
+    for call in (
+        producer.commit_transaction,
+        lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP),
+        lambda: producer.produce("t", b"x"),
+    ):
+        error = error_of(call)
+        assert isinstance(error, TransactionAborted)
+        assert error.error.txn_requires_abort()
+        assert "timed out after 61000 ms" in error.error.str()
+    assert_timed_out(error_of(producer.abort_transaction))
+    assert world.values() == []
+
+
+@pytest.mark.kafka("K44")
+def test_records_that_were_not_published_do_not_time_out(world: World) -> None:
+    producer = world.producer()
+    producer.begin_transaction()
+    producer.produce("t", b"kept")
+    world.time_out()
+    producer.commit_transaction()
+    assert world.values() == [b"kept"]
+
+
+@pytest.mark.kafka("K44")
+def test_a_consumer_that_waits_at_a_dead_producers_transaction_ends_it_itself(world: World) -> None:
+    published(world)
+    other = Producer({"bootstrap.servers": world.uri("mine"), "transactional.id": "other"})
+    world.handles.append(other)
+    other.init_transactions()
+    with other.transaction():
+        other.produce("t", b"behind it", partition=0)
+        other.produce("t", b"behind it", partition=1)
+    consumer = world.consumer()
+    started_s = world.clock.now_s
+    messages = consumer.consume(2, timeout=200)
+    assert [message.value() for message in messages] == [b"behind it", b"behind it"]
+    assert 60 < world.clock.now_s - started_s < 60 + 2 * 10 + 1
+
+
+@pytest.mark.kafka("K48", "K46")
+def test_a_live_producer_of_a_forgotten_id_aborts_and_goes_on(world: World) -> None:
+    producer = world.producer()
+    with producer.transaction():
+        producer.produce("t", b"before")
+    before = (producer.producer_id, producer.producer_epoch)
+    world.forget_id()
+    producer.begin_transaction()
+    producer.produce("t", b"lost")
+    error = error_of(producer.commit_transaction)
+    assert isinstance(error, TransactionAborted)
+    assert error.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert error.error.txn_requires_abort()
+    assert not error.error.fatal()
+    producer.abort_transaction()
+    assert producer.transaction_state is TransactionState.READY
+    assert producer.producer_id > before[0]
+    assert producer.producer_epoch == 0
+    for value in (b"after", b"and on"):
+        with producer.transaction():
+            producer.produce("t", value)
+    assert sorted(world.values()) == [b"after", b"and on", b"before"]
+
+
+@pytest.mark.kafka("K48")
+def test_a_flush_of_a_forgotten_id_is_abortable_too(world: World) -> None:
+    producer = world.producer()
+    world.forget_id()
+    producer.begin_transaction()
+    producer.produce("t", b"lost")
+    producer.flush()
+    error = error_of(producer.commit_transaction)
+    assert error.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert error.error.txn_requires_abort()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("t", b"after")
+    assert world.values() == [b"after"]
+
+
+@pytest.mark.kafka("K49", "K62")
+def test_a_producer_that_is_forgotten_in_its_partitions_goes_on_and_so_does_its_successor(world: World) -> None:
+    producer = world.producer()
+    with producer.transaction():
+        producer.produce("t", b"1", partition=0)
+    world.clock.sleep(2 * DAY_S)
+    world.sweep()
+    log = world.logs["theirs"]
+    assert log.producers(1, 0) == []
+    with producer.transaction():
+        producer.produce("t", b"2", partition=0)
+    world.clock.sleep(2 * DAY_S)
+    world.sweep()
+    newer = world.producer("theirs")
+    assert (newer.producer_id, newer.producer_epoch) == (producer.producer_id, producer.producer_epoch + 1)
+    with newer.transaction():
+        newer.produce("t", b"3", partition=0)
+    assert world.values() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.kafka("K57", "K87")
+def test_five_batches_are_recognised_after_a_reload_through_a_checkpoint(world: World) -> None:
+    """Kafka's snapshot keeps one batch of each producer: here all five survive."""
+    log = world.logs["theirs"]
+    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")], log.deadline(5))[0])
+    batches = [producer.append((1, 0), 3 * number, 3) for number in range(7)]
+    offsets = [log.submit([batch], log.deadline(5))[0].base_offset for batch in batches]
+    assert log.checkpoint() == log.entry
+    reloaded = world.log("reloaded")
+    world.logs["reloaded"] = reloaded
+
+    def resend(batch: Append) -> int:
+        result = reloaded.submit([batch], reloaded.deadline(5))[0]
+        assert result.duplicate
+        return result.base_offset
+
+    assert [resend(batch) for batch in batches[2:]] == offsets[2:]
+    with pytest.raises(CommandRefused) as refused:
+        resend(batches[1])
+    assert refused.value.error.code() == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert reloaded.entry == log.entry
+
+
+@pytest.mark.kafka("K93")
+def test_deleting_records_does_not_forget_their_producers(world: World) -> None:
+    log = world.logs["theirs"]
+    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")], log.deadline(5))[0])
+    log.submit([producer.append((1, 0), 0, 3)], log.deadline(5))
+    log.submit([DeleteRecords("d", 1, 0, -1)], log.deadline(5))
+    assert log.submit([producer.append((1, 0), 0, 3)], log.deadline(5))[0].duplicate
+    log.checkpoint()
+    with pytest.raises(CommandRefused) as refused:
+        log.submit([producer.append((1, 0), 7)], log.deadline(5))
+    assert refused.value.error.code() == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    known = log.producer(1, 0, producer.producer_id)
+    assert known is not None
+    seen = (producer.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+    assert not log.submit([ExpireProducers(1, 0, (seen,))], log.deadline(5))[0].duplicate
