@@ -22,19 +22,22 @@ from sparktxn.errors import (
     ErrorCode,
     KafkaError,
     KafkaException,
+    OutcomeLost,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
 )
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
-from sparktxn.format.commands import Command, CommandResult
+from sparktxn.format.commands import CancelIntent, Command, CommandResult, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.log.follower import Follower
+from sparktxn.log.intents import IntentId, Intents, WaitingList
+from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import Applied, apply_list
+from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.structs import StateKey, StateRecord
 
@@ -45,12 +48,18 @@ logger = logging.getLogger("sparktxn")
 _COMMANDS_PER_ENTRY: Final = 512
 _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
+_LOSSES_BEFORE_INTENT: Final = 1
+_PATIENCE_S: Final = 0.1
+"""How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
+_WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
+
+Outcome = Applied | Refusal | OutcomeUnknown
 
 
 class Ticket:
     """One list of commands on its way: all of it takes effect, or none."""
 
-    __slots__ = ("_committer", "base_entry", "commands", "error", "results", "sent")
+    __slots__ = ("_committer", "base_entry", "cancelled", "commands", "error", "intent", "results", "sent")
 
     def __init__(self, committer: Committer, commands: Sequence[Command], base_entry: int) -> None:
         self._committer = committer
@@ -59,6 +68,8 @@ class Ticket:
         self.results: list[CommandResult] | None = None
         self.error: KafkaException | None = None
         self.sent = False
+        self.intent: IntentId | None = None
+        self.cancelled = False
 
     def is_done(self) -> bool:
         """True once the outcome is known and final."""
@@ -81,14 +92,29 @@ class Ticket:
         return self.results
 
     def withdraw(self) -> bool:
-        """True if the list was in no body that was sent: then it never will be."""
+        """True if the list was in no body that was sent, and in no intent: then it never will be."""
         return self._committer.withdraw(self)
+
+    def cancel(self, deadline: Deadline) -> bool:
+        """Withdraws the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
+
+        True once that is certain. False if it has taken effect, or was refused: `wait` tells.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
+        """
+        if not self.withdraw():
+            self._committer.cancel(self, deadline)
+        return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE
 
 
 class _Flight:
-    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved."""
+    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
 
-    __slots__ = ("accepted", "changes", "data", "entry", "settled", "taken")
+    `accepted` is what it settles, `settled` what was settled before, `others` the lists of other processes in it.
+    """
+
+    __slots__ = ("accepted", "changes", "data", "entry", "others", "settled", "taken")
 
     def __init__(
         self,
@@ -96,8 +122,9 @@ class _Flight:
         entry: LogEntry,
         data: bytes,
         changes: Mapping[StateKey, StateRecord | None],
-        accepted: list[tuple[Ticket, Applied]],
-        settled: list[tuple[Ticket, Applied | Refusal]],
+        accepted: list[tuple[Ticket, Outcome]],
+        settled: list[tuple[Ticket, Outcome]],
+        others: Sequence[WaitingList],
     ) -> None:
         self.taken = taken
         self.entry = entry
@@ -105,6 +132,11 @@ class _Flight:
         self.changes = changes
         self.accepted = accepted
         self.settled = settled
+        self.others = others
+
+
+class _Answered(Exception):
+    """Ends the wait for the lock: another process's entry has settled what was waited for."""
 
 
 class Committer:
@@ -119,6 +151,7 @@ class Committer:
         *,
         request_timeout_s: float,
         clock_skew_ms_max: int,
+        intents: Intents,
         after_win: Callable[[], None],
     ) -> None:
         self._objects = objects
@@ -126,6 +159,8 @@ class Committer:
         self._clock = clock
         self._ids = ids
         self._request_timeout_s = request_timeout_s
+        self._intents = intents
+        self._losses = 0
         self._after_win = after_win
         self._waiting: deque[Ticket] = deque()
         self._flight: _Flight | None = None
@@ -147,8 +182,17 @@ class Committer:
             self._waiting.remove(ticket)
         except ValueError:
             return False
-        ticket.error = KafkaException(KafkaError(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again"))
+        self._tell(ticket, _WITHDRAWN)
         return True
+
+    def cancel(self, ticket: Ticket, deadline: Deadline) -> None:
+        """Sees to it that the list takes effect never, if it has not.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.cancel`.
+        """
+        ticket.cancelled = True
+        self.work_for(ticket, deadline)
 
     def work_for(self, ticket: Ticket, deadline: Deadline) -> None:
         """Writes entries until the ticket is done.
@@ -161,18 +205,22 @@ class Committer:
             with self._follower.locked(deadline, "commit"):
                 if ticket.is_done():
                     return
-                failure = self._try_round(deadline)
+                failure = self._try_round(ticket, deadline)
                 if not ticket.is_done() and deadline.passed():
                     raise self._too_late(ticket, failure)
             if failure is not None:
                 self._clock.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+        self._intents.clear()
         self._after_win()
 
-    def _try_round(self, deadline: Deadline) -> StoreUnavailable | None:
+    def _try_round(self, ticket: Ticket, deadline: Deadline) -> StoreUnavailable | None:
         try:
-            with self._objects.contention_lock(self._follow):
+            with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
+                self._wait_for_turn(ticket, deadline)
                 self._round(deadline)
+        except _Answered:
+            return None
         except StoreUnavailable as failure:
             if not failure.transient:
                 raise
@@ -184,10 +232,61 @@ class Committer:
             self._follower.reopen()
         return None
 
-    def _follow(self) -> None:
-        """Follows the log while others write, so that little is left to read once it is this process's turn."""
-        if self._flight is None:
-            self._follower.advance()
+    def _wait_beside(self, ticket: Ticket) -> None:
+        """What to do while others write: leave an intent, follow the log, and see whether it was taken up.
+
+        Raises:
+            _Answered: it was.
+        """
+        if self._flight is not None:
+            return
+        self._leave_intent()
+        self._follower.advance()
+        self._answer_noted()
+        if ticket.is_done():
+            raise _Answered
+
+    def _wait_for_turn(self, ticket: Ticket, deadline: Deadline) -> None:
+        """Where no lock orders the writers: who has left the oldest intent writes, and the others wait for its entry.
+
+        Nobody waits for ever: the oldest intent may be that of a dead process.
+
+        Raises:
+            _Answered: another process's entry has settled what was waited for.
+        """
+        if self._objects.probe_is_cheap or self._flight is not None or not self._intents.is_out:
+            return
+        self._wait_beside(ticket)
+        while (rank := self._intents.rank()) > 0:
+            entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
+            while self._follower.tail.entry == entry:
+                if gives_up.passed() or deadline.passed():
+                    return
+                self._clock.sleep(_BACKOFF_S)
+                self._wait_beside(ticket)
+
+    def _leave_intent(self) -> None:
+        taken = self._take()
+        try:
+            self._intents.leave(taken, self._follower.tail.entry)
+        finally:
+            self._give_back(taken)
+
+    def _answer_noted(self) -> None:
+        """Tells those whose lists the entries that were just read have settled, once that is confirmed."""
+        tail = self._follower.tail
+        if not tail.settled:
+            return
+        noted = [ticket for ticket in list(self._waiting) if ticket.intent and ticket.intent.intent_id in tail.settled]
+        if not noted:
+            return
+        if not self._follower.confirm():
+            self._follower.reopen()
+            return
+        for ticket in noted:
+            assert ticket.intent is not None
+            self._waiting.remove(ticket)
+            self._tell(ticket, tail.settled[ticket.intent.intent_id])
 
     def _too_late(self, ticket: Ticket, failure: StoreUnavailable | None) -> StoreError:
         """What to tell at the deadline: a list that was in a sent body may still take effect, now or later."""
@@ -246,17 +345,29 @@ class Committer:
         tail = self._follower.tail
         context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
         entry_delta = Delta(tail.parts.get)
-        accepted: list[tuple[Ticket, Applied]] = []
-        settled: list[tuple[Ticket, Applied | Refusal]] = []
+        accepted: list[tuple[Ticket, Outcome]] = []
+        settled: list[tuple[Ticket, Outcome]] = []
         commands: list[Command] = []
         for ticket in taken:
-            outcome = apply_list(entry_delta.get, ticket.commands, context)
-            if isinstance(outcome, Refusal) or not outcome.to_write:
+            known = self._intents.known(ticket, tail, context)
+            if known is not None:
+                settled.append((ticket, known))
+                continue
+            outcome = _WITHDRAWN if ticket.cancelled else apply_list(entry_delta.get, ticket.commands, context)
+            if ticket.intent is not None:
+                # In an intent it may be taken up by anybody until an entry says what has become of it.
+                commands += _settle(entry_delta, ticket.intent, outcome, context, cancelled=ticket.cancelled)
+                accepted.append((ticket, outcome))
+            elif isinstance(outcome, Refusal) or not outcome.to_write:
                 settled.append((ticket, outcome))
             else:
                 entry_delta.changes.update(outcome.changes)
-                commands.extend(outcome.to_write)
+                commands += outcome.to_write
                 accepted.append((ticket, outcome))
+        others = self._intents.waiting(tail) if accepted else []
+        for list_ in others:
+            outcome = apply_list(entry_delta.get, list_.commands, context)
+            commands += _settle(entry_delta, list_.id, outcome, context)
         entry = LogEntry(
             format=FORMAT_VERSION,
             entry=context.entry,
@@ -273,7 +384,8 @@ class Committer:
             put_new(self._objects, name, appends)
             entry = replace(entry, commands=folded)
             data, checksum = encode_entry(entry)
-        return _Flight(taken, replace(entry, checksum=checksum), data, entry_delta.changes, accepted, settled)
+        entry = replace(entry, checksum=checksum)
+        return _Flight(taken, entry, data, entry_delta.changes, accepted, settled, others)
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
@@ -299,9 +411,14 @@ class Committer:
         self._flight = None
         self._probe = other is not None or self._objects.probe_is_cheap
         if other is None:
+            self._losses = 0
             self._answer(flight)
-        else:
-            self._give_back(flight.taken)
+            self._intents.settled_here(flight.others)
+            return
+        self._give_back(flight.taken)
+        self._losses += 1
+        if self._losses >= _LOSSES_BEFORE_INTENT:
+            self._leave_intent()
 
     def _apply(self, flight: _Flight, other: tuple[LogEntry, int] | None) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.
@@ -361,34 +478,66 @@ class Committer:
         )
 
     def _answer(self, flight: _Flight) -> None:
-        for ticket, applied in flight.accepted:
-            ticket.results = applied.results
-        for ticket, outcome in flight.settled:
-            if isinstance(outcome, Refusal):
-                ticket.error = CommandRefused(outcome.code, outcome.reason)
-            else:
-                ticket.results = outcome.results
+        for ticket, outcome in (*flight.accepted, *flight.settled):
+            self._tell(ticket, outcome)
+
+    def _tell(self, ticket: Ticket, outcome: Outcome) -> None:
+        if outcome is _WITHDRAWN:
+            ticket.error = KafkaException(KafkaError(*_WITHDRAWN))
+        elif isinstance(outcome, Refusal):
+            ticket.error = CommandRefused(outcome.code, outcome.reason)
+        elif isinstance(outcome, OutcomeUnknown):
+            ticket.error = outcome
+        else:
+            ticket.results = outcome.results
+        self._intents.forget(ticket)
 
     def _look_for(self, flight: _Flight) -> None:
         """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
         tail = self._follower.tail
         context = Context(tail.entry + 1, tail.timestamp_ms)
         # All are looked up before anybody is told: reading the state may fail, and the flight is then resolved again.
-        found = {ticket: apply_list(tail.parts.get, ticket.commands, context) for ticket, _ in flight.accepted}
-        again = [ticket for ticket in flight.taken if ticket not in found]
+        found = {ticket: self._found(ticket, flight, tail, context) for ticket, _ in flight.accepted}
+        again = [ticket for ticket in flight.taken if found.get(ticket) is None]
         for ticket, outcome in found.items():
-            if not isinstance(outcome, Refusal) and not outcome.to_write:
-                ticket.results = outcome.results
-            elif tail.entry - ticket.base_entry < REQUEST_WINDOW and _is_remembered(ticket.commands, outcome):
-                again.append(ticket)
-            else:
-                why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
-                ticket.error = OutcomeUnknown(
-                    f"log entry {flight.entry.entry} was vacuumed before its outcome was known here, and the state no "
-                    f"longer tells whether the request took effect{why}"
-                )
+            if outcome is not None:
+                self._tell(ticket, outcome)
         self._flight = None
-        self._give_back(ticket for ticket in flight.taken if ticket in again)
+        self._give_back(again)
+
+    def _found(self, ticket: Ticket, flight: _Flight, tail: Tail, context: Context) -> Outcome | None:
+        """What has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
+        if ticket.intent is not None:
+            return self._intents.known(ticket, tail, context)
+        outcome = apply_list(tail.parts.get, ticket.commands, context)
+        if not isinstance(outcome, Refusal) and not outcome.to_write:
+            return outcome
+        if tail.entry - ticket.base_entry < REQUEST_WINDOW and _is_remembered(ticket.commands, outcome):
+            return None
+        why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
+        return OutcomeLost(
+            f"log entry {flight.entry.entry} was vacuumed before its outcome was known here, and the state no longer "
+            f"tells whether the request took effect{why}"
+        )
+
+
+def _settle(
+    delta: Delta, intent: IntentId, outcome: Applied | Refusal, context: Context, *, cancelled: bool = False
+) -> list[Command]:
+    """The commands that settle an intent's list as `outcome`, applied to `delta`."""
+    settle: SettleIntent | CancelIntent
+    if cancelled:
+        settle = CancelIntent(*intent)
+    elif isinstance(outcome, Refusal):
+        settle = SettleIntent(*intent, refused_code=outcome.code, reason=outcome.reason)
+    else:
+        settle = SettleIntent(*intent, command_count=len(outcome.to_write))
+    noted = apply(delta, settle, context)
+    assert not isinstance(noted, Refusal), f"an intent is settled that may not be: {noted.reason}"
+    if isinstance(outcome, Refusal):
+        return [settle]
+    delta.changes.update(outcome.changes)
+    return [settle, *outcome.to_write]
 
 
 def _is_remembered(commands: Sequence[Command], outcome: Applied | Refusal) -> bool:

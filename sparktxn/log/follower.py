@@ -7,12 +7,13 @@ view. Confirming is reading the horizon *after* the answers that one relies on (
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sparktxn.clock import Clock, Deadline
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
+from sparktxn.format.commands import Command
 from sparktxn.log.checkpoints import hinted_head, newest_head
 from sparktxn.log.horizon import is_kept, is_usable, read_horizon
 from sparktxn.log.tail import Tail
@@ -22,7 +23,10 @@ __all__ = ["Follower"]
 
 
 class Follower:
-    """Owns the process's tail of one log. Hold the lock (`locked`) while using `tail`."""
+    """Owns the process's tail of one log. Hold the lock (`locked`) while using `tail`.
+
+    `watched` is the lists of this process that an entry of another may settle, by id (`log/intents.py`).
+    """
 
     def __init__(self, objects: ObjectStore, clock: Clock, *, checkpoint_entries: int, hint: bytes | None) -> None:
         self._objects = objects
@@ -30,6 +34,7 @@ class Follower:
         self._window = 1 if objects.probe_is_cheap else checkpoint_entries + 1
         self._lock = threading.RLock()
         self._kept: tuple[int, str] | None = None
+        self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
         self.tail = self._open(hint)
 
@@ -115,6 +120,7 @@ class Follower:
             if head is None:
                 head = newest_head(self._objects, excluded=passed)
             tail = Tail(self._objects, head, passed)
+            tail.watched = self.watched
             damage = self._advance_opened(tail)
             horizon = read_horizon(self._objects)
             if head is not None and not is_usable(self._objects, head, horizon):

@@ -52,7 +52,7 @@ def _known_topic(delta: Delta, name: str, topic_id: int) -> TopicState | Refusal
 
 def create_topic(delta: Delta, command: CreateTopic, context: Context) -> CommandResult | Refusal:
     """Adds a topic and its partitions; the id is the store's next one."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     try:
         check_topic_name(command.name)
@@ -89,7 +89,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
 
 def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandResult | Refusal:
     """Sets settings and adds nullable columns; a column that exists already is refused."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
@@ -113,7 +113,7 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
 
 def create_partitions(delta: Delta, command: CreatePartitions, context: Context) -> CommandResult | Refusal:
     """Adds empty partitions at the end."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
@@ -131,7 +131,7 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
 
 def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> CommandResult | Refusal:
     """Removes a topic and its partitions; open transactions simply lose them (K55)."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
@@ -146,7 +146,7 @@ def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> Comman
 
 def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> CommandResult | Refusal:
     """Moves the log start up to `before_offset`; what lies wholly below it is no longer named."""
-    if known := remembered(delta, command.request_id):
+    if known := remembered(delta, context, command.request_id):
         return known
     partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
     if partition is None:

@@ -1,0 +1,236 @@
+"""Intents: lists that wait for whoever wins the next entry (PROTOCOL.md, "Intents").
+
+A process that does not get its turn leaves its lists in an object; a winner takes them up into its own entry, which
+says of each that it is applied or refused. The entry alone decides: the object may be late, doubled or deleted, and its
+owner may put its lists itself, under the same ids, at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Ids
+from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeLost, OutcomeUnknown, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import Command
+from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
+from sparktxn.log.tail import Tail
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.intents import is_expired, settlement, why_not_settled
+from sparktxn.state.machine import Applied, apply_list
+
+if TYPE_CHECKING:
+    from sparktxn.log.committer import Ticket
+
+__all__ = ["IntentId", "Intents", "WaitingList"]
+
+logger = logging.getLogger("sparktxn")
+
+_COMMANDS_MAX: Final = 512
+_LISTING_SHARE: Final = 50
+"""A lone writer spends at most this part of its time on looking for intents."""
+
+
+class IntentId(NamedTuple):
+    """A list's id, and the state that it was left at."""
+
+    intent_id: str
+    base_entry: int
+
+
+class WaitingList(NamedTuple):
+    """A list that another process has left."""
+
+    id: IntentId
+    commands: tuple[Command, ...]
+
+
+class Intents:
+    """The intents of a log, as one process leaves and finds them. Its callers hold the follower's lock.
+
+    `watched` is this process's lists by id; tails note how they are settled.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        background: Background,
+        clock: Clock,
+        ids: Ids,
+        watched: dict[str, Sequence[Command]],
+    ) -> None:
+        self._objects = objects
+        self._background = background
+        self._clock = clock
+        self._ids = ids
+        self._watched = watched
+        self._left: dict[str, list[Ticket]] = {}
+        self._read: dict[str, Intent | None] = {}
+        self._done: list[str] = []
+        self._listed_s: float | None = None
+        self._listing_s = 0.0
+        self._found_any = False
+
+    # Leaving
+
+    def leave(self, tickets: Sequence[Ticket], base_entry: int) -> bool:
+        """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
+
+        From here on they may take effect by anybody's entry, also if the object cannot be written: an answer that was
+        lost says nothing.
+        """
+        travelling = [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
+        if self._left or not travelling:
+            return False
+        token = self._ids.token()
+        for index, ticket in enumerate(travelling):
+            ticket.sent = True
+            ticket.intent = IntentId(list_id(token, index), base_entry)
+            self._watched[ticket.intent.intent_id] = ticket.commands
+        name = names.intent(base_entry, token)
+        self._left[name] = travelling
+        try:
+            self._objects.put(name, encode_intent(token, base_entry, [ticket.commands for ticket in travelling]))
+        except StoreUnavailable as error:
+            logger.debug("intent %s was perhaps not left: %s", name, error)
+        return True
+
+    @property
+    def is_out(self) -> bool:
+        """True while lists of this process are in an object and not settled."""
+        return bool(self._left)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Notes that the outcome of a list is known; the object goes once that is so of all its lists."""
+        if ticket.intent is None:
+            return
+        self._watched.pop(ticket.intent.intent_id, None)
+        for name, tickets in self._left.items():
+            if ticket in tickets:
+                tickets.remove(ticket)
+                if not tickets:
+                    del self._left[name]
+                    self._done.append(name)
+                return
+
+    def renew(self, ticket: Ticket) -> None:
+        """Takes a list out of an intent that nobody can apply any more."""
+        self.forget(ticket)
+        ticket.intent = None
+
+    def known(self, ticket: Ticket, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
+        """How the log has settled a list of this process that is in an intent; None if it has not, and still may."""
+        if ticket.intent is None:
+            return None
+        intent_id, base_entry = ticket.intent
+        noted = tail.settled.get(intent_id)
+        if noted is not None:
+            return noted
+        settled = settlement(tail.parts.get, intent_id, base_entry, tail.entry)
+        if settled is not None and settled.refused_code:
+            return Refusal(settled.refused_code, settled.reason)
+        if settled is None and not is_expired(base_entry, context.entry):
+            return None
+        if settled is None and tail.opened_entry <= base_entry:
+            # Every entry that could have settled it was read here: it has expired, and has never taken effect.
+            self.renew(ticket)
+            return None
+        outcome = apply_list(tail.parts.get, ticket.commands, context)
+        if not isinstance(outcome, Refusal) and not outcome.to_write:
+            return outcome
+        how = "was applied" if settled is not None else "has expired"
+        return OutcomeLost(
+            f"intent {intent_id!r} {how} while this process did not follow the log, and the state no longer tells "
+            "what became of its request"
+        )
+
+    # Taking up
+
+    def waiting(self, tail: Tail) -> list[WaitingList]:
+        """Lists of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
+        if not self._is_due():
+            return []
+        entry = tail.entry + 1
+        found: list[WaitingList] = []
+        for name, intent in self._list():
+            if intent is None or (found and sum(len(list_.commands) for list_ in found) >= _COMMANDS_MAX):
+                continue
+            lists = [
+                WaitingList(IntentId(list_id(intent.intent, index), intent.base_entry), commands)
+                for index, commands in enumerate(intent.lists)
+            ]
+            open_ = [list_ for list_ in lists if why_not_settled(tail.parts.get, *list_.id, entry) is None]
+            if not open_ and intent.base_entry < entry:
+                self._done.append(name)
+            found += open_
+        return found
+
+    def rank(self) -> int:
+        """How many intents were left before this process's own."""
+        listed = sorted(name for name, _ in self._list())
+        own = min(self._left, default="")
+        return sum(name < own for name in listed)
+
+    def settled_here(self, lists: Sequence[WaitingList]) -> None:
+        """Notes that a confirmed entry of this process has settled the lists: their objects may go."""
+        self._done += [names.intent(list_.id.base_entry, list_.id.intent_id.partition("-")[0]) for list_ in lists]
+
+    def clear(self) -> None:
+        """Deletes the objects whose lists are all settled. This decides nothing: whatever stays is deleted later."""
+        done, self._done = sorted(set(self._done)), []
+        if not done:
+            return
+        if self._objects.probe_is_cheap:
+            self._delete(done)
+            return
+        try:
+            self._background.submit(lambda: self._delete(done))
+        except RuntimeError:
+            # The handle is being closed: whoever lists the intents next finds that these are settled.
+            return
+
+    def _delete(self, done: Sequence[str]) -> None:
+        try:
+            self._objects.delete(done)
+        except StoreUnavailable as error:
+            logger.debug("settled intents were not deleted: %s", error)
+
+    def _is_due(self) -> bool:
+        """While intents are found, before every entry; else seldom enough to cost a lone writer next to nothing."""
+        if self._found_any or self._listed_s is None:
+            return True
+        return self._clock.monotonic_s() - self._listed_s >= _LISTING_SHARE * self._listing_s
+
+    def _list(self) -> list[tuple[str, Intent | None]]:
+        """The intents of others, by name, so oldest base first."""
+        started_s = self._clock.monotonic_s()
+        try:
+            listed = sorted(set(self._objects.list_names(names.INTENTS)) - self._left.keys())
+            new = [name for name in listed if name not in self._read]
+            fetched = self._objects.get_many(new) if new else []
+        except StoreUnavailable as error:
+            logger.debug("intents were not listed: %s", error)
+            return []
+        finally:
+            self._listed_s = self._clock.monotonic_s()
+            self._listing_s = self._listed_s - started_s
+        decoded = {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
+        self._read = {name: decoded.get(name, self._read.get(name)) for name in listed}
+        self._found_any = any(intent is not None for intent in self._read.values())
+        return list(self._read.items())
+
+
+def _decoded(name: str, data: bytes | None) -> Intent | None:
+    """The intent in `data`; None if it is gone, or of no use: its owner puts its lists itself."""
+    named = names.parse_intent(name)
+    if data is None or named is None:
+        return None
+    try:
+        return decode_intent(data, name, *named)
+    except (DamagedObject, FormatVersionError) as error:
+        logger.warning("an intent cannot be taken up: %s", error)
+        return None

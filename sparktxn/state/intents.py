@@ -1,0 +1,92 @@
+"""Intents: lists that another process may put for their owner take effect once (PROTOCOL.md, "Intents").
+
+What entry E has settled is remembered in one record, under E modulo the window. An intent's base is the state that it
+was written at: only the entries after it can have settled it, so these records are all that has to be looked at; and
+once one of them is past the window, the intent is refused, since nobody could tell any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import CancelIntent, CommandResult, SettleIntent
+from sparktxn.state.delta import Context, Delta, ReadState, Refusal
+from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.structs import IntentWindow, SettledIntent, StateKey
+
+__all__ = [
+    "INTENT_WINDOW",
+    "cancel_intent",
+    "intent_key",
+    "is_expired",
+    "settle_intent",
+    "settlement",
+    "why_not_settled",
+]
+
+INTENT_WINDOW: Final = REQUEST_WINDOW
+"""Entries for which a settled intent is remembered (W of PROTOCOL.md)."""
+
+_CANCELLED: Final = "its owner has cancelled it"
+
+
+def intent_key(entry: int) -> StateKey:
+    """The key of the record that remembers what an entry has settled."""
+    return ("intents", entry % INTENT_WINDOW)
+
+
+def is_expired(base_entry: int, entry: int) -> bool:
+    """True if entry `entry` can no longer settle an intent: what has done so may be forgotten."""
+    return entry - base_entry > INTENT_WINDOW
+
+
+def settlement(read: ReadState, intent_id: str, base_entry: int, entry: int) -> SettledIntent | None:
+    """What an entry after `base_entry`, up to `entry`, has settled the intent as; None if the state tells of none."""
+    for number in range(max(base_entry, entry - INTENT_WINDOW) + 1, entry + 1):
+        window: IntentWindow | None = read(intent_key(number))
+        if window is not None and window.entry == number:
+            for settled in window.settled:
+                if settled.intent_id == intent_id:
+                    return settled
+    return None
+
+
+def why_not_settled(read: ReadState, intent_id: str, base_entry: int, entry: int) -> Refusal | None:
+    """Why entry `entry` may not settle the intent; None if it may."""
+    if not 0 <= base_entry < entry:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"intent {intent_id!r} names the state {base_entry}, which is not before entry {entry}",
+        )
+    if is_expired(base_entry, entry):
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"intent {intent_id!r} has expired: it was written at entry {base_entry}"
+        )
+    if settlement(read, intent_id, base_entry, entry) is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"intent {intent_id!r} is settled")
+    return None
+
+
+def settle_intent(delta: Delta, command: SettleIntent, context: Context) -> CommandResult | Refusal:
+    """Notes an intent as applied, by the commands that follow, or as refused."""
+    settled = SettledIntent(command.intent_id, command.refused_code, command.reason)
+    return _settle(delta, settled, command.base_entry, context)
+
+
+def cancel_intent(delta: Delta, command: CancelIntent, context: Context) -> CommandResult | Refusal:
+    """Notes an intent as cancelled: a list that is in it takes effect never."""
+    return _settle(
+        delta, SettledIntent(command.intent_id, ErrorCode.INVALID_REQUEST, _CANCELLED), command.base_entry, context
+    )
+
+
+def _settle(delta: Delta, settled: SettledIntent, base_entry: int, context: Context) -> CommandResult | Refusal:
+    refusal = why_not_settled(delta.get, settled.intent_id, base_entry, context.entry)
+    if refusal is not None:
+        return refusal
+    key = intent_key(context.entry)
+    window: IntentWindow | None = delta.get(key)
+    before = window.settled if window is not None and window.entry == context.entry else ()
+    delta.put(IntentWindow(int(key[1]), context.entry, (*before, settled)))
+    return CommandResult.EMPTY
