@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sparktxn.errors import FormatVersionError as FormatVersionError
     from sparktxn.errors import KafkaError as KafkaError
     from sparktxn.errors import KafkaException as KafkaException
+    from sparktxn.errors import OutcomeLost as OutcomeLost
     from sparktxn.errors import OutcomeUnknown as OutcomeUnknown
     from sparktxn.errors import ProducerFenced as ProducerFenced
     from sparktxn.errors import RetentionPassed as RetentionPassed
@@ -68,6 +69,7 @@ _HOMES: Final = {
         "FormatVersionError",
         "KafkaError",
         "KafkaException",
+        "OutcomeLost",
         "OutcomeUnknown",
         "ProducerFenced",
         "RetentionPassed",

@@ -284,6 +284,17 @@ class OutcomeUnknown(StoreError):
     retriable = True
 
 
+class OutcomeLost(OutcomeUnknown):
+    """Nobody can tell any more whether the request took effect: no repetition will. Look at the data, or start anew.
+
+    It takes a process that has slept through a vacuum with a request under way.
+    """
+
+    kind = "outcome_lost"
+    code = ErrorCode.LOCAL_FAIL
+    retriable = False
+
+
 class StoreNotFound(StoreError):
     """There is no store at this URI."""
 

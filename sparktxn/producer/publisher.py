@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sparktxn.clock import Deadline
-from sparktxn.errors import CommandRefused, KafkaError, OutcomeUnknown
+from sparktxn.errors import CommandRefused, KafkaError, OutcomeLost, OutcomeUnknown
 from sparktxn.format.commands import Append, Command, CommandResult
 from sparktxn.producer.buffers import Buffers
 from sparktxn.producer.failures import Operation
@@ -125,6 +125,8 @@ class Publisher:
         Raises:
             CommandRefused: nothing of it was written; its segments still wait.
             OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
+            OutcomeLost: nobody can tell any more. Nothing may follow under this identity: a sequence that is repeated
+                could be taken for a batch that was stored.
         """
         publication = self._publication
         if publication is None:
@@ -133,6 +135,10 @@ class Publisher:
             results = publication.ticket.wait(deadline)
         except CommandRefused:
             self._publication = None
+            raise
+        except OutcomeLost:
+            self._publication = None
+            self.take_identity(ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
             raise
         self._publication = None
         self._sequences = publication.sequences

@@ -16,6 +16,7 @@ from sparktxn.errors import (
     ErrorCode,
     KafkaError,
     KafkaException,
+    OutcomeLost,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
@@ -384,6 +385,9 @@ class Transactions:
                     self._request_id = ""
                     raise
                 log.clock.sleep(_INIT_RETRY_S)
+                continue
+            except OutcomeLost:
+                # Whatever that one has done, this one takes over from it.
                 continue
             self._request_id = ""
             publisher.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))

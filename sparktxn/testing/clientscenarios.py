@@ -15,10 +15,11 @@ from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clienthistory import ClientHistory, Committed
 from sparktxn.testing.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
 from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.maintenanceprograms import administering, preparing, sweeping, vacuuming
 from sparktxn.testing.simulator import Simulator
 from sparktxn.testing.truth import records_of
 
-__all__ = ["clients", "come_to_rest"]
+__all__ = ["administered", "clients", "come_to_rest", "maintained", "prepared"]
 
 _PARQUET_EVERY: Final = 100
 
@@ -33,6 +34,10 @@ def world_of(simulator: Simulator, history: ClientHistory, topics: dict[str, int
 
 def clients(simulator: Simulator, history: ClientHistory) -> None:
     """Producers, one of them twice, a group that copies from one topic to another, twice too, and readers."""
+    _clients(simulator, history)
+
+
+def _clients(simulator: Simulator, history: ClientHistory) -> ClientWorld:
     world = world_of(simulator, history, {"in": 2, "left": 1, "out": 2})
     writers = {"writer": "first", "zombie": "first", "other": "second"}
     for name, transactional_id in writers.items():
@@ -43,6 +48,45 @@ def clients(simulator: Simulator, history: ClientHistory) -> None:
         simulator.add(name, copying(world, "copies"))
     simulator.add("follower", following(world))
     simulator.add("dirty reader", consuming(world, committed=False))
+    return world
+
+
+def maintained(simulator: Simulator, history: ClientHistory) -> None:
+    """The same with short time-outs, two sweeps, and two vacuums that leave nothing that is not needed."""
+    world = _clients(simulator, history)
+    world.timeout_ms = 4_000
+    for number in range(2):
+        simulator.add(f"sweep {number}", sweeping(world))
+        simulator.add(f"vacuum {number}", vacuuming(world))
+
+
+def administered(simulator: Simulator, history: ClientHistory) -> None:
+    """Writers, whose topics are deleted, made again, widened and trimmed, and whose transactions are aborted."""
+    world = world_of(simulator, history, {"in": 2, "left": 2, "out": 2, "gone": 2})
+    for name, transactional_id in {"writer": "first", "other": "second", "third": "third"}.items():
+        world.begin(name, writes=True)
+        simulator.add(name, writing(world, transactional_id, 3))
+    world.begin("copier", writes=False)
+    simulator.add("copier", copying(world, "copies"))
+    simulator.add("administrator", administering(world))
+    simulator.add("follower", following(world))
+    simulator.add("vacuum", vacuuming(world))
+
+
+def prepared(simulator: Simulator, history: ClientHistory) -> None:
+    """Transactions that a database decides, by two processes that take each other over, beside writers and a sweep."""
+    world = world_of(simulator, history, {"in": 1, "left": 1, "out": 1})
+    world.timeout_ms = 4_000
+    for name in ("coordinator", "coordinator's zombie"):
+        world.begin(name, writes=True)
+    program = preparing(world, "prepared", 8)
+    simulator.add("coordinator", program)
+    simulator.add("coordinator's zombie", program)
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "first", 3))
+    simulator.add("sweep", sweeping(world))
+    simulator.add("vacuum", vacuuming(world))
+    simulator.add("follower", following(world))
 
 
 def come_to_rest(objects: ObjectStore, history: ClientHistory) -> None:

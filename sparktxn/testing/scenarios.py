@@ -11,7 +11,7 @@ from msgspec import Struct
 from sparktxn.testing.checkers import check_history
 from sparktxn.testing.clientcheckers import check_client_history
 from sparktxn.testing.clienthistory import ClientHistory
-from sparktxn.testing.clientscenarios import clients, come_to_rest
+from sparktxn.testing.clientscenarios import administered, clients, come_to_rest, maintained, prepared
 from sparktxn.testing.commandprograms import commit, commit_and_vacuum
 from sparktxn.testing.history import History
 from sparktxn.testing.simulator import FaultRates, Simulator
@@ -22,7 +22,12 @@ COMMAND_SCENARIOS: Final[dict[str, Callable[[Simulator, History], None]]] = {
     "commit": commit,
     "vacuum": commit_and_vacuum,
 }
-CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] = {"clients": clients}
+CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] = {
+    "clients": clients,
+    "maintained": maintained,
+    "administered": administered,
+    "prepared": prepared,
+}
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS)
 
 
