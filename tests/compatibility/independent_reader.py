@@ -70,6 +70,8 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "expire_transactional_id": (IN_TRANSACTION, {}),
     "expire_producers": (("topic_id", "partition", "producers"), {}),
     "expire_offsets": (("group_id", "partitions"), {}),
+    "settle_intent": (("intent_id", "base_entry"), {"command_count": 0, "refused_code": 0, "reason": ""}),
+    "cancel_intent": (("intent_id", "base_entry"), {}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 RUN = (
@@ -133,6 +135,8 @@ def part_of(record: Record) -> str:
             return f"transactions/{hashed(record['transactional_id'], 256)}"
         case "offset" | "pending_offset":
             return f"groups/{hashed(record['group_id'], 64)}"
+        case "intents":
+            return f"intents/{record['slot'] // 64}"
         case other:
             return str(other)
 

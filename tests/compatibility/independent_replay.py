@@ -6,6 +6,7 @@ An entry that breaks a rule for writers is an error here, not something to be pu
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -79,13 +80,42 @@ class Replay:
             handler(command)
 
     def remember(self, command: Command, **answer: Any) -> None:
-        kept = [
-            noted for noted in (self.get("requests") or {"requests": []})["requests"] if noted[1] > self.entry - 1_000
-        ]
+        bucket = zlib.crc32(command["request_id"].encode()) % 1_024
+        self._forget_requests(self.entry % 1_024)
+        kept = self._forget_requests(bucket)
         self.need(all(noted[0] != command["request_id"] for noted in kept), "a request is written a second time")
         told = {"topic_id": -1, "producer_id": -1, "producer_epoch": -1, "transaction": -1, "committed": False}
         told |= {"prepared_producer_id": -1, "prepared_producer_epoch": -1} | answer
-        self.put({"type": "requests", "requests": [*kept, [command["request_id"], self.entry, *told.values()]]})
+        noted = [command["request_id"], self.entry, *told.values()]
+        self.put({"type": "requests", "bucket": bucket, "requests": [*kept, noted]})
+
+    def _forget_requests(self, bucket: int) -> list[Any]:
+        record = self.records.pop(("requests", bucket), None)
+        kept = [noted for noted in record["requests"] if noted[1] > self.entry - 1_000] if record else []
+        if kept:
+            self.put({"type": "requests", "bucket": bucket, "requests": kept})
+        return kept
+
+    # intents
+
+    def settle_intent(self, command: Command) -> None:
+        self._settle(command, command["refused_code"], command["reason"])
+
+    def cancel_intent(self, command: Command) -> None:
+        self._settle(command, 42, "its owner has cancelled it")
+
+    def _settle(self, command: Command, code: int, reason: str) -> None:
+        intent_id, base = command["intent_id"], command["base_entry"]
+        self.need(self.entry - 1_000 <= base < self.entry, "an intent is settled that has expired, or is of the future")
+        remembered = [record for record in self.records.values() if record["type"] == "intents"]
+        since = [record for record in remembered if record["entry"] > base]
+        ids = [settled[0] for record in since for settled in record["settled"]]
+        self.need(intent_id not in ids, "an intent is settled a second time")
+        slot = self.entry % 1_000
+        here = self.get("intents", slot)
+        before = here["settled"] if here and here["entry"] == self.entry else []
+        settled = [*before, [intent_id, code, reason]]
+        self.put({"type": "intents", "slot": slot, "entry": self.entry, "settled": settled})
 
     # topics
 
@@ -522,7 +552,8 @@ def above_log_start(located: Record, log_start: int) -> Record:
 
 KEYS = {
     "store": (),
-    "requests": (),
+    "requests": ("bucket",),
+    "intents": ("slot",),
     "topic": ("name",),
     "topic_name": ("collision_key",),
     "partition": ("topic_id", "partition"),

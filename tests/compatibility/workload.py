@@ -10,8 +10,15 @@ import pyarrow as pa
 
 from sparktxn import Consumer, ConsumerGroupMetadata, PreparedTransaction, Producer, TopicPartition
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from sparktxn.errors import ProducerFenced
-from sparktxn.format.commands import ExpireProducers, ExpireTransactionalId
+from sparktxn.errors import ErrorCode, ProducerFenced
+from sparktxn.format.commands import (
+    CancelIntent,
+    ExpireProducers,
+    ExpireTransactionalId,
+    OffsetCommit,
+    OffsetToCommit,
+    SettleIntent,
+)
 from sparktxn.log.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import sweep
 from sparktxn.store import SinkCommit, Store
@@ -204,6 +211,19 @@ class Workload:
             report = sweep(store)
         assert report.expired_producers > 0, "the topic that was deleted has left no producer behind"
 
+    def intents(self) -> None:
+        """An intent of another process, one that the state refuses, and one that its owner cancels."""
+        with Store.open(self.uri, options=self.options) as store:
+            log, topic = store.log, store.log.topic("orders")
+            assert topic is not None
+            ids = [f"{log.ids.token()}-{index}" for index in range(3)]
+            commit = OffsetCommit(log.ids.token(), GROUP, (OffsetToCommit(topic.topic_id, 1, 1),))
+            log.submit([SettleIntent(ids[0], log.entry, 1), commit], log.deadline(10))
+            refused = SettleIntent(
+                ids[1], log.entry - 1, refused_code=ErrorCode.INVALID_TXN_STATE, reason="out of turn"
+            )
+            log.submit([refused, CancelIntent(ids[2], log.entry)], log.deadline(10))
+
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
@@ -226,6 +246,7 @@ class Workload:
         self.change_topics()
         self.sweep()
         self.plain_offsets(rounds)
+        self.intents()
         self.delete_records(2 * rounds)
         with one.transaction():
             self.produce(one, 4, "again")
