@@ -129,6 +129,33 @@ def test_a_committed_list_of_more_than_five_batches_is_recognised(log: PureLog) 
     assert log.refusal(producer.append(HERE, 12, transaction=1)) == ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.kafka("K57", "K61")
+def test_a_committed_list_is_recognised_across_the_wrap(log: PureLog) -> None:
+    producer = log.initialise("id")
+    sequences = [(SEQUENCE_MAX - 5 + number) % (SEQUENCE_MAX + 1) for number in range(12)]
+    commands = [*(producer.append(HERE, sequence, transaction=1) for sequence in sequences), producer.end(1)]
+    log.submit(*commands)
+    told = log.submit(*commands)
+    assert all(result.duplicate for result in told)
+    assert [result.base_offset for result in told[:-1]] == [-1] * 7 + list(range(7, 12))
+    for ahead in (6, 7, 1_000):
+        assert log.refusal(producer.append(HERE, ahead, transaction=1)) == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.kafka("K56")
+def test_what_is_appended_is_named_in_order_with_its_place(log: PureLog, producer) -> None:
+    sent = [producer.append(HERE, 0, 3), producer.append(HERE, 3, 2)]
+    for command in sent:
+        log.submit(command)
+    named = log.segments().segments
+    assert [(segment.name, segment.base_offset, segment.record_count) for segment in named] == [
+        (sent[0].segment, 0, 3),
+        (sent[1].segment, 3, 2),
+    ]
+    assert [segment.base_sequence for segment in named] == [0, 3]
+    assert [segment.entry for segment in named] == [log.entry - 1, log.entry]
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_an_empty_segment_is_refused(log: PureLog, producer, count: int) -> None:
     assert log.refusal(producer.append(HERE, 0, count)) == ErrorCode.INVALID_RECORD

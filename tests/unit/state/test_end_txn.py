@@ -56,6 +56,7 @@ def test_k22_add_partitions_begins_and_k23_known_ones_are_no_change(log: PureLog
     assert log.entry == entry
 
 
+@pytest.mark.kafka("K22", "K23")
 def test_add_offsets_begins_once(log: PureLog, producer) -> None:
     assert not log.submit(AddOffsetsToTxn("id", 0, 0, 1, "group"))[0].duplicate
     assert log.submit(AddOffsetsToTxn("id", 0, 0, 1, "group"))[0].duplicate
@@ -107,6 +108,24 @@ def test_hole_20_a_delayed_commit_cannot_settle_the_next_transaction(log: PureLo
 @pytest.mark.kafka("K25", "K26")
 def test_a_transaction_number_cannot_be_skipped(log: PureLog, producer) -> None:
     assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.kafka("K22", "K32")
+def test_a_transaction_starts_and_ends_with_its_own_entries(log: PureLog, producer) -> None:
+    for number in (1, 2):
+        log.timestamp_ms = 1_000 * number
+        log.submit(producer.append(HERE, number - 1, transaction=number), producer.offset(number, "group", HERE, 1))
+        opened = log.transaction("id")
+        assert (opened.transaction, opened.start_timestamp_ms, opened.start_entry) == (
+            number, 1_000 * number, log.entry,
+        )  # fmt: skip
+        assert (opened.partitions, opened.offsets) == ((HERE,), (("group", *HERE),))
+        assert opened.last_update_timestamp_ms == 1_000 * number
+        log.timestamp_ms += 500
+        log.submit(producer.end(number, committed=number == 1))
+        ended = log.transaction("id")
+        assert (ended.partitions, ended.offsets, ended.committed) == ((), (), number == 1)
+        assert ended.last_update_timestamp_ms == 1_000 * number + 500
 
 
 @pytest.mark.kafka("K55")

@@ -91,6 +91,31 @@ def test_k111_long_metadata_is_refused(log: PureLog, size: int, accepted: bool) 
         assert log.refusal(command) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
+@pytest.mark.kafka("K111")
+def test_the_longest_metadata_is_kafkas() -> None:
+    assert METADATA_BYTES_MAX == 4_096, "offset.metadata.max.bytes"
+
+
+@pytest.mark.kafka("K104")
+def test_offset_0_counts_and_a_logical_one_is_refused(log: PureLog) -> None:
+    producer = log.initialise("id")
+    for offset in (-1, -2, -1_001):
+        assert log.refusal(producer.offset(1, "group", HERE, offset)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(producer.offset(1, "group", HERE, 0), producer.end(1))
+    assert committed(log) == 0
+
+
+@pytest.mark.kafka("K33", "K104")
+def test_a_list_that_committed_offsets_may_come_again(log: PureLog) -> None:
+    producer = log.initialise("id")
+    commands = [producer.offset(1, "group", HERE, 7), producer.end(1)]
+    log.submit(*commands)
+    log.submit(plain(log, 9))
+    entry = log.entry
+    assert [result.duplicate for result in log.submit(*commands)] == [True, True]
+    assert (log.entry, committed(log)) == (entry, 9)
+
+
 @pytest.mark.kafka("K112")
 def test_k112_metadata_and_leader_epoch_are_kept(log: PureLog) -> None:
     log.submit(OffsetCommit("r", "group", (OffsetToCommit(*HERE, 1, "note", 4),)))

@@ -235,12 +235,14 @@ def test_no_overlap_in_part_is_a_duplicate(log: PureLog, sequence: int, count: i
 
 
 @pytest.mark.kafka("K57")
-def test_a_duplicate_is_told_the_first_ones_time(log: PureLog) -> None:
+@pytest.mark.parametrize(("given_ms", "stored_ms"), [(-1, 5_000), (0, 0), (7, 7)], ids=["by the log", "0", "given"])
+def test_a_duplicate_is_told_the_first_ones_time(log: PureLog, given_ms: int, stored_ms: int) -> None:
     plain = log.initialise(None)
-    command = replace(plain.append(HERE, 0), timestamp_min_ms=-1, timestamp_max_ms=-1)
+    command = replace(plain.append(HERE, 0), timestamp_min_ms=given_ms, timestamp_max_ms=given_ms)
     log.timestamp_ms = 5_000
     first = log.submit(command)[0]
+    assert first.timestamp_ms == (5_000 if given_ms < 0 else -1), "told where the log has chosen it"
     log.timestamp_ms = 9_000
     again = log.submit(command)[0]
-    assert (again.duplicate, again.base_offset) == (True, first.base_offset)
-    assert (first.timestamp_ms, again.timestamp_ms) == (5_000, 5_000)
+    assert (again.duplicate, again.base_offset, again.timestamp_ms) == (True, first.base_offset, stored_ms)
+    assert log.segments().segments[0].timestamp_max_ms == stored_ms
