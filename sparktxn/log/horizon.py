@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.format.names import HORIZONS, horizon, parse_horizon
+from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
 
-__all__ = ["is_kept", "is_usable", "read_horizon", "write_horizon"]
+__all__ = ["is_kept", "is_usable", "read_horizon", "usable_head", "write_horizon"]
 
 
 def read_horizon(objects: ObjectStore) -> int:
@@ -42,6 +43,17 @@ def write_horizon(objects: ObjectStore, number: int, checkpoints: Iterable[str])
 def is_usable(objects: ObjectStore, head: CheckpointHead, at_horizon: int) -> bool:
     """False for a head that may name what a vacuum to `at_horizon` has deleted. Read the horizon after the head."""
     return is_kept(objects, head.base, head.checkpoint, at_horizon)
+
+
+def usable_head(
+    objects: ObjectStore, *, at_most: int | None = None, excluded: frozenset[str] = frozenset()
+) -> CheckpointHead | None:
+    """The newest whole head that is usable; heads after entry `at_most` and checkpoints in `excluded` do not count."""
+    while True:
+        head = newest_head(objects, at_most=at_most, excluded=excluded)
+        if head is None or is_usable(objects, head, read_horizon(objects)):
+            return head
+        excluded |= {head.checkpoint}
 
 
 def is_kept(objects: ObjectStore, base: int, checkpoint: str, at_horizon: int) -> bool:

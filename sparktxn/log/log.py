@@ -11,17 +11,16 @@ from typing import Final, TypeVar
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
 from sparktxn.format import names
 from sparktxn.format.checkpoint import producer_parts
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_entry, decode_store, encode_store
 from sparktxn.log.checkpointer import Checkpointer
-from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.committer import Committer, Ticket
 from sparktxn.log.follower import Follower
 from sparktxn.log.history import first_entry
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.horizon import read_horizon, usable_head
 from sparktxn.log.intents import Intents
 from sparktxn.log.tail import Tail
 from sparktxn.log.timeouts import Timeouts
@@ -196,14 +195,25 @@ class Log:
             ViewExpired: vacuum has passed the entry.
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
         """
+        horizon = 0
         with self._follower.locked(deadline, "view"):
-            self._follower.refresh()
-            tail = self._follower.tail
-            if timestamp_ms is not None:
-                entry = self._entry_at(timestamp_ms, tail)
-            if entry is not None and entry != tail.entry:
-                tail = self._tail_at(entry, tail)
-            return self._capture(tail, topics)
+            while True:
+                try:
+                    return self._view(topics, entry, timestamp_ms)
+                except DamagedObject:
+                    # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
+                    before, horizon = horizon, read_horizon(self.objects)
+                    if horizon in (before, 1):
+                        raise
+
+    def _view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView:
+        self._follower.refresh()
+        tail = self._follower.tail
+        if timestamp_ms is not None:
+            entry = self._entry_at(timestamp_ms, tail)
+        if entry is not None and entry != tail.entry:
+            tail = self._tail_at(entry, tail)
+        return self._capture(tail, topics)
 
     def _capture(self, tail: Tail, topics: Iterable[str] | None) -> ReadView:
         found = self._topics_of(tail) if topics is None else []
@@ -230,13 +240,22 @@ class Log:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no entry {entry}: the log's newest is {newest.entry}"
             )
-        tail = Tail(self.objects, newest_head(self.objects, at_most=entry))
-        tail.advance(at_most=entry, window=self.settings.checkpoint_entries)
-        if tail.entry != entry or read_horizon(self.objects) > tail.confirmed_entry + 1:
-            raise ViewExpired(
-                f"entry {entry} can no longer be viewed: vacuum has deleted entries below {read_horizon(self.objects)}"
-            )
-        return tail
+        horizon = -1
+        while True:
+            before, damage = horizon, None
+            tail = Tail(self.objects, usable_head(self.objects, at_most=entry))
+            try:
+                tail.advance(at_most=entry, window=self.settings.checkpoint_entries)
+            except DamagedObject as damaged:
+                damage = damaged
+            horizon = read_horizon(self.objects)
+            if horizon <= tail.confirmed_entry + 1:
+                if damage is not None:
+                    raise damage
+                if tail.entry == entry:
+                    return tail
+            if horizon in (before, 1) or horizon > entry:
+                raise ViewExpired(f"entry {entry} can no longer be viewed: vacuum has deleted entries below {horizon}")
 
     def entry_at(self, timestamp_ms: int, deadline: Deadline) -> int:
         """The last entry whose timestamp is not after `timestamp_ms`; at least the one before the horizon.
@@ -350,6 +369,14 @@ class Log:
             for record in self._group_records()
             if isinstance(record, PendingOffset) and (record.group_id, record.topic_id, record.partition) == wanted
         )
+
+    def group_pending_offsets(self, group_id: str) -> list[PendingOffset]:
+        """All offsets of a group that wait for the end of their transactions, as last known."""
+        return [
+            record
+            for record in self._group_records()
+            if isinstance(record, PendingOffset) and record.group_id == group_id
+        ]
 
     def group_ids(self) -> list[str]:
         """All groups that have committed an offset, as last known."""

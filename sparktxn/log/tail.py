@@ -16,8 +16,8 @@ from sparktxn.format.appends import decode_appends, expand
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
 from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
-from sparktxn.log.checkpoints import newest_head, read_part, read_parts
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.checkpoints import read_part, read_parts
+from sparktxn.log.horizon import read_horizon, usable_head
 from sparktxn.log.parts import StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -178,7 +178,7 @@ class Tail:
             if kept is not None:
                 return kept
             logger.error("checkpoint after entry %d: %s", self.checkpoint_entry, damaged)
-            older = newest_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
+            older = usable_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
             replay = Tail(self._objects, older, self._excluded)
             replay.advance(at_most=self.checkpoint_entry, window=_WINDOW_MAX)
             if (replay.entry, replay.checksum) != (self.checkpoint_entry, self._checkpoint_checksum):
@@ -190,7 +190,7 @@ class Tail:
         horizon = read_horizon(self._objects)
         if horizon <= self.checkpoint_entry:
             return None
-        newer = newest_head(self._objects, at_most=self.confirmed_entry, excluded=self._excluded)
+        newer = usable_head(self._objects, at_most=self.confirmed_entry, excluded=self._excluded)
         if newer is None or newer.entry < horizon or part not in newer.parts:
             return None
         try:
