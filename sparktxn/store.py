@@ -199,6 +199,7 @@ class Store:
         """
         self._check()
         view = self.log.view(topics, self.log.deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
+        self.log.look_for_timeouts()
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

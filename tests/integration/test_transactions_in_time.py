@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -305,3 +306,33 @@ def test_deleting_records_does_not_forget_their_producers(world: World) -> None:
     assert known is not None
     seen = (producer.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
     assert not log.submit([ExpireProducers(1, 0, (seen,))], log.deadline(5))[0].duplicate
+
+
+@pytest.mark.kafka("K44", "K136")
+def test_on_real_threads_and_clocks_a_reader_ends_what_holds_it_up(tmp_path: Path) -> None:
+    settings = {
+        "bootstrap.servers": str(tmp_path),
+        "store.fsync": False,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
+    }
+    with Store.open(str(tmp_path), options={"store.fsync": False}, create=True) as store:
+        store.create_topic("t", 1)
+    dead = Producer(
+        {**settings, "store.upload.threads": 2, "transactional.id": "dead", "transaction.timeout.ms": 1_000}
+    )
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.produce("t", b"lost")
+    dead.flush()
+    with Producer({**settings, "transactional.id": "live"}) as live:
+        live.init_transactions()
+        with live.transaction():
+            live.produce("t", b"kept")
+    with Consumer({**settings, "group.id": "reader", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["t"])
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.value() == b"kept"
+    error = error_of(dead.commit_transaction)
+    assert "transaction timed out after" in error.error.str()
+    dead.close()
