@@ -1,6 +1,14 @@
 """Creating, describing and changing topics and groups, in confluent-kafka's shapes."""
 
 from sparktxn.admin.client import AdminClient
+from sparktxn.admin.producers import PartitionProducerState, ProducerState
+from sparktxn.admin.transactions import (
+    AbortTransactionSpec,
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 from sparktxn.admin.values import (
     AlterConfigOpType,
     ConfigEntry,
@@ -26,6 +34,7 @@ from sparktxn.admin.values import (
 from sparktxn.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 __all__ = [
+    "AbortTransactionSpec",
     "AdminClient",
     "AlterConfigOpType",
     "BrokerMetadata",
@@ -39,6 +48,7 @@ __all__ = [
     "ConsumerGroupTopicPartitions",
     "DeletedRecords",
     "DescribeClusterResult",
+    "HangingTransaction",
     "ListConsumerGroupsResult",
     "ListOffsetsResultInfo",
     "NewPartitions",
@@ -46,9 +56,14 @@ __all__ = [
     "Node",
     "OffsetSpec",
     "PartitionMetadata",
+    "PartitionProducerState",
+    "ProducerState",
     "ResourceType",
     "TopicCollection",
     "TopicDescription",
     "TopicMetadata",
     "TopicPartitionInfo",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

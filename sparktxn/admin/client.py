@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from sparktxn.admin import groups, records, topics
+from sparktxn.admin import groups, producers, records, topics, transactions
+from sparktxn.admin.producers import PartitionProducerState
+from sparktxn.admin.transactions import (
+    AbortTransactionSpec,
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
 from sparktxn.admin.values import (
     ConfigEntry,
     ConfigResource,
@@ -33,8 +41,10 @@ from sparktxn.log.log import Log
 from sparktxn.message import IsolationLevel, TopicPartition
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.plan import Isolation
+from sparktxn.state.coordinator import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.internal import listed
 from sparktxn.store import Store
+from sparktxn.structs import ProducerIdAndEpoch
 
 __all__ = ["AdminClient"]
 
@@ -275,6 +285,112 @@ class AdminClient:
 
         wanted = _list_of(alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions)
         return self._each(wanted, lambda group: group.group_id, alter)
+
+    def delete_consumer_groups(
+        self, group_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[None]]:
+        """Forgets groups with all their offsets, those inside open transactions too; {group id: Future}.
+
+        The futures may raise ``GROUP_ID_NOT_FOUND``.
+        """
+        return self._each(
+            _list_of(group_ids, str),
+            lambda group_id: group_id,
+            lambda group_id: groups.delete_group(self._log(), group_id, self._deadline(request_timeout)),
+        )
+
+    # Transactions (KIP-664)
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[TransactionState | str] | None = None,
+        producer_ids: Iterable[int] | None = None,
+        duration_filter_ms: int = -1,
+        transactional_id_pattern: str | None = None,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> Future[list[TransactionListing]]:
+        """The transactional ids that pass every filter that is given, by name.
+
+        `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
+        expression for the whole id. A state that does not exist is reported by a warning.
+        """
+        named = None if states is None else list(states)
+        ids = None if producer_ids is None else list(producer_ids)
+        return self._answer(
+            lambda: transactions.list_transactions(
+                self._refreshed(request_timeout), named, ids, duration_filter_ms, transactional_id_pattern
+            )
+        )
+
+    def describe_transactions(
+        self, transactional_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[TransactionDescription]]:
+        """Describes transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
+        return self._each(
+            _list_of(transactional_ids, str),
+            lambda name: name,
+            lambda name: transactions.describe_transaction(self._refreshed(request_timeout), name),
+        )
+
+    def describe_producers(
+        self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[TopicPartition, Future[PartitionProducerState]]:
+        """The producers of partitions; {partition: Future}."""
+        return self._each(
+            _list_of(topic_partitions, TopicPartition),
+            lambda partition: partition,
+            lambda partition: producers.describe_producers(self._refreshed(request_timeout), partition),
+        )
+
+    def abort_transaction(
+        self, spec: AbortTransactionSpec, *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> Future[None]:
+        """Aborts the open transaction that `spec` names, in all its partitions, and fences its producer.
+
+        The future may raise ``INVALID_TXN_STATE`` (it is not open there), ``INVALID_PRODUCER_EPOCH``,
+        ``TRANSACTION_COORDINATOR_FENCED``.
+        """
+        if not isinstance(spec, AbortTransactionSpec):
+            raise TypeError(f"expected AbortTransactionSpec, got {spec!r}")
+        return self._answer(lambda: transactions.abort_transaction(self._log(), spec, self._deadline(request_timeout)))
+
+    def fence_producers(
+        self, transactional_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[ProducerIdAndEpoch]]:
+        """Fences the producers of transactional ids, and aborts what they left open or prepared.
+
+        {id: Future of the identity that this has taken}.
+        """
+
+        def fence(transactional_id: str) -> ProducerIdAndEpoch:
+            log = self._refreshed(request_timeout)
+            return transactions.fence_producer(log, transactional_id, log.deadline(request_timeout))
+
+        return self._each(_list_of(transactional_ids, str), lambda name: name, fence)
+
+    def find_hanging_transactions(
+        self,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        max_transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_MAX,
+        request_timeout: float = _REQUEST_TIMEOUT_S,
+    ) -> Future[list[HangingTransaction]]:
+        """Transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
+
+        Raises:
+            ValueError: a partition is given without its topic.
+        """
+        if partition is not None and topic is None:
+            raise ValueError(f"partition {partition} of which topic? give topic=, too")
+
+        def find() -> list[HangingTransaction]:
+            log = self._refreshed(request_timeout)
+            where = log.topics() if topic is None else [topics.existing_topic(log, topic)]
+            return transactions.find_hanging_transactions(log, where, partition, max_transaction_timeout_ms)
+
+        return self._answer(find)
 
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, request_timeout: float = _REQUEST_TIMEOUT_S

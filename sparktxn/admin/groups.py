@@ -6,12 +6,12 @@ from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.admin.values import ConsumerGroupDescription, ConsumerGroupState, ConsumerGroupTopicPartitions, node_of
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
 from sparktxn.message import TopicPartition
 from sparktxn.state.internal import INTERNAL_TOPICS
 
-__all__ = ["alter_group_offsets", "describe_group", "group_offsets"]
+__all__ = ["alter_group_offsets", "delete_group", "describe_group", "group_offsets"]
 
 
 def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescription:
@@ -83,3 +83,24 @@ def alter_group_offsets(
         offsets.append(OffsetToCommit(*where, partition.offset, partition.metadata, leader_epoch))
     log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))], deadline)
     return ConsumerGroupTopicPartitions(wanted.group_id, wanted.topic_partitions)
+
+
+def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:
+    """Forgets a group: its committed offsets, and those that wait for the end of a transaction (K109).
+
+    Offsets that are committed while this runs make the group anew.
+
+    Raises:
+        KafkaException: ``GROUP_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty.
+    """
+    if not group_id:
+        raise refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
+    log.refresh(deadline)
+    committed = [(known.topic_id, known.partition, known.entry) for known in log.group_offsets(group_id)]
+    pending = [
+        (known.topic_id, known.partition, known.producer_id, known.entry)
+        for known in log.group_pending_offsets(group_id)
+    ]
+    if not committed and not pending:
+        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")
+    log.submit([DeleteGroup(log.ids.token(), group_id, tuple(committed), tuple(pending))], deadline)

@@ -1,0 +1,286 @@
+"""Transactional ids (KIP-664): listing, describing, aborting, fencing, and finding transactions that hang."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from sparktxn.admin.topics import existing_topic, refusal
+from sparktxn.clock import Deadline
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import EndTxn, InitProducerId
+from sparktxn.log.log import Log
+from sparktxn.message import TopicPartition
+from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
+from sparktxn.structs import TransactionState as TransactionRecord
+
+__all__ = [
+    "AbortTransactionSpec",
+    "HangingTransaction",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
+    "abort_transaction",
+    "describe_transaction",
+    "fence_producer",
+    "find_hanging_transactions",
+    "list_transactions",
+]
+
+logger = logging.getLogger("sparktxn")
+
+_COORDINATOR_ID: Final = 0
+_ABORTED: Final = "an administrator has aborted its transaction"
+_FENCED: Final = "an administrator has fenced it"
+
+
+class TransactionState(StrEnum):
+    """Kafka's names of a transactional id's states."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+class TransactionListing(Struct, frozen=True):
+    """A transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+class TransactionDescription(Struct, frozen=True):
+    """A transactional id in more words.
+
+    `transaction_start_time_ms` is None before the first transaction. `prepared` is the identity that prepared the open
+    transaction, which then only waits for its end; None if it is not prepared. `transaction` counts the transactions.
+    """
+
+    coordinator_id: int
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int | None
+    topic_partitions: list[TopicPartition]
+    transaction: int
+    prepared: ProducerIdAndEpoch | None = None
+
+
+class AbortTransactionSpec(Struct, frozen=True):
+    """An open transaction, as `describe_producers` shows it in one of its partitions; -1 is any coordinator epoch."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int = -1
+
+
+class HangingTransaction(Struct, frozen=True):
+    """A transaction that holds up a partition, and that nobody will end by himself.
+
+    `transactional_id` is None if none owns it: then nothing but an error in this program has made it.
+    """
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp: int
+    duration_ms: int
+    transactional_id: str | None = None
+
+
+def list_transactions(
+    log: Log,
+    states: Iterable[TransactionState | str] | None,
+    producer_ids: Iterable[int] | None,
+    duration_filter_ms: int,
+    transactional_id_pattern: str | None,
+) -> list[TransactionListing]:
+    """The transactional ids that pass every filter, by name, as last known (K122).
+
+    A state that is not one of Kafka's matches nothing and is reported by a warning. `duration_filter_ms` lets those
+    pass whose last transaction began longer ago, by this process' clock; below 0 is no filter.
+
+    Raises:
+        KafkaException: ``INVALID_REQUEST``: the pattern is no regular expression.
+    """
+    wanted = _known_states(states) if states else None
+    ids = frozenset(producer_ids or ())
+    try:
+        pattern = re.compile(transactional_id_pattern or ".*", re.DOTALL)
+    except re.error as error:
+        raise refusal(
+            ErrorCode.INVALID_REQUEST, f"{transactional_id_pattern!r} is no regular expression: {error}"
+        ) from None
+    now_ms = log.clock.wall_ms()
+    found = [
+        TransactionListing(record.transactional_id, record.producer_id, _state_of(record))
+        for record in log.transactions()
+        if (not ids or record.producer_id in ids)
+        and (duration_filter_ms < 0 or now_ms - record.start_timestamp_ms > duration_filter_ms)
+        and pattern.fullmatch(record.transactional_id)
+    ]
+    kept = (listing for listing in found if wanted is None or listing.state in wanted)
+    return sorted(kept, key=lambda listing: listing.transactional_id)
+
+
+def _known_states(states: Iterable[TransactionState | str]) -> frozenset[TransactionState]:
+    names = {str(state) for state in states}
+    unknown = names - {state.value for state in TransactionState}
+    if unknown:
+        logger.warning("no transaction has the states %s: expected %s", sorted(unknown), [*TransactionState])
+    return frozenset(TransactionState(name) for name in names - unknown)
+
+
+def _state_of(record: TransactionRecord) -> TransactionState:
+    return TransactionState[record.status.name]
+
+
+def describe_transaction(log: Log, transactional_id: str) -> TransactionDescription:
+    """A transactional id as last known; partitions of deleted topics are left out (K123).
+
+    Raises:
+        KafkaException: ``TRANSACTIONAL_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty.
+    """
+    if not transactional_id:
+        raise refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    record = log.transaction(transactional_id)
+    if record is None:
+        raise refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known")
+    names = {topic.topic_id: topic.name for topic in log.topics()}
+    partitions = [TopicPartition(names[where[0]], where[1]) for where in record.partitions if where[0] in names]
+    return TransactionDescription(
+        coordinator_id=_COORDINATOR_ID,
+        state=_state_of(record),
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_start_time_ms=record.start_timestamp_ms if record.start_timestamp_ms >= 0 else None,
+        topic_partitions=sorted(partitions),
+        transaction=record.transaction,
+        prepared=record.prepared,
+    )
+
+
+def abort_transaction(log: Log, spec: AbortTransactionSpec, deadline: Deadline) -> None:
+    """Aborts an open transaction in all its partitions, and fences its producer, which is told why (K126).
+
+    Raises:
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TXN_STATE``: it is not open there (any more);
+            ``INVALID_PRODUCER_EPOCH``, ``TRANSACTION_COORDINATOR_FENCED``: the partition has seen other epochs.
+    """
+    log.refresh(deadline)
+    where = spec.topic_partition
+    topic = existing_topic(log, where.topic)
+    located = log.partition(topic.topic_id, where.partition)
+    if located is None:
+        raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist")
+    opened = next((open_ for open_ in located[0].open_transactions if open_.producer_id == spec.producer_id), None)
+    producer = log.producer(topic.topic_id, where.partition, spec.producer_id)
+    if opened is None or producer is None:
+        reason = f"producer {spec.producer_id} has no open transaction in {where.topic} [{where.partition}]"
+        raise refusal(ErrorCode.INVALID_TXN_STATE, reason)
+    _check_epochs(spec, producer)
+    record = _owner(log, opened, topic, where.partition)
+    if record is None:
+        reason = f"no transactional id owns the transaction of producer {spec.producer_id}: it cannot be aborted"
+        raise refusal(ErrorCode.INVALID_TXN_STATE, reason)
+    command = EndTxn(
+        record.transactional_id,
+        record.producer_id,
+        record.producer_epoch,
+        record.transaction,
+        committed=False,
+        fence_reason=_ABORTED,
+    )
+    log.submit([command], deadline)
+
+
+def _check_epochs(spec: AbortTransactionSpec, producer: ProducerState) -> None:
+    if spec.producer_epoch != producer.producer_epoch:
+        raise refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {spec.producer_id} has epoch {producer.producer_epoch} there, not {spec.producer_epoch}",
+        )
+    if 0 <= spec.coordinator_epoch < producer.coordinator_epoch:
+        raise refusal(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"the partition has seen coordinator epoch {producer.coordinator_epoch}: {spec.coordinator_epoch} is older",
+        )
+
+
+def _owner(log: Log, opened: OpenTransaction, topic: TopicState, partition: int) -> TransactionRecord | None:
+    """The transactional id whose ongoing transaction this is; None if there is none, which cannot be."""
+    record = log.transaction(opened.transactional_id)
+    if record is None or record.status is not TransactionStatus.ONGOING:
+        return None
+    published_by = record.prepared.producer_id if record.prepared is not None else record.producer_id
+    is_in = (topic.topic_id, partition) in record.partitions
+    return record if is_in and published_by == opened.producer_id else None
+
+
+def fence_producer(log: Log, transactional_id: str, deadline: Deadline) -> ProducerIdAndEpoch:
+    """Initialises a transactional id, so that its producer is fenced and its open transaction aborted (K127).
+
+    The abort holds for a prepared transaction too. An id that is not known is made.
+    """
+    record = log.transaction(transactional_id)
+    timeout_ms = record.timeout_ms if record is not None else 60_000
+    command = InitProducerId(log.ids.token(), transactional_id, timeout_ms, fence_reason=_FENCED)
+    (result,) = log.submit([command], deadline)
+    return ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
+
+
+def find_hanging_transactions(
+    log: Log, topics: Sequence[TopicState], partition: int | None, max_transaction_timeout_ms: int
+) -> list[HangingTransaction]:
+    """Transactions that hold up a partition for longer than any transaction may take, as last known (K125).
+
+    Prepared ones are not among them: a database decides those. How long is counted from the entry that began the
+    transaction (for one that no transactional id owns: from its last record), by this process' clock.
+    """
+    now_ms = log.clock.wall_ms()
+    hanging = []
+    for topic in topics:
+        for number in range(topic.partition_count) if partition is None else (partition,):
+            located = log.partition(topic.topic_id, number)
+            for opened in located[0].open_transactions if located is not None else ():
+                found = _hanging(log, topic, number, opened, now_ms)
+                if found is not None and found.duration_ms > max_transaction_timeout_ms:
+                    hanging.append(found)
+    return hanging
+
+
+def _hanging(
+    log: Log, topic: TopicState, partition: int, opened: OpenTransaction, now_ms: int
+) -> HangingTransaction | None:
+    producer = log.producer(topic.topic_id, partition, opened.producer_id)
+    if producer is None:
+        return None
+    owner = _owner(log, opened, topic, partition)
+    if owner is not None and owner.prepared is not None:
+        return None
+    return HangingTransaction(
+        topic_partition=TopicPartition(topic.name, partition),
+        producer_id=opened.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=opened.first_offset,
+        last_timestamp=producer.timestamp_ms,
+        duration_ms=now_ms - (owner.start_timestamp_ms if owner is not None else producer.timestamp_ms),
+        transactional_id=owner.transactional_id if owner is not None else None,
+    )
