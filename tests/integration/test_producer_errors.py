@@ -16,6 +16,7 @@ from sparktxn.errors import (
     ErrorCode,
     KafkaError,
     KafkaException,
+    OutcomeLost,
     OutcomeUnknown,
     ProducerFenced,
     StoreUnavailable,
@@ -379,6 +380,31 @@ def test_while_the_store_is_down_a_call_ends_by_its_timeout_and_goes_on_later(sc
     assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
     getattr(producer, call)()
     check_next(scene, producer, *(["first", "next"] if call == "commit_transaction" else ["next"]))
+
+
+@pytest.mark.kafka("K115", "K120")
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "flush"])
+def test_an_outcome_that_nobody_can_tell_any_more_is_fatal(scene: Scene, call: str) -> None:
+    """Neither the same call nor an abort could mend it; the next producer of the id takes over whatever was done."""
+    producer = scene.transactional()
+    begin(producer)
+    if call == "abort_transaction":
+        producer.flush()
+    with scene.answering(OutcomeLost("why")):
+        if call == "flush":
+            producer.flush()
+        error = error_of(producer.commit_transaction if call == "flush" else getattr(producer, call))
+    assert (error, flags(error)) == (KafkaError._FAIL, (True, False, False))
+    check_fatal(producer, error)
+    check_next(scene, scene.transactional(), "next")
+
+
+@pytest.mark.kafka("K120")
+def test_an_init_whose_outcome_nobody_can_tell_takes_over_from_it(scene: Scene) -> None:
+    with scene.answering(OutcomeLost("why"), kind=InitProducerId) as answered:
+        producer = scene.transactional()
+    assert len(answered) == 1
+    check_next(scene, producer, "next")
 
 
 # --- librdkafka's local errors ---------------------------------------------------------------------------------------
