@@ -21,6 +21,7 @@ from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProdu
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
 from sparktxn.maintenance.storeclock import modified_ms, store_now_ms
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
 from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
 
@@ -207,9 +208,12 @@ class _Round:
     # what is idle
 
     def _is_idle(self, transaction: TransactionState) -> bool:
-        """K46: between transactions, and unused for long; a sink's memory only if a setting says so."""
+        """K46: between transactions, and unused for long.
+
+        What others outside rely on, a sink's batches and how a prepared transaction ended, only if a setting says so.
+        """
         expiration_ms: int | None = self._settings.transactional_id_expiration_ms
-        if transaction.sink is not None:
+        if transaction.sink is not None or transaction.last_prepared is not None:
             expiration_ms = self._settings.sink_expiration_ms
         idle_ms = self.now_ms - transaction.last_update_timestamp_ms
         return transaction.status in _IDLE and expiration_ms is not None and idle_ms >= expiration_ms
@@ -252,7 +256,7 @@ class _Round:
         for offset in self._log.committed_offsets():
             where = (offset.topic_id, offset.partition)
             if where not in exists:
-                exists[where] = self._log.partition(*where) is not None
+                exists[where] = offset.topic_id in INTERNAL_TOPIC_IDS or self._log.partition(*where) is not None
             if not exists[where]:
                 by_group[offset.group_id].append(where)
         return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.groups import partition_exists
 from sparktxn.state.transactions import is_valid_transition, transition
 from sparktxn.structs import ProducerState, TransactionState, TransactionStatus
 
@@ -58,7 +59,7 @@ def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> Co
     forgotten = False
     for where in command.partitions:
         key = ("offset", command.group_id, *where)
-        if delta.get(("partition", *where)) is None and delta.get(key) is not None:
+        if not partition_exists(delta, *where) and delta.get(key) is not None:
             delta.remove(key)
             forgotten = True
     return CommandResult(duplicate=not forgotten)

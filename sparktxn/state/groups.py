@@ -14,7 +14,14 @@ from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import CommittedOffset, PendingOffset, TransactionState
 
-__all__ = ["METADATA_BYTES_MAX", "delete_group", "end_offsets", "offset_commit", "txn_offset_commit"]
+__all__ = [
+    "METADATA_BYTES_MAX",
+    "delete_group",
+    "end_offsets",
+    "offset_commit",
+    "partition_exists",
+    "txn_offset_commit",
+]
 
 METADATA_BYTES_MAX: Final = 4_096
 
@@ -30,7 +37,7 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
         )
     for offset in command.offsets:
         where = f"partition {offset.partition} of topic id {offset.topic_id}"
-        if not _exists(delta, offset.topic_id, offset.partition):
+        if not partition_exists(delta, offset.topic_id, offset.partition):
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
         if offset.offset < 0:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset.offset} for {where} is below 0")
@@ -42,7 +49,8 @@ def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | N
     return None
 
 
-def _exists(delta: Delta, topic_id: int, partition: int) -> bool:
+def partition_exists(delta: Delta, topic_id: int, partition: int) -> bool:
+    """True for a partition that offsets may be committed for, an internal topic's too."""
     if topic_id in INTERNAL_TOPIC_IDS:
         return partition == 0
     return delta.get(("partition", topic_id, partition)) is not None

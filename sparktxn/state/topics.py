@@ -60,9 +60,8 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         return Refusal(ErrorCode.INVALID_TOPIC, str(error))
     for name in INTERNAL_TOPICS:
         if _collision_key(name) == _collision_key(command.name):
-            return Refusal(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} cannot be created: {name!r} is internal"
-            )
+            code = ErrorCode.TOPIC_ALREADY_EXISTS if name == command.name else ErrorCode.INVALID_TOPIC
+            return Refusal(code, f"topic {command.name!r} cannot be created: {name!r} is internal")
     if delta.get(("topic", command.name)) is not None:
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name!r} already exists")
     collision: TopicName | None = delta.get(("topic_name", _collision_key(command.name)))

@@ -16,6 +16,7 @@ Command = dict[str, Any]
 
 EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
 SEQUENCES = 2**31
+INTERNAL = ((-2, 0), (-3, 0))
 
 SEGMENT = (
     *("name", "base_offset", "record_count", "size_bytes", "checksum", "entry", "producer_id", "producer_epoch"),
@@ -124,6 +125,7 @@ class Replay:
         valid = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) and name not in (".", "..")
         self.need(valid, f"topic {name!r} has no valid name")
         self.need(self.get("topic_name", collision_key) is None, f"topic {name!r} exists, or collides")
+        self.need(collision_key not in ("__transaction_state", "__consumer_offsets"), f"topic {name!r} is internal")
         self.need(1 <= command["partition_count"] <= 10_000, "a topic has no valid partition count")
         store = self.store()
         topic_id = store["next_topic_id"]
@@ -446,16 +448,20 @@ class Replay:
         transaction = self._joined(command)
         touched = {tuple(where) for where in transaction["offsets"]}
         for topic_id, number, *values in command["offsets"]:
-            self.existing("partition", topic_id, number)
+            self._place(topic_id, number)
             touched.add((command["group_id"], topic_id, number))
             where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
             where["producer_id"] = command["producer_id"]
             self.put({"type": "pending_offset", **where, **_offset_values(values), "entry": self.entry})
         self.change(transaction, offsets=[list(where) for where in sorted(touched)])
 
+    def _place(self, topic_id: int, number: int) -> None:
+        if (topic_id, number) not in INTERNAL:
+            self.existing("partition", topic_id, number)
+
     def offset_commit(self, command: Command) -> None:
         for topic_id, number, *values in command["offsets"]:
-            self.existing("partition", topic_id, number)
+            self._place(topic_id, number)
             where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
             told = {"commit_timestamp_ms": self.timestamp_ms, "entry": self.entry}
             self.put({"type": "offset", **where, **_offset_values(values), **told})
@@ -502,7 +508,7 @@ class Replay:
 
     def expire_offsets(self, command: Command) -> None:
         for where in command["partitions"]:
-            if self.get("partition", *where) is None:
+            if tuple(where) not in INTERNAL and self.get("partition", *where) is None:
                 self.records.pop(("offset", command["group_id"], *where), None)
 
     # micro-batches

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from sparktxn import RetentionPassed, ViewExpired, read_task
-from sparktxn.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions, NewTopic, OffsetSpec
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format import names
 from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.maintenance import sweep
 from sparktxn.message import OFFSET_END, Message, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.store import Store
@@ -162,7 +163,8 @@ def test_offsets_show_when_they_take_effect_and_whose_they_were(world: World) ->
 
 def test_what_is_removed_is_a_tombstone(world: World) -> None:
     world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3), OffsetToCommit(1, 1, 4))))
-    world.submit(DeleteGroup("b", "g"))
+    entry = world.entry()
+    world.submit(DeleteGroup("b", "g", offsets=((1, 0, entry), (1, 1, entry))))
     consumer = world.consumer()
     consumer.subscribe([OFFSETS])
     found = [(json.loads(message.key()), message.value()) for message in messages(consumer)]
@@ -217,6 +219,20 @@ def test_following_the_offsets_does_not_follow_its_own_commits(world: World) -> 
     assert [row["topic"] for row in world.rows(OFFSETS)] == ["in"]
     listed = AdminClient({"bootstrap.servers": world.uri}).list_consumer_groups().result().valid
     assert "watch" in [group.group_id for group in listed]
+
+
+def test_offsets_for_internal_topics_do_not_expire_as_those_of_deleted_topics_do(world: World) -> None:
+    world.store.create_topic("gone")
+    consumer = world.consumer()
+    places = [TopicPartition(TRANSACTIONS, 0, 1 << 20), TopicPartition("gone", 0, 1)]
+    consumer.commit(offsets=places, asynchronous=False)
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        admin.delete_topics(["gone"])["gone"].result()
+        topics = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("watch")])["watch"].result()
+    assert [place.topic for place in topics.topic_partitions] == [TRANSACTIONS]
+    assert sweep(world.store).expired_offsets == 1
+    (place,) = consumer.committed([TopicPartition(TRANSACTIONS, 0)], 5)
+    assert place.offset == 1 << 20
 
 
 def test_watermarks_times_and_columns(world: World) -> None:
