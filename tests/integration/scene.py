@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn.clock import Deadline
 from sparktxn.consumer import Consumer
-from sparktxn.errors import KafkaError, KafkaException
+from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.message import Message, TopicPartition
 from sparktxn.producer import Producer
@@ -83,6 +83,24 @@ class Scene:
         self.store.close()
 
     @contextmanager
+    def losing_answers(self, times: int = 1) -> Iterator[list[Any]]:
+        """The next lists are written, and their answers get lost: their callers' first wait is in vain; those lists."""
+        log = self.store.log
+        send, lost = log.send, []
+
+        def answer(commands: Sequence[Command]) -> Any:
+            ticket = send(commands)
+            if len(lost) >= times:
+                return ticket
+            lost.append(list(commands))
+            ticket.wait(log.deadline(10))
+            return Answered(OutcomeUnknown("the answer was lost"), send=lambda: ticket, ticket=ticket)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(log, "send", answer)
+            yield lost
+
+    @contextmanager
     def answering(
         self, error: KafkaException, times: int = 1, kind: type[Command] | None = None
     ) -> Iterator[list[Any]]:
@@ -102,12 +120,12 @@ class Scene:
 
 
 class Answered:
-    """The ticket of a list that is answered by an error at first; who waits again after a store's error, sends it."""
+    """The ticket of a list that is answered by an error at first; who waits again, sends it if it was not sent."""
 
-    def __init__(self, error: KafkaException, send: Callable[[], Any]) -> None:
+    def __init__(self, error: KafkaException, send: Callable[[], Any], ticket: Any = None) -> None:
         self._error: KafkaException | None = error
         self._send = send
-        self._ticket: Any = None
+        self._ticket = ticket
 
     def wait(self, deadline: Deadline) -> list[CommandResult]:
         if self._error is not None:

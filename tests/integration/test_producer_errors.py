@@ -318,6 +318,78 @@ def test_outside_transactions_a_doubtful_sequence_renews_the_identity(scene: Sce
     assert scene.values("t") == [b"a", b"b"]
 
 
+@pytest.mark.kafka("K116", "K118", "K136")
+@pytest.mark.parametrize("written", [False, True], ids=["request lost", "answer lost"])
+def test_an_abort_whose_init_timed_out_is_called_again_and_bumps_once(scene: Scene, written: bool) -> None:
+    """librdkafka's do_test_txn_slow_reinit."""
+    producer = scene.transactional()
+    begin(producer)
+    with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
+        assert error_of(producer.commit_transaction).txn_requires_abort()
+    with scene.answering(OutcomeUnknown("slow"), kind=InitProducerId) as answered:
+        error = error_of(producer.abort_transaction)
+    assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
+    if written:
+        scene.submit(*answered[0])
+    conflict = error_of(producer.begin_transaction)
+    assert (conflict, flags(conflict)) == (KafkaError._CONFLICT, (False, False, True))
+    producer.abort_transaction()
+    assert producer.producer_epoch == 1
+    check_next(scene, producer, "next")
+
+
+@pytest.mark.kafka("K115", "K116", "K134")
+def test_an_abort_whose_init_finds_a_newer_producer_is_fenced(scene: Scene) -> None:
+    """librdkafka's do_test_txn_fenced_reinit."""
+    producer = scene.transactional()
+    begin(producer)
+    with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
+        assert error_of(producer.commit_transaction).txn_requires_abort()
+    newer = scene.transactional()
+    error = error_of(producer.abort_transaction, ProducerFenced)
+    assert (error, flags(error)) == (KafkaError._FENCED, (True, False, False))
+    check_fatal(producer, error)
+    check_next(scene, newer, "next")
+
+
+@pytest.mark.kafka("K57", "K116")
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_after_a_flush_that_must_be_aborted_nothing_of_it_is_left(scene: Scene, end: str) -> None:
+    """What an earlier flush had published is aborted with it, and none of its sequences is taken for a later one's."""
+    producer = scene.transactional()
+    for _ in range(2):
+        begin(producer, "lost")
+        assert producer.flush() == 0
+        producer.produce("t", "lost, too")
+        with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=Append):
+            producer.flush()
+        if end == "commit_transaction":
+            assert error_of(producer.commit_transaction) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+        producer.abort_transaction()
+    check_next(scene, producer, "next")
+    assert scene.values("t", "read_uncommitted") == [b"lost", b"lost", b"next"]
+    assert scene.committed("readers", "six", 1) is None
+
+
+@pytest.mark.kafka("K57", "K118")
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_flushes_whose_answers_are_lost_are_each_sent_once(scene: Scene, end: str) -> None:
+    told: list[tuple[KafkaError | None, int | None]] = []
+    producer = scene.transactional()
+    producer.begin_transaction()
+    with scene.losing_answers(times=3) as lost:
+        for number in range(3):
+            producer.produce("t", str(number), callback=lambda error, message: told.append((error, message.offset())))
+            producer.flush()
+    assert [[command.base_sequence for command in commands] for commands in lost] == [[0], [1], [2]]
+    getattr(producer, end)()
+    assert told == [(None, 0), (None, 1), (None, 2)]
+    assert scene.values("t", "read_uncommitted") == [b"0", b"1", b"2"]
+    assert scene.values("t") == ([b"0", b"1", b"2"] if end == "commit_transaction" else [])
+    appends = [command for command in log_commands(scene) if isinstance(command, Append)]
+    assert [append.base_sequence for append in appends] == [0, 1, 2]
+
+
 # --- what is not stored in time --------------------------------------------------------------------------------------
 
 
