@@ -47,6 +47,7 @@ from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.internal import refuse_change
 from sparktxn.state.producers import next_sequence
 from sparktxn.state.sinks import check_batch
+from sparktxn.state.transactions import fenced_because
 from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
 
 __all__ = ["CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
@@ -350,10 +351,7 @@ class Store:
         if state is None:
             raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")
         if identity != (state.producer_id, state.producer_epoch):
-            reason = (
-                f"transactional id {transactional_id!r} has been taken over by a newer producer "
-                f"({state.producer_id}, epoch {state.producer_epoch})"
-            )
+            reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
             raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
 

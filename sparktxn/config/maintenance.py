@@ -28,9 +28,9 @@ def _never_or_ms(name: str, value: Any) -> int | None:
 
 
 SWEEP_SETTINGS: Final = (
-    Setting("transactional.id.expiration.ms", 7 * _DAY_MS, _expiration_ms, "A transactional id that has been idle for so long is forgotten, unless it has an open transaction or is a sink's."),
+    Setting("transactional.id.expiration.ms", 7 * _DAY_MS, _expiration_ms, "A transactional id that has been idle for so long is forgotten, unless it has an open transaction or sink.expiration.ms is for it."),
     Setting("producer.id.expiration.ms", _DAY_MS, _expiration_ms, "A producer that has been idle in a partition for so long is forgotten there, unless it has an open transaction."),
-    Setting("sink.expiration.ms", "never", _never_or_ms, "The same for a transactional id that a streaming sink or an application has committed batches with: once it is forgotten, a replayed batch is written again."),
+    Setting("sink.expiration.ms", "never", _never_or_ms, "The same for a transactional id that a streaming sink or an application has committed batches with, or that has prepared a transaction: once it is forgotten, a replayed batch is written again, and nobody can tell how that transaction ended."),
 )  # fmt: skip
 
 

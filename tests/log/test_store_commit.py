@@ -55,7 +55,7 @@ def test_a_handle_whose_id_was_taken_over_is_fenced_and_writes_nothing(store: St
     older, newer = Store.open(store.uri), Store.open(store.uri)
     older.commit(staged(store, b"a"), transactional_id="job")
     newer.commit(staged(store, b"b"), transactional_id="job")
-    with pytest.raises(ProducerFenced, match="taken over"):
+    with pytest.raises(ProducerFenced, match="is fenced: a newer producer has initialised it"):
         older.commit(staged(store, b"c"), transactional_id="job")
     newer.commit(staged(store, b"d"), transactional_id="job")
     assert values_of(store) == [b"a", b"b", b"d"]

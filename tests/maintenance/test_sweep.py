@@ -22,7 +22,7 @@ from sparktxn.format.commands import (
     PrepareTxn,
 )
 from sparktxn.log.log import Log
-from sparktxn.maintenance import Sweeper, sweep
+from sparktxn.maintenance import Sweeper, SweepReport, sweep
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
@@ -160,7 +160,7 @@ def test_a_prepared_transaction_is_left_alone(world: World) -> None:
     producer = world.published("id")
     world.submit(PrepareTxn("id", producer.producer_id, producer.producer_epoch, 1))
     world.clock.sleep(30 * DAY_S)
-    assert sweep(world.process()) == sweep(world.process())
+    assert sweep(world.process()) == SweepReport()
     assert world.status("id") is TransactionStatus.ONGOING
 
 
@@ -248,6 +248,15 @@ def test_a_sink_expires_only_if_a_setting_says_so(world: World) -> None:
     assert sweep(world.process(), setting).expired_transactional_ids == ()
     world.clock.sleep(35 * DAY_S)
     assert sweep(world.process(), setting).expired_transactional_ids == ("query",)
+
+
+def test_how_a_prepared_transaction_ended_is_kept_for_its_coordinator(world: World) -> None:
+    producer = world.published("bank")
+    world.submit(PrepareTxn("bank", producer.producer_id, producer.producer_epoch, 1))
+    world.submit(producer.end(1, committed=False))
+    world.clock.sleep(365 * DAY_S)
+    assert sweep(world.process()).expired_transactional_ids == ()
+    assert sweep(world.process(), {"sink.expiration.ms": DAY_S}).expired_transactional_ids == ("bank",)
 
 
 def test_settings_are_checked(world: World) -> None:
