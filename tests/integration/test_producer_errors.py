@@ -36,7 +36,7 @@ READERS = ConsumerGroupMetadata("readers")
 # S+: the call itself succeeds, with a fresh epoch. -: not an answer of this operation.
 #
 # Columns: init_transactions (InitProducerId); commit_transaction, whose one list stands for Kafka's AddPartitions,
-# Produce, AddOffsets, TxnOffsetCommit and EndTxn; flush (AddPartitions and Produce); abort_transaction (EndTxn).
+# Produce, AddOffsets, TxnOffsetCommit and EndTxn; flush (all of these but EndTxn); abort_transaction (EndTxn).
 TABLE = """
                                         init  commit  flush  abort
 COORDINATOR_NOT_AVAILABLE               R     R       R      R
@@ -54,9 +54,10 @@ INVALID_TXN_STATE                       F     F       A      F
 INVALID_PRODUCER_ID_MAPPING             -     A+      A+     S+
 UNKNOWN_PRODUCER_ID                     -     A+      A+     S+
 TRANSACTION_ABORTABLE                   A     A       A      A
-ILLEGAL_GENERATION                      -     A       -      -
-UNKNOWN_MEMBER_ID                       -     A       -      -
-FENCED_INSTANCE_ID                      -     A       -      -
+ILLEGAL_GENERATION                      -     A       A      -
+UNKNOWN_MEMBER_ID                       -     A       A      -
+FENCED_INSTANCE_ID                      -     A       A      -
+REBALANCE_IN_PROGRESS                   -     A       A      -
 TOPIC_AUTHORIZATION_FAILED              -     A       A      A
 GROUP_AUTHORIZATION_FAILED              -     A       A      A
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED   F     F       F      F
@@ -67,7 +68,7 @@ INVALID_REQUEST                         F     F       F      F
 OUT_OF_ORDER_SEQUENCE_NUMBER            -     A+      A+     -
 KAFKA_STORAGE_ERROR                     -     A       A      -
 MESSAGE_TOO_LARGE                       -     A       A      -
-OFFSET_METADATA_TOO_LARGE               -     A       -      -
+OFFSET_METADATA_TOO_LARGE               -     A       A      -
 UNKNOWN                                 F     A       A      A
 """
 OPERATIONS, *ROWS = [line.split() for line in TABLE.split("\n") if line]
@@ -211,8 +212,10 @@ def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) ->
     if published:
         assert producer.flush() == 0
         producer.produce("t", "second")
-    with scene.answering(answer(code), kind=Append):
+    with scene.answering(answer(code), kind=Append) as answered:
         producer.flush()
+    names = [type(command).__name__ for command in answered[0]]
+    assert names == (["Append"] if published else ["Append", "TxnOffsetCommit"])
     if expected == "R":
         assert producer.transaction_state is TransactionState.IN_TRANSACTION
         assert producer.flush() == 0

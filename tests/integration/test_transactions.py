@@ -242,7 +242,7 @@ def test_fencing_on_commit(scene: Scene, older: Producer, newer: Producer) -> No
 
 @pytest.mark.kafka("K110", "K134")
 def test_fencing_on_send_offsets(scene: Scene, older: Producer, newer: Producer) -> None:
-    """Offsets are sent with the commit: it is told there."""
+    """Offsets travel with the next flush or the commit: here it is the commit that is told."""
     older.send_offsets_to_transaction([TopicPartition("topic1", 0, 110)], ConsumerGroupMetadata("group"))
     assert error_of(older.commit_transaction, ProducerFenced) == KafkaError._FENCED
     commit_newer(scene, newer)
