@@ -46,6 +46,7 @@ class World:
         self.clock = ManualClock()
         self.ids = SeededIds(seed)
         self.late: list[Callable[[], object]] = []
+        self.database: tuple[int, int] | None = None
         log = self.open(objects)
         submit(log, CreateTopic("first", "topic", 2))
         told = submit(log, InitProducerId("second", NAME))[0]
@@ -158,6 +159,44 @@ def recover_abort(world: World) -> None:
     assert all(seen.last_stable_offset == seen.log_end_offset for seen in truth.partitions.values())
 
 
+def stored(told: CommandResult) -> tuple[int, int]:
+    """What a coordinator's database stores of a prepared transaction."""
+    return told.prepared_producer_id, told.prepared_producer_epoch
+
+
+def prepare_and_complete(world: World) -> None:
+    *work, end = fused(world.producer, 3, 2)
+    world.database = stored(submit(world.log, *work, world.producer.prepare(3))[-1])
+    submit(world.log, end)
+
+
+def keep_and_complete(world: World) -> None:
+    """Another process has prepared, and its database has committed."""
+    *work, _ = fused(world.producer, 3, 2)
+    world.database = stored(submit(world.open(world.objects), *work, world.producer.prepare(3))[-1])
+    told = submit(world.log, InitProducerId("third", NAME, keep_prepared=True))[0]
+    assert stored(told) == world.database
+    submit(world.log, ProducerCommands.of(NAME, told).end(3))
+
+
+def recover_prepared(world: World) -> None:
+    """A new process ends what is prepared as the database says."""
+    log = world.open(world.objects)
+    told = submit(log, InitProducerId("fourth", NAME, keep_prepared=True))[0]
+    for put in world.late:
+        put()
+    if told.prepared_producer_id >= 0:
+        submit(log, ProducerCommands.of(NAME, told).end(3, committed=stored(told) == world.database))
+    with pytest.raises(CommandRefused) as refused:
+        submit(log, world.producer.end(3, committed=world.database is None))
+    assert refused.value.error.code() == ErrorCode.PRODUCER_FENCED
+    truth = world.truth()
+    fates = {truth.fates.get(segment) for segment in segments_of(fused(world.producer, 3, 2))}
+    assert fates == {COMMITTED} if world.database is not None else fates in ({None}, {ABORTED})
+    assert truth.offsets[GROUP, *LEFT].offset == (3 if world.database is not None else 2)
+    assert all(seen.last_stable_offset == seen.log_end_offset for seen in truth.partitions.values())
+
+
 def initialise(world: World) -> None:
     told = submit(world.log, InitProducerId("third", NAME))[0]
     assert (told.producer_id, told.producer_epoch) == (world.producer.producer_id, 1)
@@ -226,6 +265,8 @@ CASES = {
     "fused commit": (commit_fused, check_transaction, recover_transaction),
     "early publish and commit": (commit_early, check_transaction, recover_transaction),
     "early publish and abort": (abort, check_abort, recover_abort),
+    "prepare and complete": (prepare_and_complete, check_transaction, recover_prepared),
+    "keep and complete": (keep_and_complete, check_transaction, recover_prepared),
     "init_producer_id": (initialise, check_initialised, recover_initialised),
     "create_topic": (create, check_created, recover_created),
     "checkpoint": (checkpoint, check_checkpoint, recover_checkpoint),
