@@ -29,9 +29,10 @@ from sparktxn.structs import (
     TopicState,
 )
 
-__all__ = ["Replay", "read_manifest"]
+__all__ = ["Replay"]
 
 _PARTS_PER_FETCH: Final = 64
+_CACHED_SEGMENTS_MAX: Final = 200_000
 _EMPTY: Final = digest(encode_part([]))
 _Where = tuple[int, int]
 
@@ -46,6 +47,8 @@ class Replay(Tail):
     def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
         super().__init__(objects, head)
         self._digests: dict[str, tuple[int, str]] = {}
+        self._manifests: dict[str, tuple[str, tuple[SegmentRef, ...]]] = {}
+        self._cached = 0
         self.segments: dict[_Where, dict[str, int]] = {}
         self.appends: set[str] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
@@ -75,6 +78,29 @@ class Replay(Tail):
             return self._unreadable(head)
         except DamagedObject as damaged:
             return str(damaged)
+
+    def manifest(self, folder: str, run: ManifestRef) -> tuple[SegmentRef, ...]:
+        """The segments of a sealed run, read once; `folder` is the partition's.
+
+        Raises:
+            DamagedObject: its manifest is missing, or not the one that the state names.
+        """
+        name = names.manifest(folder, run.folder)
+        known = self._manifests.get(name)
+        if known is not None and known[0] == run.checksum:
+            return known[1]
+        data = self._objects.get(name)
+        if data is None:
+            raise DamagedObject(name, "a sealed run names it and it does not exist")
+        if (found := checksum(data)) != run.checksum:
+            raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
+        segments = decode_manifest(data, name)
+        self._cached += len(segments)
+        if self._cached > _CACHED_SEGMENTS_MAX:
+            self._manifests.clear()
+            self._cached = len(segments)
+        self._manifests[name] = (run.checksum, segments)
+        return segments
 
     def _digest(self, part: str) -> str:
         changed_at = self.parts.changed.get(part)
@@ -116,7 +142,7 @@ class Replay(Tail):
         segments: list[SegmentRef] = []
         aborted: list[AbortedTransaction] = []
         for run in located.sealed:
-            segments += read_manifest(self._objects, folder, run)
+            segments += self.manifest(folder, run)
             aborted += _read_index(self._objects, folder, run)
         start = partition.log_start_offset
         segments += located.segments
@@ -138,21 +164,6 @@ def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str
     for first in range(0, len(listed), _PARTS_PER_FETCH):
         some = listed[first : first + _PARTS_PER_FETCH]
         yield from zip(some, read_parts(objects, [parts[part] for part in some]), strict=True)
-
-
-def read_manifest(objects: ObjectStore, folder: str, run: ManifestRef) -> tuple[SegmentRef, ...]:
-    """The segments of a sealed run; `folder` is the partition's.
-
-    Raises:
-        DamagedObject: its manifest is missing, or not the one that the state names.
-    """
-    name = names.manifest(folder, run.folder)
-    data = objects.get(name)
-    if data is None:
-        raise DamagedObject(name, "a sealed run names it and it does not exist")
-    if (found := checksum(data)) != run.checksum:
-        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
-    return decode_manifest(data, name)
 
 
 def _read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[AbortedTransaction]:

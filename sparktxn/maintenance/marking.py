@@ -15,7 +15,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead
 from sparktxn.log.checkpoints import read_head, read_part
-from sparktxn.log.verification import Replay, read_manifest
+from sparktxn.log.verification import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.structs import PartitionSegments, PartitionState, StateRecord
 
@@ -106,7 +106,7 @@ def _mark_part(
         folder = names.partition_folder(topic, *where)
         kept = list(record.segments)
         for run in record.sealed:
-            kept += read_manifest(objects, folder, run)
+            kept += replay.manifest(folder, run)
         start = log_starts[where]
         marks.segments.setdefault(where, set()).update(segment.name for segment in kept if segment.end_offset > start)
 

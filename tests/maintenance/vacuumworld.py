@@ -37,6 +37,12 @@ class RememberingStore(MemoryStore):
         super().__init__(name, clock)
         self.history: dict[str, bytes] = {}
 
+    def copy_of(self, other: RememberingStore) -> None:
+        """Takes over all objects, with their times, and what was remembered."""
+        for folder, objects in other._shelf.folders.items():
+            self._shelf.folders[folder] = dict(objects)
+        self.history.update(other.history)
+
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         outcome = super().put_if_absent(name, data, timeout_s=timeout_s)
         if outcome is PutOutcome.CREATED:
@@ -75,19 +81,28 @@ class Process:
 class World:
     """A store with one topic of two partitions, written to by one producer, with checkpoints when asked for."""
 
-    def __init__(self, *, seal: int = 2) -> None:
+    def __init__(self, *, of: World | None = None) -> None:
         self.number = next(numbers)
-        self.clock = ManualClock()
+        self.clock = ManualClock(*([of.clock.now_s] if of else []))
         self.objects = RememberingStore(f"vacuum-{self.number}", self.clock)
-        self._seeds = count(1000 * self.number)
+        self._seeds = count(1_000_000 * self.number)
         self._settings = StoreSettings(
-            checkpoint_entries=100_000, checkpoint_seal_segments=seal, timeout_check_interval_ms=10**15
+            checkpoint_entries=100_000, checkpoint_seal_segments=2, timeout_check_interval_ms=10**15
         )
+        if of is not None:
+            self.objects.copy_of(of.objects)
+            self.producer, self.transaction = of.producer, of.transaction
+            self.writer = self.process()
+            return
         self.writer = self.process()
         self.writer.submit(CreateTopic("topic", TOPIC, 2))
         told = self.writer.submit(InitProducerId("init", "job"))[0]
         self.producer = ProducerCommands.of("job", told)
         self.transaction = 0
+
+    def copy(self) -> World:
+        """A world of its own with the same objects; nobody else is in it."""
+        return World(of=self)
 
     def process(self) -> Process:
         return Process(self, next(self._seeds), self._settings)

@@ -1,0 +1,119 @@
+"""Every store operation of a vacuum is once the last one before death, and once ambiguous.
+
+Afterwards nothing that a view from the horizon on names is gone, processes that were open go on, and a second vacuum
+leaves what a vacuum that nothing happened to would have left. The same for a checkpoint that seals beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sparktxn.errors import OutcomeUnknown, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import DeleteRecords
+from sparktxn.log.horizon import read_horizon
+from sparktxn.testing.faultystore import Died, Fault, Operation
+from sparktxn.testing.truth import digest_of
+from tests.maintenance.vacuumworld import LEFT, Process, World
+
+pytestmark = pytest.mark.crash
+
+FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("sparktxn")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def littered() -> World:
+    """All kinds of garbage: entries, heads, parts, merged and cut-off runs, segments, and a second writer's runs."""
+    world = World()
+    world.grow(checkpoints=1, transactions=1)
+    other = world.process()
+    world.grow(checkpoints=1, transactions=1)
+    other.log.refresh(other.log.deadline())
+    other.log.checkpoint()
+    world.upload(world.producer.append(LEFT, 99, born=1))
+    world.commit()
+    world.writer.submit(DeleteRecords("delete", *LEFT, 5))
+    world.grow(checkpoints=2, transactions=1)
+    return world
+
+
+def at(number: int, fault: Fault) -> Callable[[Operation], Fault]:
+    return lambda operation: fault if operation.number == number else Fault.NONE
+
+
+def left_in(world: World) -> set[str]:
+    """What there is, but for the log's newest entries, whose number depends on what was repeated."""
+    return {name for name in world.names("") if names.parse_entry(name) is None and not name.startswith(names.CLOCKS)}
+
+
+def finish(world: World, reader: Process) -> None:
+    """A later vacuum in another process, and a reader that was open all the time."""
+    world.process().vacuum()
+    world.check()
+    reader.log.view(None, reader.log.deadline())
+    assert digest_of(reader.log) == digest_of(world.process().log)
+
+
+@pytest.mark.holes(33)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
+def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fault) -> None:
+    whole = littered.copy()
+    cleaner = whole.process()
+    opened = len(cleaner.objects.operations)
+    report = cleaner.vacuum()
+    assert min(report.entries, report.checkpoints, report.checkpoint_parts, report.segments, report.sealed_files) > 0
+    expected = left_in(whole)
+    operations = cleaner.objects.operations[opened:]
+    assert len(operations) > 50
+    for operation in operations:
+        world = littered.copy()
+        cleaner, reader = world.process(), world.process()
+        cleaner.fate = at(operation.number, fault)
+        before = set(world.names(names.TOPICS)) | set(world.names("_log/"))
+        try:
+            cleaner.vacuum(timeout_s=0)
+        except (Died, StoreUnavailable, OutcomeUnknown):
+            if set(before) - set(world.names("")):
+                assert read_horizon(world.objects) > 1, "something was deleted before the horizon's marker"
+        for put in cleaner.late:
+            put()
+        finish(world, reader)
+        assert left_in(world) - expected <= set(world.objects.list_names(names.HORIZONS))
+        assert expected <= left_in(world)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
+def test_every_operation_of_a_checkpoint_beside_a_vacuum_may_be_the_last(littered: World, fault: Fault) -> None:
+    """The checkpointer stands on what the vacuum deletes, and fails besides."""
+    probe = littered.copy()
+    writer = probe.process()
+    probe.commit(2)
+    writer.log.refresh(writer.log.deadline())
+    opened = len(writer.objects.operations)
+    assert writer.log.checkpoint() is not None
+    for operation in writer.objects.operations[opened:]:
+        world = littered.copy()
+        writer, reader = world.process(), world.process()
+        world.commit(2)
+        writer.log.refresh(writer.log.deadline())
+        world.process().vacuum()
+        writer.fate = at(operation.number, fault)
+        with contextlib.suppress(Died, StoreUnavailable):
+            writer.log.checkpoint()
+        for put in writer.late:
+            put()
+        world.check()
+        finish(world, reader)

@@ -1,0 +1,122 @@
+"""Each rule of the vacuum carries its weight: a build without it fails the scenario that the rule is for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sparktxn.errors import StoreError
+from sparktxn.log import checkpointer, follower, horizon
+from sparktxn.log.verification import Replay
+from sparktxn.maintenance.vacuum import _Round
+from sparktxn.state import partitions
+from tests.maintenance import test_vacuum as scenarios
+from tests.maintenance.vacuumworld import World
+
+# The package exports a function of the same name.
+vacuum_module = sys.modules["sparktxn.maintenance.vacuum"]
+
+
+def without_verifying(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "problem", lambda replay, head: None)
+
+
+def without_the_floor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(partitions, "_check_born", lambda delta, command, context: None)
+
+
+def without_the_base(patch: pytest.MonkeyPatch) -> None:
+    """Whoever opens the store, or looks at an older entry, takes any head that is whole."""
+    patch.setattr(follower, "is_usable", lambda objects, head, at: True)
+    patch.setattr(horizon, "is_usable", lambda objects, head, at: True)
+
+
+def without_looking_after_publishing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checkpointer, "is_usable", lambda objects, head, at: True)
+
+
+def without_opening_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(follower.Follower, "is_passed", lambda follower, horizon=None: False)
+
+
+def marking_before_the_floor_is_won(patch: pytest.MonkeyPatch) -> None:
+    marked = []
+    win, mark = _Round._win, vacuum_module.mark
+
+    def mark_then_win(round_: _Round, at: int, floor: int) -> None:
+        replay = Replay(round_._objects, None)
+        replay.advance()
+        heads = vacuum_module.heads_in(round_._objects.list("_log/_checkpoints/"))
+        marked.append(mark(round_._objects, vacuum_module.read_heads(round_._objects, heads), at, replay))
+        win(round_, at, floor)
+
+    patch.setattr(_Round, "_win", mark_then_win)
+    patch.setattr(vacuum_module, "mark", lambda objects, heads, at, replay: marked[-1])
+
+
+def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
+    """The marks then come from a state that does not hold the entry, which is noticed before anything is deleted."""
+    win = _Round._win
+
+    def win_or_not(round_: _Round, at: int, floor: int) -> None:
+        with contextlib.suppress(StoreError):
+            win(round_, at, floor)
+
+    patch.setattr(_Round, "_win", win_or_not)
+
+
+@pytest.mark.parametrize(
+    ("leave_out", "scenario"),
+    [
+        pytest.param(
+            without_verifying,
+            lambda world, patch: scenarios.test_hole_12_a_checkpoint_that_is_not_whole_is_no_horizon(
+                world, "part", patch
+            ),
+            marks=pytest.mark.holes(12),
+        ),
+        pytest.param(
+            without_the_floor,
+            lambda world, _: scenarios.test_hole_9_a_writer_slower_than_the_floor_is_told_and_can_upload_again(world),
+            marks=pytest.mark.holes(9),
+        ),
+        pytest.param(
+            marking_before_the_floor_is_won,
+            lambda world, _: scenarios.test_hole_10_what_is_kept_is_marked_after_the_floor_was_won(world),
+            marks=pytest.mark.holes(10),
+        ),
+        pytest.param(
+            going_on_after_an_unknown_outcome,
+            lambda world, _: scenarios.test_hole_10_an_unknown_outcome_deletes_nothing(world),
+            marks=pytest.mark.holes(10),
+        ),
+        pytest.param(
+            without_the_base,
+            lambda world, _: scenarios.test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world),
+            marks=pytest.mark.holes(13),
+        ),
+        pytest.param(
+            without_looking_after_publishing,
+            lambda world, _: scenarios.test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world),
+            marks=pytest.mark.holes(13),
+        ),
+        pytest.param(
+            without_opening_again,
+            lambda world, _: scenarios.test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world),
+            marks=pytest.mark.holes(13),
+        ),
+    ],
+)
+def test_without_the_rule_its_scenario_fails(
+    leave_out: Callable[[pytest.MonkeyPatch], None],
+    scenario: Callable[[World, pytest.LogCaptureFixture], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scenario(World(), caplog)
+    leave_out(monkeypatch)
+    with pytest.raises((AssertionError, StoreError, pytest.fail.Exception)):
+        scenario(World(), caplog)
