@@ -94,7 +94,7 @@ class Scene:
                 return ticket
             lost.append(list(commands))
             ticket.wait(log.deadline(10))
-            return Answered(OutcomeUnknown("the answer was lost"), send=lambda: ticket, ticket=ticket)
+            return Answered([OutcomeUnknown("the answer was lost")], send=lambda: ticket, ticket=ticket)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(log, "send", answer)
@@ -102,16 +102,16 @@ class Scene:
 
     @contextmanager
     def answering(
-        self, error: KafkaException, times: int = 1, kind: type[Command] | None = None
+        self, *errors: KafkaException, times: int = 1, kind: type[Command] | None = None
     ) -> Iterator[list[Any]]:
-        """The next lists (with a command of `kind`) are answered by `error`, unwritten; those so answered."""
+        """The next lists (with a command of `kind`) are answered by `errors`, wait by wait, unwritten; those lists."""
         log = self.store.log
         send, answered = log.send, []
 
         def answer(commands: Sequence[Command]) -> Any:
             if len(answered) < times and (kind is None or any(isinstance(command, kind) for command in commands)):
                 answered.append(list(commands))
-                return Answered(error, lambda: send(commands))
+                return Answered(errors, lambda: send(commands))
             return send(commands)
 
         with pytest.MonkeyPatch.context() as patched:
@@ -120,22 +120,24 @@ class Scene:
 
 
 class Answered:
-    """The ticket of a list that is answered by an error at first; who waits again, sends it if it was not sent."""
+    """The ticket of a list that is answered by errors at first; who waits again, sends it if it was not sent."""
 
-    def __init__(self, error: KafkaException, send: Callable[[], Any], ticket: Any = None) -> None:
-        self._error: KafkaException | None = error
+    def __init__(self, errors: Sequence[KafkaException], send: Callable[[], Any], ticket: Any = None) -> None:
+        self._errors = list(errors)
+        self._may_be_sent = any(isinstance(error, OutcomeUnknown) for error in errors)
         self._send = send
         self._ticket = ticket
 
     def wait(self, deadline: Deadline) -> list[CommandResult]:
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._errors:
+            raise self._errors.pop(0)
         self._ticket = self._ticket or self._send()
         return self._ticket.wait(deadline)  # type: ignore[no-any-return]
 
     def withdraw(self) -> bool:
-        return self._ticket is None or bool(self._ticket.withdraw())
+        if self._ticket is None:
+            return not self._may_be_sent
+        return bool(self._ticket.withdraw())
 
 
 def error_of(call: Callable[[], object], kind: type[KafkaException] = KafkaException) -> KafkaError:

@@ -391,6 +391,27 @@ def test_flushes_whose_answers_are_lost_are_each_sent_once(scene: Scene, end: st
     assert scene.values("t") == ([b"0", b"1", b"2"] if end == "commit_transaction" else [])
     appends = [command for command in log_commands(scene) if isinstance(command, Append)]
     assert [append.base_sequence for append in appends] == [0, 1, 2]
+    check_next(scene, producer, *(["0", "1", "2"] if end == "commit_transaction" else []), "next")
+
+
+@pytest.mark.kafka("K116", "K136")
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize(("code", "bumped"), [(E.INVALID_PRODUCER_ID_MAPPING, True), (E.KAFKA_STORAGE_ERROR, False)])
+def test_an_abort_learns_first_what_became_of_a_flush(
+    scene: Scene, code: ErrorCode, bumped: bool, published: bool
+) -> None:
+    """Its answer was late, and it is a refusal: that hinders no abort, and says whether the sequences are in doubt."""
+    producer = scene.transactional()
+    begin(producer)
+    if published:
+        producer.flush()
+        producer.produce("t", "second")
+    with scene.answering(OutcomeUnknown("late"), CommandRefused(code, "why"), kind=Append):
+        producer.flush()
+        assert producer.transaction_state is TransactionState.IN_TRANSACTION
+        producer.abort_transaction()
+    assert (producer.producer_epoch > 0) == bumped
+    check_next(scene, producer, "next")
 
 
 # --- what is not stored in time --------------------------------------------------------------------------------------
