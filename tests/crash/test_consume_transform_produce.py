@@ -63,7 +63,7 @@ class Services:
         return ended.stdout
 
 
-@pytest.mark.kafka("K104", "K105", "K108")
+@pytest.mark.kafka("K104", "K105", "K108", "K138")
 def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
@@ -79,6 +79,7 @@ def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: 
     assert check(str(tmp_path)) == 0
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.nightly
 def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)
@@ -95,6 +96,7 @@ def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path) -> None
     assert check(str(tmp_path)) == 0
 
 
+@pytest.mark.kafka("K134")
 def test_a_second_instance_takes_over_and_the_first_one_stops(tmp_path: Path) -> None:
     create(str(tmp_path), 2_000)
     command = [sys.executable, SCRIPT, "--store", str(tmp_path), "--batch", "50"]

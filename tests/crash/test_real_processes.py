@@ -51,16 +51,19 @@ def on_s3(folder: Path, server: S3Server, plan: Plan) -> Report:
     return report
 
 
+@pytest.mark.kafka("K134", "K138")
 def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
     assert on_disk(tmp_path, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3)).kills == 20
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.moto
 def test_a_few_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server) -> None:
     report = on_s3(tmp_path, moto_server, Plan(kills=8, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))
     assert report.kills == 8
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.seaweedfs
 def test_a_few_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server) -> None:
     report = on_s3(tmp_path, seaweed_server, Plan(kills=6, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))

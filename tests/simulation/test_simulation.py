@@ -41,6 +41,7 @@ def seeds(scenario: str) -> list[int]:
     return [int(seed) for seed in given.split(",")] if given else list(SEEDS[scenario])
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_all_guarantees_hold(scenario: str) -> None:
     failures = command.run_seeds(scenario, seeds(scenario)).failures
