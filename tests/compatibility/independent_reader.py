@@ -244,13 +244,20 @@ class StoreReader:
             records.update(zip(keys, found, strict=True))
         return records
 
+    def usable(self, head: Record) -> bool:
+        """False for a head that was published behind the vacuum's back, and may name what is gone."""
+        horizon = self.horizon()
+        if horizon <= max(head.get("base", 0), 1):
+            return True
+        return head["checkpoint"] in json.loads(self.get(f"_log/_horizon/{horizon:020}"))["checkpoints"]
+
     def state_from_first(self) -> Replay:
         """The state after the last entry, from all entries."""
         return self._follow(Replay(), "00000000")
 
     def state_from_checkpoint(self) -> Replay:
         """The state after the last entry, from the newest head and the entries after it."""
-        head = self.head(self.heads()[0])
+        head = next(head for name in self.heads() if self.usable(head := self.head(name)))
         replay = Replay(self.parts(head))
         replay.entry, replay.timestamp_ms = head["entry"], head["timestamp_ms"]
         state = self._follow(replay, head["entry_checksum"])

@@ -487,6 +487,13 @@ class Replay:
         if key in self.records and self.records[key]["entry"] == entry:
             del self.records[key]
 
+    def vacuum(self, command: Command) -> None:
+        store = self.store()
+        raised = {member: command[member] for member in ("horizon", "segment_floor")}
+        self.need(all(store[member] <= value <= self.entry for member, value in raised.items()), "a vacuum goes astray")
+        self.need(any(store[member] < value for member, value in raised.items()), "a vacuum changes nothing")
+        self.put(store | raised)
+
     # expiry
 
     def expire_transactional_id(self, command: Command) -> None:
