@@ -5,6 +5,8 @@ From the moment that the database is prepared both will commit, whatever dies: t
 second. A process that starts again asks the database which transactions are prepared. One that is there was meant to
 commit: the log is completed with its name, then it is committed. If none is there, the log's is aborted.
 
+One process works at a time: it holds a lock of its session. A process that has lost its session can prepare nothing.
+
 Run it with ``python examples/prepared_postgresql.py FOLDER CONNECTION``; CONNECTION is like ``postgresql://localhost/shop``.
 The server's setting ``max_prepared_transactions`` must be above 0. Kill it with any signal and run it again: table and
 topic then hold the same orders.
@@ -83,6 +85,8 @@ def run(store: str, connection: str, count: int, reached: Callable[[str], None] 
             log.create_topic("orders", 2)
     settings = {"bootstrap.servers": store, "transactional.id": TRANSACTIONAL_ID}
     with psycopg.connect(connection, autocommit=True) as database, Producer(settings) as producer:
+        database.execute("SELECT pg_advisory_lock(hashtext(%s))", (NAME_PREFIX,))
+        reached("locked")
         database.execute("CREATE TABLE IF NOT EXISTS orders (number BIGINT PRIMARY KEY, item TEXT NOT NULL)")
         recover(producer, database, reached)
         reached("recovered")

@@ -4,6 +4,9 @@ The log's transaction is prepared first; then one transaction of the database st
 has prepared. Its commit decides: whatever dies afterwards, `complete_transaction` with the stored value commits the
 log's transaction; if the database has not committed, the stored value is an older one, and the same call aborts it.
 
+Each process first becomes the owner on both sides: in the log by init_transactions(), then in the database, where an
+order is stored only by the owner. So an older process that was paused, and wakes, can commit on neither side.
+
 Run it with ``python examples/prepared_sqlite.py FOLDER``, kill it with any signal, and run it again: table and topics
 then hold the same orders.
 """
@@ -21,23 +24,37 @@ from sparktxn import PreparedTransaction, Producer, Store
 TRANSACTIONAL_ID = "shop"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, item TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS coordinator (transactional_id TEXT PRIMARY KEY, prepared TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS coordinator (transactional_id TEXT PRIMARY KEY, owner TEXT NOT NULL, prepared TEXT);
 """
 
 
-def recover(producer: Producer, database: sqlite3.Connection) -> None:
-    """Ends what an earlier process has left prepared, as the database has decided; may be repeated at will."""
+class NotTheOwner(Exception):
+    """A newer process has taken over."""
+
+
+def recover(producer: Producer, database: sqlite3.Connection) -> str:
+    """Takes over, and ends what an earlier process has left prepared, as the database has decided; the owner's name."""
     producer.init_transactions(keep_prepared=True)
-    row = database.execute(
+    owner = f"{producer.producer_id}:{producer.producer_epoch}"
+    with database:
+        database.execute(
+            "INSERT INTO coordinator VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET owner = excluded.owner",
+            (TRANSACTIONAL_ID, owner),
+        )
+    # From here on no other process commits to the database: what it says now is the decision.
+    (stored,) = database.execute(
         "SELECT prepared FROM coordinator WHERE transactional_id = ?", (TRANSACTIONAL_ID,)
     ).fetchone()
-    if row is not None:
-        producer.complete_transaction(PreparedTransaction.parse(row[0]))
+    if stored is not None:
+        producer.complete_transaction(PreparedTransaction.parse(stored))
     elif producer.transaction_state == "PREPARED_TRANSACTION":
         producer.abort_transaction()  # the database has never committed anything
+    return owner
 
 
-def place_order(producer: Producer, database: sqlite3.Connection, number: int, reached: Callable[[str], None]) -> None:
+def place_order(
+    producer: Producer, database: sqlite3.Connection, owner: str, number: int, reached: Callable[[str], None]
+) -> None:
     """One order: a row, and a record in each of two topics. All of them, or none."""
     item = f"item {number}"
     producer.begin_transaction()
@@ -46,9 +63,14 @@ def place_order(producer: Producer, database: sqlite3.Connection, number: int, r
     reached("produced")
     prepared = producer.prepare_transaction()
     reached("prepared")
-    with database:  # one transaction: it commits at the end of the block
+    with database:  # one transaction: it commits at the end of the block, and an exception rolls it back
+        updated = database.execute(
+            "UPDATE coordinator SET prepared = ? WHERE transactional_id = ? AND owner = ?",
+            (str(prepared), TRANSACTIONAL_ID, owner),
+        )
+        if updated.rowcount != 1:
+            raise NotTheOwner(owner)
         database.execute("INSERT INTO orders VALUES (?, ?)", (number, item))
-        database.execute("INSERT OR REPLACE INTO coordinator VALUES (?, ?)", (TRANSACTIONAL_ID, str(prepared)))
         reached("rows written")
     reached("database committed")
     producer.complete_transaction(prepared)
@@ -66,11 +88,11 @@ def run(store: str, database_file: str, count: int, reached: Callable[[str], Non
     database.executescript(SCHEMA)
     with Producer({"bootstrap.servers": store, "transactional.id": TRANSACTIONAL_ID}) as producer:
         reached("started")
-        recover(producer, database)
+        owner = recover(producer, database)
         reached("recovered")
         (placed,) = database.execute("SELECT COUNT(*) FROM orders").fetchone()
         for number in range(placed, count):
-            place_order(producer, database, number, reached)
+            place_order(producer, database, owner, number, reached)
     database.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,28 @@ def again(example: str, store: Path, database: str, count: int) -> None:
     runpy.run_path(str(ROOT / "examples" / f"{example}.py"))["run"](str(store), database, count)
 
 
+@contextmanager
+def paused(example: str, store: Path, database: str, step: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has stopped itself at the step of the second order."""
+    arguments = [str(ROOT / "examples"), example, str(store), database, str(ORDERS), step, "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED.replace("SIGKILL", "SIGSTOP"), *arguments], cwd=ROOT, text=True
+    )
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), status
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wake(process: subprocess.Popen[str]) -> int:
+    """Lets a stopped process go on; its return code."""
+    os.kill(process.pid, signal.SIGCONT)
+    return process.wait(60)
+
+
 def cases(once: tuple[str, ...], each: tuple[str, ...]) -> list[tuple[str, int]]:
     """Steps with the time at which to die: those of an order in the first and in the second one."""
     return [*((step, 1) for step in once), *((step, occurrence) for step in each for occurrence in (1, 2))]
@@ -103,6 +127,14 @@ class TestSQLite:
         again("prepared_sqlite", store, str(database), ORDERS)
         assert self.agree(store, database) == ORDERS
 
+    @pytest.mark.parametrize("step", ["produced", "prepared", "database committed"])
+    def test_a_process_that_was_paused_changes_nothing_when_it_wakes(self, tmp_path: Path, step: str) -> None:
+        store, database = tmp_path / "store", tmp_path / "shop.db"
+        with paused("prepared_sqlite", store, str(database), step) as older:
+            again("prepared_sqlite", store, str(database), ORDERS)
+            assert wake(older) != 0
+        assert self.agree(store, database) == ORDERS
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -128,6 +160,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class TestPostgreSQL:
+    """One server for all, one database for each test."""
+
     @pytest.fixture
     def database(self, server: Any, request: pytest.FixtureRequest) -> str:
         """The address of an empty database."""
@@ -161,6 +195,21 @@ class TestPostgreSQL:
             kill("prepared_postgresql", store, database, step)
         again("prepared_postgresql", store, database, ORDERS)
         assert committed(store, "orders") == self.rows(database)
+
+    def test_a_process_that_has_lost_its_session_changes_nothing_when_it_wakes(
+        self, tmp_path: Path, database: str
+    ) -> None:
+        store = tmp_path / "store"
+        with paused("prepared_postgresql", store, database, "log prepared") as older:
+            with psycopg.connect(database, autocommit=True) as administrator:
+                administrator.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            again("prepared_postgresql", store, database, ORDERS)
+            assert wake(older) != 0
+        assert committed(store, "orders") == self.rows(database)
+        assert len(self.rows(database)) == ORDERS
 
     def test_what_is_aborted_in_the_log_meanwhile_is_rolled_back(self, tmp_path: Path, database: str) -> None:
         store = tmp_path / "store"
