@@ -13,7 +13,9 @@ from sparktxn.errors import ErrorCode
 __all__ = ["ModelPartition", "ModelProducer", "ReferenceModel"]
 
 Place = tuple[int, int]
-TransactionKey = tuple[str, int]
+Identity = tuple[int, int]
+TransactionKey = tuple[int, int]
+"""A transaction: the producer id under which it was begun, and its number."""
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 _SEQUENCES = 2**31
@@ -76,15 +78,16 @@ class ReferenceModel:
         return known.producer_id, known.epoch
 
     def append(
-        self, name: str, epoch: int, transaction: int, place: Place, sequence: int, count: int, segment: str
+        self, name: str, identity: Identity, transaction: int, place: Place, sequence: int, count: int, segment: str
     ) -> int | ErrorCode:
         """The base offset."""
-        producer = self.producers[name]
-        if epoch != producer.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
+        producer = self._owner(name, identity, ErrorCode.INVALID_PRODUCER_EPOCH)
+        if isinstance(producer, ErrorCode):
+            return producer
+        epoch = producer.epoch
         partition = self.partitions[place]
         known = partition.sequences.get(producer.producer_id, _Sequences())
-        key = (name, transaction)
+        key = (producer.producer_id, transaction)
         if transaction == producer.transaction and self._status(name) == COMMITTED:
             return self._append_after_commit(known, epoch, key, sequence, count)
         if not self._may_join(name, transaction):
@@ -104,12 +107,12 @@ class ReferenceModel:
         return base_offset
 
     def send_offset(
-        self, name: str, epoch: int, transaction: int, group: str, place: Place, offset: int
+        self, name: str, identity: Identity, transaction: int, group: str, place: Place, offset: int
     ) -> ErrorCode | None:
         """A group's offset inside a transaction."""
-        producer = self.producers[name]
-        if epoch != producer.epoch:
-            return ErrorCode.PRODUCER_FENCED
+        producer = self._owner(name, identity)
+        if isinstance(producer, ErrorCode):
+            return producer
         if transaction == producer.transaction and self._status(name) == COMMITTED:
             return None
         if not self._may_join(name, transaction):
@@ -124,18 +127,44 @@ class ReferenceModel:
         self._time += 1
         self.committed_offsets[group, place] = (self._time, offset)
 
-    def end(self, name: str, epoch: int, transaction: int, *, committed: bool) -> ErrorCode | None:
-        """Commits or aborts."""
-        producer = self.producers[name]
-        if epoch != producer.epoch:
-            return ErrorCode.PRODUCER_FENCED
+    def end(
+        self, name: str, identity: Identity, transaction: int, *, committed: bool, fences: bool = False
+    ) -> ErrorCode | None:
+        """Commits or aborts; somebody else's abort, such as a time-out's, `fences` the producer."""
+        producer = self._owner(name, identity)
+        if isinstance(producer, ErrorCode):
+            return producer
         status = self._status(name)
         if transaction != producer.transaction or status is None:
             return ErrorCode.INVALID_TXN_STATE
         if status != OPEN:
             return None if (status == COMMITTED) is committed else ErrorCode.INVALID_TXN_STATE
-        self._end(name, COMMITTED if committed else ABORTED)
+        if fences:
+            self._fence(name)
+        else:
+            self._end(name, COMMITTED if committed else ABORTED)
         return None
+
+    def forget(self, name: str, identity: Identity, transaction: int) -> ErrorCode | None:
+        """A transactional id expires."""
+        producer = self.producers.get(name)
+        if producer is None:
+            return None
+        seen = (producer.producer_id, producer.epoch, producer.transaction)
+        if seen != (*identity, transaction) or self.is_open(name):
+            return ErrorCode.INVALID_TXN_STATE
+        del self.producers[name]
+        return None
+
+    def forget_producer(self, place: Place, producer_id: int) -> None:
+        """A producer expires in a partition, unless it has an open transaction there."""
+        held = self.partitions[place].offsets
+        if not any(at and at[1] and at[1][0] == producer_id and self.fates[at[1]] == OPEN for at in held):
+            self.partitions[place].sequences.pop(producer_id, None)
+
+    def is_open(self, name: str) -> bool:
+        """True if the id has an open transaction."""
+        return name in self.producers and self._status(name) == OPEN
 
     def last_stable_offset(self, place: Place) -> int:
         """The first offset of an open transaction, else the end."""
@@ -152,16 +181,26 @@ class ReferenceModel:
             if held is not None and (held[1] is None or self.fates[held[1]] == COMMITTED)
         ]
 
+    def _owner(
+        self, name: str, identity: Identity, fenced: ErrorCode = ErrorCode.PRODUCER_FENCED
+    ) -> ModelProducer | ErrorCode:
+        """The id's producer, if it has this identity."""
+        producer = self.producers.get(name)
+        if producer is None or producer.producer_id != identity[0]:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return producer if producer.epoch == identity[1] else fenced
+
     def _status(self, name: str) -> str | None:
         """What has become of the last transaction; None if there is none that this producer knows."""
         producer = self.producers[name]
         if not producer.transaction or producer.epoch != self._epoch_of(name):
             return None
-        return self.fates[name, producer.transaction]
+        return self.fates[producer.producer_id, producer.transaction]
 
     def _epoch_of(self, name: str) -> int:
         """The epoch under which the last transaction was begun, or ended by its own producer."""
-        return self._epochs.get((name, self.producers[name].transaction), -1)
+        producer = self.producers[name]
+        return self._epochs.get((producer.producer_id, producer.transaction), -1)
 
     def _may_join(self, name: str, transaction: int) -> bool:
         last = self.producers[name].transaction
@@ -170,8 +209,8 @@ class ReferenceModel:
     def _join(self, name: str, transaction: int) -> None:
         producer = self.producers[name]
         producer.transaction = transaction
-        self._epochs[name, transaction] = producer.epoch
-        self.fates[name, transaction] = OPEN
+        self._epochs[producer.producer_id, transaction] = producer.epoch
+        self.fates[producer.producer_id, transaction] = OPEN
 
     def _fence(self, name: str) -> None:
         producer = self.producers[name]
@@ -183,7 +222,7 @@ class ReferenceModel:
 
     def _end(self, name: str, fate: str) -> None:
         producer = self.producers[name]
-        self.fates[name, producer.transaction] = fate
+        self.fates[producer.producer_id, producer.transaction] = fate
         for place in producer.places:
             self.partitions[place].offsets.append(None)
         if fate == COMMITTED:

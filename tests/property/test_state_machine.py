@@ -9,11 +9,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format import names
-from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.format.commands import (
+    Command,
+    CommandResult,
+    CreateTopic,
+    ExpireProducers,
+    ExpireTransactionalId,
+    InitProducerId,
+    OffsetCommit,
+    OffsetToCommit,
+)
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.log import Log
@@ -26,7 +36,25 @@ from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
 from sparktxn.testing.referencemodel import ReferenceModel
 
-pytestmark = pytest.mark.kafka("K31", "K33", "K34", "K56", "K57", "K58", "K59", "K60", "K72", "K86", "K104", "K108")
+pytestmark = pytest.mark.kafka(
+    "K30",
+    "K31",
+    "K33",
+    "K34",
+    "K44",
+    "K46",
+    "K56",
+    "K57",
+    "K58",
+    "K59",
+    "K60",
+    "K62",
+    "K69",
+    "K72",
+    "K86",
+    "K104",
+    "K108",
+)
 
 PLACES = [(1, 0), (1, 1)]
 NAMES = ["a", "b", "c"]
@@ -51,6 +79,10 @@ def visible(segments: list[SegmentRef], aborted: list[AbortedTransaction], end: 
     ]
 
 
+def identity_of(producer: ProducerCommands) -> tuple[int, int]:
+    return producer.producer_id, producer.producer_epoch
+
+
 class StateMachine(RuleBasedStateMachine):
     """Applies to a dict."""
 
@@ -58,7 +90,7 @@ class StateMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = ReferenceModel(len(PLACES))
         self.identities: dict[str, list[ProducerCommands]] = {name: [] for name in NAMES}
-        self.sequences: dict[tuple[str, int, tuple[int, int]], int] = {}
+        self.sequences: dict[tuple[int, int, tuple[int, int]], int] = {}
         self.sent: list[tuple[Any, ...]] = []
         self.requests = count()
 
@@ -85,6 +117,9 @@ class StateMachine(RuleBasedStateMachine):
         assert (told.producer_id, told.producer_epoch) == self.model.initialise(name)
         self.identities[name].append(ProducerCommands.of(name, told))
 
+    def record(self, table: str, topic_id: int, partition: int, producer_id: int) -> Any:
+        return self.log.records.get((table, topic_id, partition, producer_id))
+
     def has_producers(self) -> bool:
         return any(self.identities.values())
 
@@ -102,7 +137,7 @@ class StateMachine(RuleBasedStateMachine):
         if producer is None:
             return
         transaction = max(0, self.current(name) + shift)
-        where = (name, producer.producer_epoch, place)
+        where = (*identity_of(producer), place)
         self.send(producer, transaction, place, max(0, self.sequences.get(where, 0) + jump), count)
 
     def send(
@@ -114,17 +149,15 @@ class StateMachine(RuleBasedStateMachine):
         command = producer.append(
             place, sequence, count, transaction=transaction, segment=names.segment_file(0, token, "arrow")
         )
-        expected = self.model.append(
-            name, producer.producer_epoch, transaction, place, sequence, count, command.segment
-        )
+        expected = self.model.append(name, identity_of(producer), transaction, place, sequence, count, command.segment)
         answer = self.answer(command)
         if isinstance(expected, ErrorCode):
             assert answer == expected
         else:
             assert isinstance(answer, CommandResult)
             assert answer.base_offset == expected
-            self.sequences[name, producer.producer_epoch, place] = max(
-                sequence + count, self.sequences.get((name, producer.producer_epoch, place), 0)
+            self.sequences[(*identity_of(producer), place)] = max(
+                sequence + count, self.sequences.get((*identity_of(producer), place), 0)
             )
             self.sent.append((producer, transaction, place, sequence, count))
 
@@ -145,15 +178,19 @@ class StateMachine(RuleBasedStateMachine):
         producer = self.pick(name, 0)
         if producer is None:
             return
-        where = (name, producer.producer_epoch, place)
+        where = (*identity_of(producer), place)
         for _ in range(7):
             self.send(producer, self.current(name), place, self.sequences.get(where, 0), 1)
         self.send(producer, self.current(name), place, self.sequences[where] - back, 1)
 
     def current(self, name: str) -> int:
         """The number of the ongoing or next transaction."""
-        last = self.model.producers[name].transaction
-        return last if self.model.fates.get((name, last)) == "open" else last + 1
+        last = self.last(name)
+        return last if self.model.is_open(name) else last + 1
+
+    def last(self, name: str) -> int:
+        known = self.model.producers.get(name)
+        return known.transaction if known is not None else 0
 
     @precondition(has_producers)
     @rule(name=names_, age=st.sampled_from([0, 0, 0, 1]), shift=shifts, committed=st.booleans())
@@ -161,10 +198,44 @@ class StateMachine(RuleBasedStateMachine):
         producer = self.pick(name, age)
         if producer is None:
             return
-        transaction = max(0, self.model.producers[name].transaction + shift)
-        expected = self.model.end(name, producer.producer_epoch, transaction, committed=committed)
+        transaction = max(0, self.last(name) + shift)
+        expected = self.model.end(name, identity_of(producer), transaction, committed=committed)
         answer = self.answer(producer.end(transaction, committed=committed))
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @precondition(has_producers)
+    @rule(name=names_, age=st.sampled_from([0, 0, 0, 1]), shift=shifts, timed_out=st.booleans())
+    def end_by_others(self, name: str, age: int, shift: int, timed_out: bool) -> None:
+        producer = self.pick(name, age)
+        if producer is None:
+            return
+        transaction = max(0, self.last(name) + shift)
+        expected = self.model.end(name, identity_of(producer), transaction, committed=False, fences=True)
+        command = producer.end(transaction, committed=False, timed_out_after_ms=7 if timed_out else 0)
+        answer = self.answer(command if timed_out else replace(command, fence_reason="somebody has"))
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @precondition(has_producers)
+    @rule(name=names_, age=st.sampled_from([0, 0, 0, 1]), shift=shifts)
+    def forget(self, name: str, age: int, shift: int) -> None:
+        producer = self.pick(name, age)
+        if producer is None:
+            return
+        transaction = max(0, self.last(name) + shift)
+        expected = self.model.forget(name, identity_of(producer), transaction)
+        answer = self.answer(ExpireTransactionalId(name, *identity_of(producer), transaction))
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @precondition(has_producers)
+    @rule(name=names_, place=places)
+    def forget_producer(self, name: str, place: tuple[int, int]) -> None:
+        producer = self.pick(name, 0)
+        known = self.record("producer", *place, producer.producer_id) if producer is not None else None
+        if producer is None or known is None:
+            return
+        seen = (producer.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+        self.submit(ExpireProducers(*place, (seen,)))
+        self.model.forget_producer(place, producer.producer_id)
 
     @precondition(has_producers)
     @rule(name=names_, place=places, shift=shifts, offset=st.integers(0, 99))
@@ -173,7 +244,7 @@ class StateMachine(RuleBasedStateMachine):
         if producer is None:
             return
         transaction = max(0, self.current(name) + shift)
-        expected = self.model.send_offset(name, producer.producer_epoch, transaction, "group", place, offset)
+        expected = self.model.send_offset(name, identity_of(producer), transaction, "group", place, offset)
         answer = self.answer(producer.offset(transaction, "group", place, offset))
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
 
@@ -223,6 +294,9 @@ class LogMachine(StateMachine):
 
     def submit(self, *commands: Command) -> list[CommandResult]:
         return self.log.submit(list(commands), self.log.deadline(5))
+
+    def record(self, table: str, topic_id: int, partition: int, producer_id: int) -> Any:
+        return self.log.producer(topic_id, partition, producer_id)
 
     def read(self, entry: int | None = None) -> tuple[int, dict[tuple[int, int], PartitionView]]:
         view = self.log.view(["topic"], self.log.deadline(5), entry=entry)
