@@ -23,7 +23,8 @@ INTRODUCTION = """\
 
 What Kafka's transactions do, in short words; what is different in this store by its design, and why; and the tests that
 show it. ★ is what no transactional log can do without. A behaviour without a test has its reason.
-`make test ARGS='-m kafka'` runs the tests that are named here, except those of `make interop` and `make nightly`.
+`make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are named here but the long ones of
+`make nightly` and those of `make interop`.
 
 Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1).
 """
