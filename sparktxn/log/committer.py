@@ -48,7 +48,6 @@ logger = logging.getLogger("sparktxn")
 _COMMANDS_PER_ENTRY: Final = 512
 _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
-_LOSSES_BEFORE_INTENT: Final = 1
 _PATIENCE_S: Final = 0.1
 """How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
 _WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
@@ -160,7 +159,6 @@ class Committer:
         self._ids = ids
         self._request_timeout_s = request_timeout_s
         self._intents = intents
-        self._losses = 0
         self._after_win = after_win
         self._waiting: deque[Ticket] = deque()
         self._flight: _Flight | None = None
@@ -241,7 +239,8 @@ class Committer:
         if self._flight is not None:
             return
         self._leave_intent()
-        self._follower.advance()
+        # What settles a list is likely to be the very next entry: where a look is slow, one is enough for now.
+        self._follower.advance(at_most=None if self._objects.probe_is_cheap else self._follower.tail.entry + 1)
         self._answer_noted()
         if ticket.is_done():
             raise _Answered
@@ -254,10 +253,11 @@ class Committer:
         Raises:
             _Answered: another process's entry has settled what was waited for.
         """
-        if self._objects.probe_is_cheap or self._flight is not None or not self._intents.is_out:
+        if self._objects.probe_is_cheap or self._flight is not None or not self._intents.contended:
             return
         self._wait_beside(ticket)
-        while (rank := self._intents.rank()) > 0:
+        self._probe = False
+        while (rank := self._intents.rank(self._follower.tail)) > 0:
             entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
             while self._follower.tail.entry == entry:
                 if gives_up.passed() or deadline.passed():
@@ -411,14 +411,12 @@ class Committer:
         self._flight = None
         self._probe = other is not None or self._objects.probe_is_cheap
         if other is None:
-            self._losses = 0
             self._answer(flight)
             self._intents.settled_here(flight.others)
             return
         self._give_back(flight.taken)
-        self._losses += 1
-        if self._losses >= _LOSSES_BEFORE_INTENT:
-            self._leave_intent()
+        self._intents.contended = True
+        self._leave_intent()
 
     def _apply(self, flight: _Flight, other: tuple[LogEntry, int] | None) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.

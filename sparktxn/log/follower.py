@@ -63,14 +63,14 @@ class Follower:
         self.tail.confirmed_entry = self.tail.entry
         self.refreshed_s = started_s
 
-    def advance(self) -> None:
-        """Follows the log to its end. What is read is a guess until it is confirmed.
+    def advance(self, *, at_most: int | None = None) -> None:
+        """Follows the log, to `at_most` or to its end. What is read is a guess until it is confirmed.
 
         Raises:
             DamagedObject: the log contradicts itself, and not because entries were deleted and created again.
         """
         try:
-            self.tail.advance()
+            self.tail.advance(at_most=at_most)
         except DamagedObject:
             if not self.is_behind():
                 raise

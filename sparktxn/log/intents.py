@@ -52,7 +52,8 @@ class WaitingList(NamedTuple):
 class Intents:
     """The intents of a log, as one process leaves and finds them. Its callers hold the follower's lock.
 
-    `watched` is this process's lists by id; tails note how they are settled.
+    `watched` is this process's lists by id; tails note how they are settled. `contended` is true from a lost slot on,
+    until a look at the intents finds none of others.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class Intents:
         self._ids = ids
         self._watched = watched
         self._left: dict[str, list[Ticket]] = {}
+        self._listed: list[str] = []
         self._read: dict[str, Intent | None] = {}
         self._done: list[str] = []
         self._listed_s: float | None = None
         self._listing_s = 0.0
-        self._found_any = False
+        self.contended = False
 
     # Leaving
 
@@ -152,11 +154,15 @@ class Intents:
 
     def waiting(self, tail: Tail) -> list[WaitingList]:
         """Lists of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
-        if not self._is_due():
+        if self._is_due():
+            self._list()
+        if not self._listed:
             return []
+        self._fetch()
         entry = tail.entry + 1
         found: list[WaitingList] = []
-        for name, intent in self._list():
+        for name in self._listed:
+            intent = self._read.get(name)
             if intent is None or (found and sum(len(list_.commands) for list_ in found) >= _COMMANDS_MAX):
                 continue
             lists = [
@@ -169,11 +175,19 @@ class Intents:
             found += open_
         return found
 
-    def rank(self) -> int:
-        """How many intents were left before this process's own."""
-        listed = sorted(name for name, _ in self._list())
+    def rank(self, tail: Tail) -> int:
+        """How many intents of others that are not settled were left before this process's own."""
+        self._list()
         own = min(self._left, default="")
-        return sum(name < own for name in listed)
+        return sum(name < own and self._is_open(name, tail) for name in self._listed)
+
+    def _is_open(self, name: str, tail: Tail) -> bool:
+        """True if an intent may be waiting: its object may be there for a while after it was settled."""
+        named = names.parse_intent(name)
+        if named is None or self._read.get(name, name) is None:
+            return False
+        base_entry, token = named
+        return settlement(tail.parts.get, list_id(token, 0), base_entry, tail.entry) is None
 
     def settled_here(self, lists: Sequence[WaitingList]) -> None:
         """Notes that a confirmed entry of this process has settled the lists: their objects may go."""
@@ -201,27 +215,33 @@ class Intents:
 
     def _is_due(self) -> bool:
         """While intents are found, before every entry; else seldom enough to cost a lone writer next to nothing."""
-        if self._found_any or self._listed_s is None:
+        if self._listed_s is None:
             return True
-        return self._clock.monotonic_s() - self._listed_s >= _LISTING_SHARE * self._listing_s
+        age_s = self._clock.monotonic_s() - self._listed_s
+        return age_s >= (1 if self.contended else _LISTING_SHARE) * self._listing_s
 
-    def _list(self) -> list[tuple[str, Intent | None]]:
-        """The intents of others, by name, so oldest base first."""
+    def _list(self) -> None:
+        """Lists the intents of others, by name, so oldest base first."""
         started_s = self._clock.monotonic_s()
         try:
-            listed = sorted(set(self._objects.list_names(names.INTENTS)) - self._left.keys())
-            new = [name for name in listed if name not in self._read]
-            fetched = self._objects.get_many(new) if new else []
+            self._listed = sorted(set(self._objects.list_names(names.INTENTS)) - self._left.keys())
         except StoreUnavailable as error:
             logger.debug("intents were not listed: %s", error)
-            return []
         finally:
             self._listed_s = self._clock.monotonic_s()
             self._listing_s = self._listed_s - started_s
-        decoded = {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
-        self._read = {name: decoded.get(name, self._read.get(name)) for name in listed}
-        self._found_any = any(intent is not None for intent in self._read.values())
-        return list(self._read.items())
+        self._read = {name: self._read[name] for name in self._listed if name in self._read}
+        self.contended = any(self._read.get(name, name) is not None for name in self._listed)
+
+    def _fetch(self) -> None:
+        """Reads the listed intents that have not been read."""
+        new = [name for name in self._listed if name not in self._read]
+        try:
+            fetched = self._objects.get_many(new) if new else []
+        except StoreUnavailable as error:
+            logger.debug("intents were not read: %s", error)
+            return
+        self._read |= {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
 
 
 def _decoded(name: str, data: bytes | None) -> Intent | None:

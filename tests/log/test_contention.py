@@ -1,0 +1,142 @@
+"""Many processes on one S3-like log: what they commit together in virtual time, with intents and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+
+import pytest
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.format.commands import CreateTopic, InitProducerId
+from sparktxn.log.committer import Committer
+from sparktxn.log.intents import Intents
+from sparktxn.log.log import Log
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.simulator import FaultRates, Process, Simulator
+
+WRITERS = 16
+SECONDS = 10.0
+UPLOAD_S, PUT_S, GET_S, LIST_S = 0.030, 0.030, 0.012, 0.015
+
+
+class DistantObjects:
+    """The simulation's objects as a process far from them sees them: each request takes its time, side by side."""
+
+    probe_is_cheap = False
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._inner = process.simulator.shared
+        self.uri = self._inner.uri
+
+    def _takes(self, seconds: float) -> None:
+        self._process.sleep(seconds * self._process.random.uniform(0.25, 0.75))
+
+    def get(self, name: str) -> bytes | None:
+        self._takes(GET_S)
+        found = self._inner.get(name)
+        self._takes(GET_S)
+        return found
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        if not names:
+            return []
+        self._takes(GET_S)
+        found = self._inner.get_many(names)
+        self._takes(GET_S)
+        return found
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        self._takes(PUT_S)
+        outcome = self._inner.put_if_absent(name, data)
+        self._takes(PUT_S)
+        return outcome
+
+    def put(self, name: str, data: bytes) -> None:
+        self._takes(PUT_S)
+        self._inner.put(name, data)
+        self._takes(PUT_S)
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        self._takes(LIST_S)
+        found = self._inner.list(prefix)
+        self._takes(LIST_S)
+        return found
+
+    def list_names(self, folder: str) -> Sequence[str]:
+        self._takes(LIST_S)
+        found = self._inner.list_names(folder)
+        self._takes(LIST_S)
+        return found
+
+    def delete(self, names: Iterable[str]) -> None:
+        # The product deletes in the background, which does not hold its caller up.
+        self._inner.delete(names)
+
+    def make_durable(self, name: str) -> None: ...
+
+    def contention_lock(self, while_waiting: object = None) -> AbstractContextManager[None]:
+        return self._inner.contention_lock()
+
+    def close(self) -> None: ...
+
+
+def committed(writers: int, seed: int) -> tuple[float, float]:
+    """(commits per second, 99th percentile of a commit's seconds) of so many processes that never rest."""
+    simulator = Simulator(seed, rates=FaultRates({}), steps_max=1_000_000)
+    settings = StoreSettings(checkpoint_entries=100_000)
+    latencies: list[float] = []
+
+    def program(number: int, process: Process) -> None:
+        objects = DistantObjects(process)
+        log = Log.open(
+            objects,  # type: ignore[arg-type]
+            settings=settings,
+            clock=process.clock,
+            ids=process.ids,
+            background=process.background,
+            create=True,
+        )
+        if number == 0:
+            log.submit([CreateTopic("topic", "topic", writers)], log.deadline())
+        process.sleep(5.0)
+        told = log.submit([InitProducerId(f"init-{number}", f"job-{number}")], log.deadline())[0]
+        producer = ProducerCommands.of(f"job-{number}", told)
+        process.sleep(starts_s - (simulator.now_s - began_s))
+        transaction = 0
+        while simulator.now_s - began_s < ends_s:
+            started_s = simulator.now_s
+            process.sleep(UPLOAD_S)
+            transaction += 1
+            append = producer.append((1, number), transaction - 1, transaction=transaction)
+            log.submit([append, producer.end(transaction)], log.deadline())
+            if started_s - began_s >= measured_s:
+                latencies.append(simulator.now_s - started_s)
+
+    began_s = simulator.now_s
+    starts_s, measured_s, ends_s = 30.0, 33.0, 33.0 + SECONDS
+    for number in range(writers):
+        simulator.add(f"writer {number}", lambda process, number=number: program(number, process))  # type: ignore[misc]
+    simulator.run()
+    latencies.sort()
+    return len(latencies) / SECONDS, latencies[int(0.99 * len(latencies))]
+
+
+@pytest.mark.holes(34)
+def test_sixteen_writers_commit_several_times_as_much_with_intents_as_by_trying_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, _ = committed(1, seed=1)
+    combined, combined_p99_s = committed(WRITERS, seed=1)
+    monkeypatch.setattr(Intents, "leave", lambda *_: False)
+    monkeypatch.setattr(Intents, "waiting", lambda *_: [])
+    monkeypatch.setattr(Committer, "_wait_for_turn", lambda *_: None)
+    retried, retried_p99_s = committed(WRITERS, seed=1)
+    print(
+        f"one {one:.0f}/s, {combined:.0f}/s p99 {combined_p99_s:.2f} s, retried {retried:.0f}/s {retried_p99_s:.2f} s"
+    )
+    assert combined > 2.5 * retried
+    assert combined > 5 * one
+    assert combined_p99_s < 1.0
