@@ -205,10 +205,11 @@ def _taken_over(
     database: Database,
     tried: list[Transaction],
 ) -> Producer:
-    """A producer for which nothing is open any more: what the database has decided is completed first."""
-    process.operation("database: take over")
-    database.owner = me
-    before = [noted for noted in tried if noted.outcome is Outcome.UNKNOWN]
+    """A producer for which nothing is open any more: what the database has decided is completed first.
+
+    The transactional id is taken over before the database. The other way round a process that pauses in between could
+    fence a newer owner, and abort what that one then still decides.
+    """
     producer = Producer(
         {
             "bootstrap.servers": uri,
@@ -218,11 +219,14 @@ def _taken_over(
         }
     )
     _insist(process, world, lambda: producer.init_transactions(_CALL_S, keep_prepared=True))
+    process.operation("database: take over")
+    database.owner = me
+    before = [noted for noted in tried if noted.outcome is Outcome.UNKNOWN]
     decided = PreparedTransaction.parse(database.decided) if database.decided else PreparedTransaction(-1, -1)
     _insist(process, world, lambda: producer.complete_transaction(decided, _CALL_S))
     for noted in before:
         # Those that the database had not decided when it was taken over never will be.
-        if noted.outcome is Outcome.UNKNOWN and noted.process != "":
+        if noted.outcome is Outcome.UNKNOWN:
             noted.outcome = Outcome.ABORTED
     return producer
 

@@ -1,0 +1,51 @@
+"""The known holes of an earlier draft, by number: the shortest trace of each, driven against the real code.
+
+docs/guarantees.md says which rule closes which hole; test_without_rules.py takes the rules away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparktxn.format import commands as command_module
+from tests.simulation import readertraces
+from tests.simulation.stage import Stage
+
+pytestmark = pytest.mark.simulation
+
+NOT_BUILT = {
+    24: "a cut inside a key-compacted run: there is no key compaction",
+    37: "delete_records beside long rewrites: there is no rewrite",
+}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "hole",
+    [pytest.param(number, marks=pytest.mark.holes(number)) for number in sorted(readertraces.TRACES)],
+)
+def test_the_trace_of_hole(stage: Stage, hole: int) -> None:
+    for trace in readertraces.TRACES[hole]:
+        fresh = Stage()
+        try:
+            trace(fresh)
+        finally:
+            fresh.close()
+
+
+@pytest.mark.parametrize("hole", [pytest.param(number, marks=pytest.mark.holes(number)) for number in NOT_BUILT])
+def test_what_is_not_built_has_no_command(hole: int) -> None:
+    """These holes belong to rewriting; the day that a command for it exists, its scenarios must too."""
+    assert not any(name.startswith("Rewrite") for name in command_module.__all__), NOT_BUILT[hole]
+
+
+def test_every_hole_is_here() -> None:
+    assert sorted({*readertraces.TRACES, *NOT_BUILT}) == list(range(1, 38))
