@@ -10,9 +10,10 @@ from sparktxn.format import names
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
 
-__all__ = ["modified_ms", "store_now_ms"]
+__all__ = ["modified_ms", "rounding_ms", "store_now_ms"]
 
 _LEFT_BEHIND_MS: Final = 3_600_000
+_SECOND_MS: Final = 1_000
 
 
 def store_now_ms(objects: ObjectStore, ids: Ids) -> int:
@@ -42,3 +43,8 @@ def modified_ms(objects: ObjectStore, name: str) -> int | None:
         StoreUnavailable: the store did not answer.
     """
     return next((info.modified_ms for info in objects.list(name) if info.name == name), None)
+
+
+def rounding_ms(*times_ms: int) -> int:
+    """By how much a difference of these times may be too long: S3 tells whole seconds, rounded down."""
+    return _SECOND_MS - 1 if all(time_ms % _SECOND_MS == 0 for time_ms in times_ms) else 0

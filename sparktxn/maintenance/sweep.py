@@ -20,7 +20,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
-from sparktxn.maintenance.storeclock import modified_ms, store_now_ms
+from sparktxn.maintenance.storeclock import modified_ms, rounding_ms, store_now_ms
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
 from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
@@ -130,7 +130,7 @@ def _overdue_by_store(store: Store, transactions: Iterable[TransactionState], no
         if entry not in written_ms:
             written_ms[entry] = modified_ms(objects, names.entry(entry))
         began_ms = written_ms[entry]
-        if began_ms is not None and now_ms - began_ms > transaction.timeout_ms:
+        if began_ms is not None and now_ms - began_ms - rounding_ms(now_ms, began_ms) > transaction.timeout_ms:
             found.append(Overdue(transaction, now_ms - began_ms))
     return found
 

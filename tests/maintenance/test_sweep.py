@@ -118,6 +118,16 @@ def test_exactly_at_its_time_out_a_transaction_is_not_aborted(world: World) -> N
     assert len(sweep(world.process()).timed_out) == 1
 
 
+@pytest.mark.kafka("K44")
+def test_a_store_that_rounds_its_times_makes_no_transaction_older(world: World) -> None:
+    """Begun at 0.999 s and looked at 1.5 s later: by times in whole seconds these are two."""
+    world.published("id", 1_500)
+    world.clock.sleep(2)
+    assert sweep(world.process()).timed_out == ()
+    world.clock.sleep(1)
+    assert len(sweep(world.process()).timed_out) == 1
+
+
 @pytest.mark.holes(26)
 @pytest.mark.parametrize("skew_s", [-7 * DAY_S, -3_600, 3_600, 7 * DAY_S])
 def test_the_clocks_of_writers_and_sweepers_have_no_say(world: World, skew_s: int) -> None:
