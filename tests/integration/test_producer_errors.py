@@ -23,7 +23,7 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 from sparktxn.format import names
-from sparktxn.format.commands import Append, EndTxn, InitProducerId
+from sparktxn.format.commands import Append, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer, TransactionState, segments
@@ -108,6 +108,7 @@ def every_call(producer: Producer) -> dict[str, Callable[[], object]]:
         "begin": producer.begin_transaction,
         "produce": lambda: producer.produce("t", "x"),
         "send offsets": lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], READERS),
+        "prepare": producer.prepare_transaction,
         "commit": producer.commit_transaction,
     }
 
@@ -225,6 +226,27 @@ def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) ->
     error = error_of(producer.commit_transaction, ProducerFenced if expected == "X" else KafkaException)
     check_class(error, code, expected)
     if expected in "FX":
+        check_fatal(producer, error)
+    else:
+        check_abortable(scene, producer, error, bumped=expected == "A+")
+
+
+@pytest.mark.kafka("K114", "K115", "K118", "K120", "K129")
+@pytest.mark.parametrize(("code", "expected"), answers("commit"))
+def test_prepare(scene: Scene, code: ErrorCode, expected: str) -> None:
+    """Its list is the commit's, but for the end: so are the meanings."""
+    producer = scene.transactional()
+    begin(producer)
+    with scene.answering(answer(code), kind=PrepareTxn) as answered:
+        error = error_of(producer.prepare_transaction)
+    check_class(error, code, expected)
+    assert [type(command).__name__ for command in answered[0]] == ["Append", "TxnOffsetCommit", "PrepareTxn"]
+    if expected == "R":
+        check_retried(producer, producer.prepare_transaction, producer.abort_transaction)
+        assert producer.transaction_state is TransactionState.PREPARED_TRANSACTION
+        producer.commit_transaction()
+        check_next(scene, producer, "first", "next")
+    elif expected in "FX":
         check_fatal(producer, error)
     else:
         check_abortable(scene, producer, error, bumped=expected == "A+")
