@@ -17,13 +17,14 @@ from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format import names
 from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
-from sparktxn.maintenance import sweep
+from sparktxn.maintenance import sweep, vacuum
 from sparktxn.message import OFFSET_END, Message, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"
+SETTINGS = {"checkpoint.entries": 16}
 
 
 class World:
@@ -31,13 +32,14 @@ class World:
 
     def __init__(self) -> None:
         self.uri = f"memory://internal-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True, options={"checkpoint.entries": 16})
+        self.store = Store.open(self.uri, create=True, options=SETTINGS)
         self.store.create_topic("in", 2)
         self.store.create_topic("out", 2)
         self.clients: list[Any] = []
 
     def producer(self, transactional_id: str = "tx", **settings: Any) -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": transactional_id, **settings})
+        given = {"bootstrap.servers": self.uri, "transactional.id": transactional_id, **SETTINGS, **settings}
+        producer = Producer(given)
         self.clients.append(producer)
         producer.init_transactions()
         return producer
@@ -359,6 +361,27 @@ def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(wo
         list(read_task(old[0]))
     consumer.subscribe([OFFSETS])
     assert len(messages(consumer)) == 5
+
+
+def test_what_a_vacuum_leaves_is_the_end_of_what_was_there(world: World) -> None:
+    consumer = world.consumer()
+    consumer.subscribe([TRANSACTIONS])
+    told: list[Message] = []
+    everything = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
+    for _ in range(3):
+        busy(world, 40)
+        whole = world.rows(TRANSACTIONS)
+        horizon = vacuum(world.store, everything).horizon
+        rows = world.rows(TRANSACTIONS)
+        assert rows == whole[-len(rows) :]
+        assert rows[0]["entry"] <= max(horizon + 1, whole[0]["entry"])
+        told += messages(consumer)
+    offsets = [message.offset() or 0 for message in told]
+    assert offsets == sorted(set(offsets))
+    assert offsets[-1] == rows[-1]["_offset"]
+    assert horizon > 60
+    # Each round is read after the vacuum has passed most of it: what it has left is told, and the reader goes on.
+    assert set(offsets) >= {row["_offset"] for row in rows}
 
 
 def test_memory_is_bounded_by_a_batch(world: World) -> None:
