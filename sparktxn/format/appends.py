@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject
+from sparktxn.format.bounds import check_parquet
 from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.segment import checksum
 
@@ -22,7 +23,7 @@ ENTRY_BYTES_MAX: Final = 262_144
 """An entry with more bytes puts its appends into an object of their own."""
 
 _TEXTS: Final = {"segment", "checksum", "transactional_id"}
-_APPENDS_MAX: Final = 10_000_000
+_APPENDS_MAX: Final = 1_000_000
 
 APPENDS_SCHEMA: Final = pa.schema(
     [
@@ -54,7 +55,9 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         if file.metadata.num_rows > _APPENDS_MAX:
             raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected {_APPENDS_MAX} at most")
-        table = file.read(use_threads=False)
+        if check_parquet(data, APPENDS_SCHEMA.names):
+            raise DamagedObject(name, "its texts are longer than those of any commands")
+        table = file.read(columns=APPENDS_SCHEMA.names, use_threads=False)
         columns = [table.column(field).to_pylist() for field in APPENDS_SCHEMA.names]
     except DamagedObject:
         raise

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
+from sparktxn.format.bounds import check_parquet
 from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TRANSACTION, SegmentRef
 
 __all__ = ["MANIFEST_SCHEMA", "decode_manifest", "encode_manifest"]
@@ -31,7 +32,7 @@ MANIFEST_SCHEMA: Final = pa.schema(
 
 _INTEGERS: Final = [field.name for field in MANIFEST_SCHEMA if field.name not in _TEXTS]
 _ROW_GROUP_ROWS: Final = 65_536
-_SEGMENTS_MAX: Final = 10_000_000
+_SEGMENTS_MAX: Final = 1_000_000
 _CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
 
 # The least value of each field that has one; the others are any 64-bit integer.
@@ -86,6 +87,8 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         # Before anything is decoded: buffers are allocated by what the footer says.
         if not 0 < file.metadata.num_rows <= _SEGMENTS_MAX:
             raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected 1 to {_SEGMENTS_MAX}")
+        if check_parquet(data, MANIFEST_SCHEMA.names):
+            raise DamagedObject(name, "its texts are longer than those of any manifest")
         table = file.read(use_threads=False)
         table.validate(full=True)
         found = {field.name: field.type for field in table.schema}

@@ -16,6 +16,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
+from sparktxn.format.bounds import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
 from sparktxn.format.schema import (
     RECORD_SCHEMA,
     TIMESTAMP_COLUMN,
@@ -216,10 +217,33 @@ def _decode_parquet(data: bytes, name: str, wanted: pa.Schema, record_count: int
     # Before anything is decoded: buffers are allocated by what the footer says.
     _check_record_count(name, row_count, record_count)
     present = set(file.schema_arrow.names)
-    return file.read(columns=[column for column in wanted.names if column in present], use_threads=False), row_count
+    columns = [column for column in wanted.names if column in present]
+    suspects = check_parquet(data, columns)
+    if suspects:
+        return _read_repeated(data, columns, suspects), row_count
+    return file.read(columns=columns, use_threads=False), row_count
+
+
+def _read_repeated(data: bytes, columns: list[str], suspects: list[str]) -> pa.Table:
+    """Reads `suspects` as dictionaries first: a large value that a few bytes repeat is seen before it is copied."""
+    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=suspects)
+    table = file.read(columns=columns, use_threads=False)
+    left = DECODED_BYTES_MAX
+    for column in suspects:
+        encoded = table.column(column)
+        for chunk in encoded.chunks:
+            lengths = pc.take(pc.binary_length(chunk.dictionary), chunk.indices)
+            left -= pc.sum(lengths.cast(pa.int64())).as_py() or 0
+        if left < 0:
+            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+        plain = encoded.cast(encoded.type.value_type)
+        table = table.set_column(table.schema.get_field_index(column), column, plain)
+    return table
 
 
 def _decode_arrow(data: bytes, name: str, wanted: pa.Schema, record_count: int | None) -> tuple[pa.Table, int]:
+    # Before anything is decoded: buffers are allocated by what the footer says.
+    _check_record_count(name, check_arrow(data), record_count)
     reader = ipc.open_file(pa.BufferReader(data), options=ipc.IpcReadOptions(use_threads=False))
     present = reader.schema.names
     included = [index for index, column in enumerate(present) if column in wanted.names]
@@ -237,6 +261,8 @@ def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> p
     for field in wanted:
         if field.name in present:
             column = found.column(field.name)
+            if may_expand(column.type):
+                raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")
             arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
         elif field.nullable:
             arrays.append(pa.chunked_array([pa.nulls(row_count, field.type)]))

@@ -43,6 +43,8 @@ def mutated(decoder: Decoder, data: bytes, random: Random) -> bytes:
 def _document(decoder: Decoder, data: bytes, random: Random) -> bytes:
     document = json.loads(data)
     if decoder.shape == "sealed":
+        if not isinstance(document, dict):
+            raise ValueError("not a document")
         document.pop("checksum", None)
     for _ in range(random.choice((1, 1, 2, 4))):
         document = _changed(document, random)

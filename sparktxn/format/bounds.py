@@ -1,0 +1,295 @@
+"""How much memory decoding a Parquet or Arrow IPC file would take, told before anything is decoded.
+
+A few bytes of a file can stand for as many decoded ones as their writer likes: compressed runs, dictionaries, lists
+without end. No segment that a writer may write comes near DECODED_BYTES_MAX, so more than that is damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from typing import Any, Final
+
+import pyarrow as pa
+
+__all__ = ["DECODED_BYTES_MAX", "ROWS_MAX", "TooLarge", "check_arrow", "check_parquet", "may_expand"]
+
+DECODED_BYTES_MAX: Final = 1 << 31
+"""A segment is cut at 256 MiB of records, and one record has at most 1 GB."""
+
+ROWS_MAX: Final = DECODED_BYTES_MAX // 8
+"""Every row has a timestamp of 8 bytes at the least."""
+
+_BYTES_PER_VALUE: Final = 16
+"""What a decoded value takes besides its bytes: levels, an offset, a validity."""
+
+# Fields of Parquet's footer (FileMetaData, RowGroup, ColumnChunk, ColumnMetaData) and of its page headers.
+_ROWS, _ROW_GROUPS, _CHUNKS, _CHUNK = 3, 4, 1, 3
+_TYPE, _PATH, _VALUES, _DATA_PAGE, _DICTIONARY_OFFSET = 1, 3, 5, 9, 11
+_KIND, _SIZE, _STORED, _PAGE, _PAGE_V2 = 1, 2, 3, 5, 8
+_BYTE_ARRAY: Final = 6
+_DICTIONARY_PAGE: Final = 2
+_DICTIONARY_ENCODINGS: Final = frozenset({2, 8})
+_DEPTH_MAX: Final = 16
+_PARTS_MAX: Final = 10_000
+_FOOTER_BYTES_MAX: Final = 8 << 20
+_HEADER_BYTES_MAX: Final = 16 << 10
+
+
+class TooLarge(Exception):
+    """The file stands for more than DECODED_BYTES_MAX, or does not say how much."""
+
+
+def may_expand(data_type: pa.DataType) -> bool:
+    """True for types whose few values stand for many bytes: no column of a segment has them."""
+    if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type) or pa.types.is_null(data_type):
+        return True
+    fields = [data_type.field(index) for index in range(data_type.num_fields)]
+    return any(may_expand(field.type) for field in fields)
+
+
+# Parquet. The footer is read here byte by byte: pyarrow's accessors end the process on one that contradicts itself.
+
+
+def check_parquet(data: bytes, columns: Collection[str]) -> list[str]:
+    """Adds up what the pages of `columns` (names of top-level columns) say they hold.
+
+    Returns:
+        The columns whose dictionaries may hold too much, if their largest value is repeated in every row: read these as
+        dictionaries, and look.
+
+    Raises:
+        TooLarge: the pages hold too much, or cannot be followed.
+    """
+    try:
+        footer_bytes = int.from_bytes(data[-8:-4], "little")
+        if footer_bytes > min(_FOOTER_BYTES_MAX, len(data) - 8):
+            raise TooLarge(f"its footer has {footer_bytes} bytes: expected {_FOOTER_BYTES_MAX} at most")
+        footer, _ = _struct(data[-8 - footer_bytes : -8], 0)
+        rows, groups = footer[_ROWS], footer[_ROW_GROUPS]
+        if rows > ROWS_MAX or len(groups) > _PARTS_MAX:
+            raise TooLarge(f"it has {rows} rows in {len(groups)} groups: expected {ROWS_MAX} in {_PARTS_MAX} at most")
+        wanted = {column.encode() for column in columns}
+        chunks = [chunk[_CHUNK] for group in groups for chunk in group[_CHUNKS]]
+        return _suspects(data, [chunk for chunk in chunks if chunk[_PATH][0] in wanted])
+    except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError):
+        raise TooLarge("its footer and pages cannot be followed") from None
+
+
+def _suspects(data: bytes, chunks: list[dict[int, Any]]) -> list[str]:
+    total = 0
+    expanding: dict[str, int] = {}
+    for chunk in chunks:
+        pages_bytes, dictionary_bytes = _pages(data, chunk)
+        total += pages_bytes + chunk[_VALUES] * _BYTES_PER_VALUE
+        if chunk[_TYPE] == _BYTE_ARRAY:
+            path = chunk[_PATH]
+            if len(path) > 1:
+                total += dictionary_bytes
+            else:
+                column = path[0].decode()
+                expanding[column] = expanding.get(column, 0) + dictionary_bytes
+        if total > DECODED_BYTES_MAX:
+            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+    if total + sum(expanding.values()) <= DECODED_BYTES_MAX:
+        return []
+    return [column for column, size in expanding.items() if size]
+
+
+def _pages(data: bytes, chunk: dict[int, Any]) -> tuple[int, int]:
+    """(decompressed bytes of all pages, bytes if each dictionary-encoded value were the whole dictionary)."""
+    position = min(chunk[_DATA_PAGE], chunk.get(_DICTIONARY_OFFSET) or chunk[_DATA_PAGE])
+    left, total, dictionary, repeated = chunk[_VALUES], 0, 0, 0
+    while left > 0:
+        if position < 0:
+            raise TooLarge("its pages begin before it does")
+        header, header_bytes = _struct(data[position : position + _HEADER_BYTES_MAX], 0)
+        size, stored = header[_SIZE], header[_STORED]
+        position += header_bytes + stored
+        if min(size, stored) < 0 or position > len(data):
+            raise TooLarge(f"a page says that it has {stored} bytes, {size} when decompressed")
+        total += size
+        if header[_KIND] == _DICTIONARY_PAGE:
+            dictionary = max(dictionary, size)
+            continue
+        page, encoding = (header[_PAGE], 2) if _PAGE in header else (header[_PAGE_V2], 4)
+        values = page[1]
+        if not 0 <= values <= left or (values == 0 and stored == 0):
+            raise TooLarge(f"a page says that it has {values} of {left} values")
+        left -= values
+        if page[encoding] in _DICTIONARY_ENCODINGS:
+            repeated += values
+    return total, repeated * dictionary
+
+
+def _struct(data: bytes, position: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """(a struct in Thrift's compact form as {field: value}, where it ends). Every segment that is read passes here.
+
+    Raises:
+        TooLarge: it is nested too deep.
+        IndexError: the bytes end before it does.
+    """
+    if depth > _DEPTH_MAX:
+        raise TooLarge("its footer is nested without end")
+    found: dict[int, Any] = {}
+    field = 0
+    while head := data[position]:
+        position += 1
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, position = _zigzag(data, position)
+        kind = head & 15
+        byte = data[position]
+        if 4 <= kind <= 6 and byte < 128:
+            found[field] = byte >> 1 ^ -(byte & 1)
+            position += 1
+        elif kind == 8 and byte < 128:
+            found[field] = data[position + 1 : position + 1 + byte]
+            position += 1 + byte
+        else:
+            found[field], position = _value(data, position, kind, depth)
+    return found, position + 1
+
+
+def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:
+    if 4 <= kind <= 6:
+        return _zigzag(data, position)
+    if kind == 8:
+        length, position = _varint(data, position)
+        return data[position : position + length], position + length
+    if kind == 12:
+        return _struct(data, position, depth + 1)
+    if kind in (9, 10):
+        return _list(data, position, depth + 1)
+    if kind in (1, 2):
+        return kind == 1, position
+    if kind in (3, 7):
+        return None, position + (1 if kind == 3 else 8)
+    raise TooLarge(f"its footer holds a value of type {kind}")
+
+
+def _list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    head = data[position]
+    count, kind, position = head >> 4, head & 15, position + 1
+    if count == 15:
+        count, position = _varint(data, position)
+    if depth > _DEPTH_MAX or count > len(data) - position:
+        raise TooLarge(f"its footer holds a list of {count} values, {depth} deep")
+    if kind in (1, 2):
+        kind = 3  # in a list a boolean is a byte
+    values = []
+    for _ in range(count):
+        value, position = _value(data, position, kind, depth)
+        values.append(value)
+    return values, position
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := data[position]) >= 128:
+        number |= (byte & 127) << shift
+        shift += 7
+        position += 1
+        if shift > 63:
+            raise TooLarge("its footer holds a number without end")
+    return number | byte << shift, position + 1
+
+
+def _zigzag(data: bytes, position: int) -> tuple[int, int]:
+    number, position = _varint(data, position)
+    return number >> 1 ^ -(number & 1), position
+
+
+# Arrow IPC
+
+
+def check_arrow(data: bytes) -> int:
+    """Adds up what the buffers of all record batches say they hold; how many rows they have.
+
+    Raises:
+        TooLarge: they hold too much, or cannot be followed.
+    """
+    try:
+        footer = len(data) - 10 - _i32(data, len(data) - 10)
+        root = footer + _u32(data, footer)
+        if _count(data, _field(data, root, 2)):
+            raise TooLarge("it has dictionaries")
+        batches = _field(data, root, 3)
+        count = _count(data, batches)
+        if count > _PARTS_MAX:
+            raise TooLarge(f"it has {count} record batches: expected {_PARTS_MAX} at most")
+        rows, left = 0, DECODED_BYTES_MAX
+        for index in range(count):
+            batch_rows, batch_bytes = _batch(data, _items(data, batches) + 24 * index, left)
+            rows, left = rows + batch_rows, left - batch_bytes
+    except (struct.error, IndexError):
+        raise TooLarge("its footer cannot be followed") from None
+    return rows
+
+
+def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
+    """(rows, bytes) of the record batch that a block of the footer names."""
+    start = _i64(data, block)
+    metadata_bytes = _i32(data, block + 8)
+    prefix = 8 if _u32(data, start) == 0xFFFFFFFF else 4
+    message = start + prefix + _u32(data, start + prefix)
+    header = _field(data, message, 2)
+    batch = header + _u32(data, header)
+    buffers, body = _field(data, batch, 2), start + metadata_bytes
+    compressed = _field(data, batch, 3) > 0
+    total = 0
+    for index in range(_count(data, buffers)):
+        offset, length = (_i64(data, _items(data, buffers) + 16 * index + 8 * half) for half in (0, 1))
+        if min(offset, length) < 0 or body + offset + length > len(data):
+            raise TooLarge("a buffer lies outside the file")
+        stated = _i64(data, body + offset) if compressed and length >= 8 else -1
+        total += max(stated, length)
+        if total > bytes_max:
+            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+    length_at = _field(data, batch, 0)
+    return _i64(data, length_at) if length_at else 0, total
+
+
+def _field(data: bytes, table: int, index: int) -> int:
+    """Where a field of a flatbuffer's table is; 0 if it is not there."""
+    vtable = table - _i32(data, table)
+    place = 4 + 2 * index
+    if place >= _u16(data, vtable):
+        return 0
+    offset = _u16(data, vtable + place)
+    return table + offset if offset else 0
+
+
+def _count(data: bytes, vector: int) -> int:
+    return _u32(data, vector + _u32(data, vector)) if vector else 0
+
+
+def _items(data: bytes, vector: int) -> int:
+    return vector + _u32(data, vector) + 4
+
+
+def _number(data: bytes, position: int, form: struct.Struct) -> int:
+    if position < 0:
+        raise IndexError
+    number: int = form.unpack_from(data, position)[0]
+    return number
+
+
+_U16, _I32, _U32, _I64 = (struct.Struct(form) for form in ("<H", "<i", "<I", "<q"))
+
+
+def _u16(data: bytes, position: int) -> int:
+    return _number(data, position, _U16)
+
+
+def _i32(data: bytes, position: int) -> int:
+    return _number(data, position, _I32)
+
+
+def _u32(data: bytes, position: int) -> int:
+    return _number(data, position, _U32)
+
+
+def _i64(data: bytes, position: int) -> int:
+    return _number(data, position, _I64)
