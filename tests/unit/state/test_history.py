@@ -1,0 +1,83 @@
+"""What a delta remembers of the records that it passes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from sparktxn.state.history import RecordingDelta
+from sparktxn.structs import CommittedOffset, StateKey, TransactionState, TransactionStatus
+
+S = TransactionStatus
+EMPTY = TransactionState("t", 1, 0, -1, -1, 60_000, S.EMPTY, 0, False)
+ONGOING = replace(EMPTY, status=S.ONGOING, transaction=1)
+OFFSET = CommittedOffset("g", 1, 0, 5, None, -1, 0, 1)
+
+
+def delta(*before: TransactionState | CommittedOffset) -> RecordingDelta:
+    known = {record.key: record for record in before}
+    return RecordingDelta(known.get)
+
+
+def transactions(recording: RecordingDelta) -> list[TransactionState | None]:
+    return [change.record for change in recording.history("transaction")]  # type: ignore[misc]
+
+
+def test_a_state_is_one_row_as_it_was_left() -> None:
+    recording = delta(EMPTY)
+    recording.put(ONGOING)
+    left = replace(ONGOING, partitions=((1, 0), (1, 1)))
+    recording.put(replace(ONGOING, partitions=((1, 0),)))
+    recording.put(left)
+    prepared = replace(left, status=S.PREPARE_COMMIT)
+    complete = replace(prepared, status=S.COMPLETE_COMMIT, partitions=())
+    recording.put(prepared)
+    recording.put(complete)
+    assert transactions(recording) == [left, prepared, complete]
+
+
+def test_what_ends_as_it_was_gives_no_row() -> None:
+    recording = delta(ONGOING, OFFSET)
+    recording.put(replace(ONGOING, partitions=((1, 0),)))
+    recording.put(ONGOING)
+    recording.put(OFFSET)
+    assert transactions(recording) == []
+    assert recording.history("offset") == []
+
+
+def test_an_identity_or_a_number_is_a_row_of_its_own() -> None:
+    recording = delta(EMPTY)
+    bumped = [replace(EMPTY, producer_epoch=1), replace(EMPTY, producer_epoch=2)]
+    for record in bumped:
+        recording.put(record)
+    assert transactions(recording) == bumped
+
+
+def test_a_removal_is_a_row_without_a_record() -> None:
+    recording = delta(EMPTY, OFFSET)
+    recording.remove(EMPTY.key)
+    recording.put(EMPTY)
+    recording.remove(EMPTY.key)
+    recording.remove(OFFSET.key)
+    recording.remove(("offset", "unknown", 1, 0))
+    assert transactions(recording) == [None, EMPTY, None]
+    assert [(change.key, change.record) for change in recording.history("offset")] == [(OFFSET.key, None)]
+
+
+def test_rows_are_in_the_order_of_keys_and_leave_internal_topics_out() -> None:
+    recording = delta()
+    keys: list[StateKey] = []
+    for group, topic_id, partition in (("h", 1, 0), ("g", 10, 0), ("g", 2, 1), ("g", 2, 0), ("g", -3, 0)):
+        record = replace(OFFSET, group_id=group, topic_id=topic_id, partition=partition)
+        keys.append(record.key)
+        recording.put(record)
+    assert [change.key for change in recording.history("offset")] == [keys[3], keys[2], keys[1], keys[0]]
+
+
+def test_an_offset_names_the_transaction_that_committed_it() -> None:
+    recording = delta(ONGOING)
+    recording.put(replace(ONGOING, status=S.PREPARE_COMMIT))
+    recording.put(OFFSET)
+    recording.put(replace(ONGOING, status=S.COMPLETE_COMMIT))
+    recording.put(replace(OFFSET, partition=1))
+    endings = [change.ending and change.ending.transactional_id for change in recording.history("offset")]
+    assert endings == ["t", None]
