@@ -29,9 +29,10 @@ from sparktxn.testing.simulator import Process
 __all__ = ["ARROW", "SETTINGS", "ClientWorld", "consuming", "copying", "following", "read_view", "writing"]
 
 ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
-SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=4, request_timeout_ms=2_000)
+SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _CALL_S: Final = 5.0
 _PATIENCE: Final = 12
+_PAUSES_S: Final = (0.1, 1.0, 12.0)
 _INPUTS_MAX: Final = 4
 
 Program = Callable[[Process], None]
@@ -179,7 +180,10 @@ class Writer:
                     noted.fused = False
                     producer.flush(_CALL_S)
                     history.operations += 1
-                    self._process.sleep(random.random())
+                    self._process.sleep(random.random() * random.choice(_PAUSES_S))
+                    if random.random() < 0.05:
+                        # As a process does that has lost interest: the transaction stays open.
+                        raise GivenUp
             if consumer is not None:
                 positions = [known for known in consumer.position(consumer.assignment()) if known.offset >= 0]
                 noted.offsets = {

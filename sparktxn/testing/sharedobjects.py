@@ -22,9 +22,8 @@ class SharedObjects:
     clock, which dates objects.
     """
 
-    probe_is_cheap = True
-
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.probe_is_cheap = True
         self.uri = f"memory://simulation-{next(_numbers)}"
         self.objects: dict[str, bytes] = {}
         self.history: dict[str, bytes] = {}

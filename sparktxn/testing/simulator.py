@@ -184,6 +184,8 @@ class Simulator:
         self.random = Random(seed)
         self.rates = rates if rates is not None else FaultRates.drawn(self.random)
         self.shared = SharedObjects(lambda: int(self.now_s * 1000))
+        # Half of the histories are on a store like S3, where writers do not look before they put, and leave intents.
+        self.shared.probe_is_cheap = Random(f"{seed} probe").random() < 0.5
         self.now_s = _START_S
         self.stopping = False
         self.steps = 0

@@ -1,0 +1,61 @@
+"""The scenarios do what they are for: a checker says nothing about what never happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sparktxn.format import names
+from sparktxn.format.commands import EndTxn
+from sparktxn.testing.scenarios import record, record_clients
+from sparktxn.testing.simulator import Simulator
+from sparktxn.testing.truth import replay
+
+pytestmark = pytest.mark.simulation
+
+SEEDS = range(40, 55)
+
+
+def happened(simulator: Simulator) -> Counter[str]:
+    """What the log's commands say, and what is gone."""
+    found: Counter[str] = Counter()
+    for truth in replay(simulator.shared, ()):  # type: ignore[arg-type]
+        for command in truth.commands:
+            found[type(command).__name__] += 1
+            if isinstance(command, EndTxn):
+                found["commit" if command.committed else "time-out" if command.timed_out_after_ms else "abort"] += 1
+    for name in simulator.shared.history:
+        gone = name not in simulator.shared.objects
+        found["entry deleted"] += gone and names.parse_entry(name) is not None
+        found["segment deleted"] += gone and name.startswith("topics/") and name.count("/") == 3
+        found["sealed"] += name.endswith("manifest.parquet")
+        found["checkpoint"] += names.parse_checkpoint_head(name) is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        ("clients", {"commit", "abort", "TxnOffsetCommit", "SettleIntent", "checkpoint"}),
+        ("maintained", {"time-out", "Vacuum", "entry deleted", "segment deleted", "sealed", "TxnOffsetCommit"}),
+        ("administered", {"DeleteTopic", "CreatePartitions", "DeleteRecords", "entry deleted", "SettleIntent"}),
+        ("prepared", {"PrepareTxn", "commit", "abort", "Vacuum"}),
+    ],
+)
+def test_clients_do_what_a_scenario_is_for(scenario: str, expected: set[str]) -> None:
+    found: Counter[str] = Counter()
+    outcomes: Counter[tuple[str, bool]] = Counter()
+    for seed in SEEDS:
+        simulator, history = record_clients(seed, scenario)
+        found += happened(simulator)
+        outcomes += Counter((transaction.outcome.value, transaction.fused) for transaction in history.transactions)
+    assert expected <= set(found)
+    assert {("committed", True), ("committed", False), ("aborted", False)} <= set(outcomes)
+
+
+def test_commands_do_what_a_scenario_is_for() -> None:
+    found: Counter[str] = Counter()
+    for seed in SEEDS:
+        found += happened(record(seed, "vacuum")[0])
+    assert {"commit", "abort", "OffsetCommit", "SettleIntent", "entry deleted", "sealed", "checkpoint"} <= set(found)
