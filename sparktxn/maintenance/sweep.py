@@ -68,7 +68,8 @@ class SweepReport(Struct, frozen=True, kw_only=True):
 class Sweeper:
     """Sweeps one store now and then, and remembers in between when it first saw each open transaction.
 
-    Time-outs are measured by this process's monotonic clock: the first `sweep` aborts nothing. For one thread at once.
+    Time-outs are measured by this process's monotonic clock: the first `sweep` aborts nothing. For one thread at a
+    time.
 
     Args:
         store: the store.
