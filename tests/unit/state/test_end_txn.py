@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic, InitProducerId
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
@@ -145,3 +145,35 @@ def test_a_list_that_is_not_to_be_written_changes_nothing(log: PureLog, producer
     before = dict(log.records)
     assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.records == before
+
+
+@pytest.mark.kafka("K44", "K127")
+def test_whoever_aborts_for_the_producer_fences_it_and_says_why(log: PureLog, producer) -> None:
+    log.submit(producer.append(HERE, 0, transaction=1))
+    log.submit(replace(producer.end(1, committed=False), fence_reason="an administrator has aborted it"))
+    record = log.transaction("id")
+    assert (record.status, record.producer_epoch) == (TransactionStatus.COMPLETE_ABORT, 1)
+    for command in (producer.end(1), producer.append(HERE, 1, transaction=2), InitProducerId("i", "id", 1, 0, 0)):
+        with pytest.raises(CommandRefused, match="is fenced: an administrator has aborted it"):
+            log.submit(command)
+    assert log_producer(log).producer_epoch == 1
+    log.initialise("id")
+    with pytest.raises(CommandRefused, match="is fenced: a newer producer has initialised it"):
+        log.submit(producer.end(1))
+
+
+@pytest.mark.kafka("K127")
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_init_says_why_it_fences(log: PureLog, producer, is_open: bool) -> None:
+    if is_open:
+        log.submit(producer.append(HERE, 0, transaction=1))
+    log.submit(InitProducerId("i", "id", fence_reason="an administrator has fenced it"))
+    with pytest.raises(CommandRefused, match="is fenced: an administrator has fenced it"):
+        log.submit(producer.append(HERE, 1, transaction=1))
+
+
+@pytest.mark.parametrize("changes", [{"timed_out_after_ms": 1}, {"fence_reason": "somebody has"}])
+def test_a_commit_fences_nobody(log: PureLog, producer, changes: dict[str, object]) -> None:
+    log.submit(producer.append(HERE, 0, transaction=1))
+    assert log.refusal(replace(producer.end(1), **changes)) == ErrorCode.INVALID_REQUEST
+    assert log.transaction("id").status is TransactionStatus.ONGOING

@@ -153,3 +153,20 @@ def test_k44_a_time_out_aborts_and_says_so_to_its_victim(log: PureLog) -> None:
     assert "timed out after 60000 ms" in log.transaction("id").fence_reason
     assert identity(log.initialise("id")) == (0, 2)
     assert log.transaction("id").fence_reason == ""
+
+
+@pytest.mark.kafka("K11", "K44")
+def test_a_time_out_at_the_last_epoch_spends_it_and_the_next_init_rotates(log: PureLog) -> None:
+    first = log.initialise("id")
+    with_epoch(log, PRODUCER_EPOCH_MAX - 1)
+    victim = replace(first, producer_epoch=PRODUCER_EPOCH_MAX - 1)
+    log.submit(victim.append(HERE, 0, transaction=1))
+    log.submit(victim.end(1, committed=False, timed_out_after_ms=60_001))
+    assert log.transaction("id").producer_epoch == PRODUCER_EPOCH_MAX
+    assert log.refusal(victim.end(1)) == ErrorCode.PRODUCER_FENCED
+    again = log.initialise("id")
+    assert identity(again) == (first.producer_id + 1, 0)
+    assert log.refusal(victim.end(1)) == ErrorCode.PRODUCER_FENCED
+    assert log.refusal(victim.append(HERE, 1, transaction=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    log.submit(again.append(HERE, 0, transaction=2), again.end(2))
+    assert log.partition().last_stable_offset == log.partition().log_end_offset
