@@ -371,6 +371,8 @@ class Producer:
     def transaction(self, *, offsets_from: _Positioned | None = None) -> Iterator[Producer]:
         """Begins a transaction, and commits it at the end of the block; an exception in the block aborts it.
 
+        One that the block has prepared is not aborted by an exception: its coordinator may have decided.
+
         With `offsets_from`, a consumer, its positions are committed with the transaction. A fatal error, and a commit
         whose outcome is not known, go on as they are: after the latter call commit_transaction() again.
         """

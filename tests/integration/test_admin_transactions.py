@@ -312,7 +312,7 @@ class TestFencing:
 
 
 class TestFindingWhatHangs:
-    @pytest.mark.kafka("K125")
+    @pytest.mark.kafka("K85", "K125")
     def test_what_is_open_for_too_long_is_found_and_can_be_aborted(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -326,3 +327,14 @@ def test_a_failed_preparation_can_only_be_aborted(world: World) -> None:
     prepared = world.prepare(producer, "b")
     producer.complete_transaction(prepared)
     assert world.values() == ["b"]
+
+
+def test_an_exception_after_preparing_does_not_abort_it(world: World) -> None:
+    producer = world.producer()
+    with suppress(ZeroDivisionError), producer.transaction():
+        producer.produce("t", "a", partition=0)
+        prepared = producer.prepare_transaction()
+        raise ZeroDivisionError
+    assert producer.transaction_state is S.PREPARED_TRANSACTION
+    producer.complete_transaction(prepared)
+    assert world.values() == ["a"]
