@@ -29,17 +29,17 @@ from sparktxn.errors import (
 )
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
-from sparktxn.format.commands import CancelIntent, Command, CommandResult, SettleIntent
+from sparktxn.format.commands import Append, CancelIntent, Command, CommandResult, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.log.follower import Follower
 from sparktxn.log.intents import IntentId, Intents, WaitingList
 from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
-from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.structs import NO_TRANSACTION, StateKey, StateRecord
 
 __all__ = ["Committer", "Ticket"]
 
@@ -510,7 +510,8 @@ class Committer:
         outcome = apply_list(tail.parts.get, ticket.commands, context)
         if not isinstance(outcome, Refusal) and not outcome.to_write:
             return outcome
-        if tail.entry - ticket.base_entry < REQUEST_WINDOW and _is_remembered(ticket.commands, outcome):
+        is_remembered = _is_remembered(tail.parts.get, ticket.commands, outcome)
+        if tail.entry - ticket.base_entry < REQUEST_WINDOW and is_remembered:
             return None
         why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
         return OutcomeLost(
@@ -538,10 +539,17 @@ def _settle(
     return [settle, *outcome.to_write]
 
 
-def _is_remembered(commands: Sequence[Command], outcome: Applied | Refusal) -> bool:
+def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applied | Refusal) -> bool:
     """True if the state would know of the list, had it taken effect.
 
     A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
-    ids are remembered whatever happened since.
+    ids are remembered whatever happened since; transactions by their number; but of an append outside of them nothing
+    is left once its producer has expired.
     """
-    return not isinstance(outcome, Refusal) or all(hasattr(command, "request_id") for command in commands)
+    if isinstance(outcome, Refusal):
+        return all(hasattr(command, "request_id") for command in commands)
+    return all(
+        read(("producer", command.topic_id, command.partition, command.producer_id)) is not None
+        for command in commands
+        if isinstance(command, Append) and command.transaction == NO_TRANSACTION
+    )

@@ -8,9 +8,10 @@ import pytest
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
-from sparktxn.format.commands import CreateTopic, InitProducerId
+from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId
 from sparktxn.testing.checkers import digest_of
 from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)
 
@@ -93,6 +94,38 @@ def test_hole_3_what_the_state_cannot_tell_any_more_is_unknown(shared) -> None:
         writer.submit(*writer.fused(1, 0))
     view = other.log.view(None, other.log.deadline())
     assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
+
+
+@pytest.mark.kafka("K69")
+@pytest.mark.parametrize("expired", [False, True])
+def test_an_append_of_a_forgotten_producer_is_not_done_twice(shared, expired: bool) -> None:
+    """A batch is stored; its writer, paused before it confirms, comes back after producer and entry are gone."""
+    writer, other = shared.client(), shared.client()
+    producer = ProducerCommands.of(None, writer.submit(InitProducerId("init"))[0])
+    writer.submit(producer.append(LEFT, 0))
+    paused = []
+
+    def fate(operation):
+        if not paused and confirms_a_put(writer, operation):
+            paused.append(operation)
+            other.log.refresh(other.log.deadline())
+            known = other.log.producer(*LEFT, producer.producer_id)
+            assert known.last_sequence == 1
+            if expired:
+                seen = (producer.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
+                other.submit(ExpireProducers(*LEFT, (seen,)))
+            vacuum_behind(shared, other)
+        return Fault.NONE
+
+    writer.fate = fate
+    if expired:
+        with pytest.raises(OutcomeUnknown, match="no longer tells"):
+            writer.submit(producer.append(LEFT, 1))
+    else:
+        assert writer.submit(producer.append(LEFT, 1))[0].duplicate
+    assert paused
+    view = other.log.view(None, other.log.deadline())
+    assert view.partitions["topic", 0].log_end_offset == 2
 
 
 def test_a_request_whose_id_is_not_remembered_is_refused_for_what_it_is(shared) -> None:
