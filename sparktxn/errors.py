@@ -49,7 +49,7 @@ __all__ = [
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), under their own names."""
+    """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), as far as this store answers with them."""
 
     LOCAL_BAD_MSG = -199
     LOCAL_FAIL = -196
@@ -128,18 +128,72 @@ class ErrorCode(IntEnum):
     @property
     def kafka_name(self) -> str:
         """The name as librdkafka prints it: a leading underscore for its local codes."""
-        return self.name.replace("LOCAL_", "_", 1) if self.value < -1 else self.name
+        return error_name(self)
+
+
+_LIBRDKAFKA_NAMES: Final = """
+    _BAD_COMPRESSION -198 _DESTROY -197 _CRIT_SYS_RESOURCE -194 _ISR_INSUFF -183 _NODE_UPDATE -182 _SSL -181
+    _WAIT_COORD -180 _IN_PROGRESS -178 _EXISTING_SUBSCRIPTION -176 _ASSIGN_PARTITIONS -175 _REVOKE_PARTITIONS -174
+    _UNKNOWN_PROTOCOL -171 _AUTHENTICATION -169 _OUTDATED -167 _TIMED_OUT_QUEUE -166 _UNSUPPORTED_FEATURE -165
+    _WAIT_CACHE -164 _INTR -163 _KEY_SERIALIZATION -162 _VALUE_SERIALIZATION -161 _KEY_DESERIALIZATION -160
+    _VALUE_DESERIALIZATION -159 _READ_ONLY -157 _NOENT -156 _UNDERFLOW -155 _INVALID_TYPE -154 _RETRY -153
+    _INCONSISTENT -149 _GAPLESS_GUARANTEE -148 _MAX_POLL_EXCEEDED -147 _UNKNOWN_BROKER -146 _ASSIGNMENT_LOST -142
+    _LOG_TRUNCATION -139 INVALID_MSG 2 UNKNOWN_TOPIC_OR_PART 3 INVALID_MSG_SIZE 4 LEADER_NOT_AVAILABLE 5
+    NOT_LEADER_FOR_PARTITION 6 BROKER_NOT_AVAILABLE 8 REPLICA_NOT_AVAILABLE 9 MSG_SIZE_TOO_LARGE 10
+    STALE_CTRL_EPOCH 11 NETWORK_EXCEPTION 13 TOPIC_EXCEPTION 17 RECORD_LIST_TOO_LARGE 18 NOT_ENOUGH_REPLICAS 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND 20 INVALID_REQUIRED_ACKS 21 INCONSISTENT_GROUP_PROTOCOL 23 INVALID_GROUP_ID 24
+    INVALID_SESSION_TIMEOUT 26 INVALID_COMMIT_OFFSET_SIZE 28 UNSUPPORTED_SASL_MECHANISM 33 ILLEGAL_SASL_STATE 34
+    INVALID_REPLICA_ASSIGNMENT 39 NOT_CONTROLLER 41 POLICY_VIOLATION 44 SECURITY_DISABLED 54
+    OPERATION_NOT_ATTEMPTED 55 LOG_DIR_NOT_FOUND 57 SASL_AUTHENTICATION_FAILED 58 REASSIGNMENT_IN_PROGRESS 60
+    DELEGATION_TOKEN_AUTH_DISABLED 61 DELEGATION_TOKEN_NOT_FOUND 62 DELEGATION_TOKEN_OWNER_MISMATCH 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED 64 DELEGATION_TOKEN_AUTHORIZATION_FAILED 65 DELEGATION_TOKEN_EXPIRED 66
+    INVALID_PRINCIPAL_TYPE 67 FETCH_SESSION_ID_NOT_FOUND 70 INVALID_FETCH_SESSION_EPOCH 71 LISTENER_NOT_FOUND 72
+    TOPIC_DELETION_DISABLED 73 FENCED_LEADER_EPOCH 74 UNKNOWN_LEADER_EPOCH 75 UNSUPPORTED_COMPRESSION_TYPE 76
+    STALE_BROKER_EPOCH 77 OFFSET_NOT_AVAILABLE 78 MEMBER_ID_REQUIRED 79 PREFERRED_LEADER_NOT_AVAILABLE 80
+    GROUP_MAX_SIZE_REACHED 81 ELIGIBLE_LEADERS_NOT_AVAILABLE 83 ELECTION_NOT_NEEDED 84
+    NO_REASSIGNMENT_IN_PROGRESS 85 GROUP_SUBSCRIBED_TO_TOPIC 86 THROTTLING_QUOTA_EXCEEDED 89 RESOURCE_NOT_FOUND 91
+    DUPLICATE_RESOURCE 92 UNACCEPTABLE_CREDENTIAL 93 INCONSISTENT_VOTER_SET 94 INVALID_UPDATE_VERSION 95
+    FEATURE_UPDATE_FAILED 96 PRINCIPAL_DESERIALIZATION_FAILURE 97
+"""
+"""librdkafka's names of codes that this store never answers, or that it calls by Kafka's newer name."""
+
+_OLD_NAMES: Final = {
+    "GROUP_LOAD_IN_PROGRESS": 14,
+    "GROUP_COORDINATOR_NOT_AVAILABLE": 15,
+    "NOT_COORDINATOR_FOR_GROUP": 16,
+}
+
+
+def _librdkafka_codes() -> dict[str, int]:
+    words = _LIBRDKAFKA_NAMES.split()
+    return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+
+
+_OWN_CODES: Final = {code.name.replace("LOCAL_", "_", 1): code.value for code in ErrorCode}
+_CODES: Final = _OWN_CODES | _librdkafka_codes() | _OLD_NAMES
+_NAMES: Final = {code: name for name, code in (_OWN_CODES | _librdkafka_codes()).items()}
+
+
+def error_name(code: int) -> str:
+    """The name of a code as librdkafka prints it (rd_kafka_err2name).
+
+    >>> error_name(-144), error_name(3), error_name(12345)
+    ('_FENCED', 'UNKNOWN_TOPIC_OR_PART', 'ERR_12345?')
+    """
+    return _NAMES.get(code, f"ERR_{int(code)}?")
 
 
 class _KafkaErrorCodes(type):
-    """Lets ``KafkaError._FENCED`` and its like be read as class attributes, as in confluent-kafka."""
+    """Lets ``KafkaError._FENCED`` and its like be read as class attributes, as in confluent-kafka.
+
+    Kafka's own names are known beside librdkafka's: UNKNOWN_TOPIC_OR_PARTITION is UNKNOWN_TOPIC_OR_PART.
+    """
 
     def __getattr__(cls, name: str) -> int:
-        key = f"LOCAL{name}" if name.startswith("_") and not name.startswith("__") else name
         try:
-            return int(ErrorCode[key])
+            return _CODES[name]
         except KeyError:
-            raise AttributeError(f"KafkaError has no error code {name!r}") from None
+            raise AttributeError(f"KafkaError has no error code {name!r}{did_you_mean(name, _CODES)}") from None
 
 
 _Text = str
@@ -174,10 +228,7 @@ class KafkaError(metaclass=_KafkaErrorCodes):
 
     def name(self) -> str:
         """The code's name, such as ``_FENCED`` or ``INVALID_TXN_STATE``."""
-        try:
-            return ErrorCode(self._code).kafka_name
-        except ValueError:
-            return f"ERR_{self._code}?"
+        return error_name(self._code)
 
     def str(self) -> str:
         """The reason in words."""
