@@ -18,6 +18,7 @@ from sparktxn.format.commands import (
     OffsetCommit,
     OffsetToCommit,
     SettleIntent,
+    Vacuum,
 )
 from sparktxn.log.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import sweep
@@ -224,6 +225,11 @@ class Workload:
             )
             log.submit([refused, CancelIntent(ids[2], log.entry)], log.deadline(10))
 
+    def raise_floor(self) -> None:
+        """A vacuum that is not followed by any deletion: all entries stay, to be replayed."""
+        with Store.open(self.uri, options=self.options) as store:
+            store.log.submit([Vacuum(1, 1)], store.log.deadline(10))
+
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
@@ -247,6 +253,7 @@ class Workload:
         self.sweep()
         self.plain_offsets(rounds)
         self.intents()
+        self.raise_floor()
         self.delete_records(2 * rounds)
         with one.transaction():
             self.produce(one, 4, "again")

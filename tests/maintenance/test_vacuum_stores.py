@@ -1,0 +1,124 @@
+"""The vacuum on a local disk and on S3, under real producers and consumers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn.admin import AdminClient
+from sparktxn.maintenance import VacuumReport, vacuum
+from sparktxn.store import Store, read_task
+from sparktxn.testing.servers import S3Server
+
+EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
+OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
+
+
+class Shop:
+    """A topic of two partitions, with transactions that commit and abort, and records deleted from its beginning."""
+
+    def __init__(self, uri: str, options: dict[str, Any]) -> None:
+        self.settings = {"bootstrap.servers": uri, **options}
+        self.store = Store.open(uri, options=options, create=True)
+        self.store.create_topic("orders", 2)
+        self.expected: list[bytes] = []
+
+    def trade(self, transactions: int) -> None:
+        with Producer({**self.settings, "transactional.id": "shop", "transaction.timeout.ms": 1_000}) as producer:
+            producer.init_transactions()
+            for number in range(transactions):
+                producer.begin_transaction()
+                value = b"%d" % (len(self.expected) + number)
+                for partition in range(2):
+                    producer.produce("orders", value, partition=partition)
+                if number % 3 == 2:
+                    producer.flush()
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+                    self.expected.append(value)
+
+    def read(self) -> list[list[bytes]]:
+        """All values of each partition, by an engine's plan."""
+        view = self.store.view(["orders"])
+        found: list[list[bytes]] = [[], []]
+        for task in self.store.plan(view, self.store.ranges(view)):
+            for batch in read_task(task, self.store.options):
+                found[task.partition] += batch.column("value").to_pylist()
+        return found
+
+    def vacuum(self) -> VacuumReport:
+        self.store.log.checkpoint()
+        return vacuum(self.store, EVERYTHING)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(str(tmp_path / "shop"), OPTIONS)
+    yield shop
+    shop.store.close()
+
+
+def live_through_vacuums(shop: Shop, *, rounds: int) -> None:
+    consumer = Consumer({**shop.settings, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    consumed: list[bytes | None] = []
+    with consumer:
+        for _ in range(rounds):
+            shop.trade(6)
+            consumed += [message.value() for message in consumer.consume(4, 10.0)]
+            assert shop.vacuum().horizon > 1
+            assert shop.read() == [shop.expected, shop.expected]
+        assert consumed == shop.expected
+        assert consumer.poll(0.1) is None
+
+
+def delete_what_was_read(shop: Shop) -> None:
+    with AdminClient(shop.settings) as admin:
+        admin.delete_records([TopicPartition("orders", 0, 10)])[TopicPartition("orders", 0)].result()
+        left = shop.read()[0]
+        assert 0 < len(left) < len(shop.expected)
+        segments = 0
+        for _ in range(3):
+            shop.trade(6)
+            # The floor keeps what is younger than twice the longest transaction may take, by the store's clock.
+            time.sleep(1)
+            segments += shop.vacuum().segments
+        assert segments > 0
+        assert shop.read() == [left + shop.expected[-12:], shop.expected]
+
+
+def test_clients_live_through_vacuums_on_a_local_disk(shop: Shop, tmp_path: Path) -> None:
+    live_through_vacuums(shop, rounds=4)
+    delete_what_was_read(shop)
+    runs = [Path(folder) for folder, below, files in os.walk(tmp_path) if not below and not files]
+    assert [folder for folder in runs if folder.name.count("-") > 1 or folder.parent.name == "_checkpoints"] == []
+
+
+@pytest.mark.moto
+def test_clients_live_through_vacuums_on_s3(moto_server: S3Server) -> None:
+    moto_server.create_bucket("vacuum")
+    shop = Shop("s3://vacuum/shop", OPTIONS | moto_server.options)
+    live_through_vacuums(shop, rounds=2)
+    shop.store.close()
+
+
+def test_temporary_files_of_killed_writers_go_once_they_are_old(shop: Shop, tmp_path: Path) -> None:
+    shop.trade(6)
+    folder = tmp_path / "shop" / "topics" / "orders-1" / "0"
+    old, young, foreign = (folder / name for name in (f".{'a' * 32}-7", f".{'b' * 32}-8", ".nfs0001"))
+    for file in (old, young, foreign):
+        file.write_bytes(b"half a segm")
+    for file in (old, foreign):
+        os.utime(file, (time.time() - 7_200, time.time() - 7_200))
+    assert vacuum(shop.store, EVERYTHING, dry_run=True).temporary_files == 1
+    assert old.exists()
+    assert shop.vacuum().temporary_files == 1
+    assert (old.exists(), young.exists(), foreign.exists()) == (False, True, True)
+    assert shop.read() == [shop.expected, shop.expected]
