@@ -72,6 +72,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "expire_offsets": (("group_id", "partitions"), {}),
     "settle_intent": (("intent_id", "base_entry"), {"command_count": 0, "refused_code": 0, "reason": ""}),
     "cancel_intent": (("intent_id", "base_entry"), {}),
+    "vacuum": (("horizon", "segment_floor"), {}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 RUN = (
