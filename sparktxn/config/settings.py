@@ -90,6 +90,10 @@ def text(name: str, value: Any) -> str:
     """text"""
     if not isinstance(value, str):
         raise _refuse(name, value, "text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refuse(name, value, "text that UTF-8 can hold, without halves of surrogate pairs") from None
     return value
 
 

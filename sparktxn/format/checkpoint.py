@@ -83,7 +83,7 @@ _part_decoder: Final = msgspec.json.Decoder(list[StateRecord])
 
 
 def _bucket(text: str, buckets: int) -> int:
-    return zlib.crc32(text.encode()) % buckets
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % buckets
 
 
 @lru_cache(maxsize=65_536)

@@ -71,6 +71,7 @@ _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-f]{32}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
+_NAME_LENGTH_MAX: Final = 512
 
 
 def _padded(number: int) -> str:
@@ -205,10 +206,12 @@ def checked_name(name: str, found_in: str) -> str:
     """`name`, if it stays inside the store's root.
 
     Raises:
-        DamagedObject: `found_in` holds a name that is absolute, climbs, or has other characters than we write.
+        DamagedObject: `found_in` holds a name that is absolute, climbs, is longer than ours, or has other characters.
     """
-    if not _SAFE_NAME.fullmatch(name) or any(part in (".", "..") for part in name.split("/")):
-        raise DamagedObject(found_in, f"it holds the object name {name!r}, which is not a name inside the store")
+    parts = name.split("/")
+    if len(name) > _NAME_LENGTH_MAX or not _SAFE_NAME.fullmatch(name) or not {".", ".."}.isdisjoint(parts):
+        shown = name[:_NAME_LENGTH_MAX]
+        raise DamagedObject(found_in, f"it holds the object name {shown!r}, which is not a name inside the store")
     return name
 
 

@@ -30,6 +30,8 @@ if _HAS_FLOCK:
 __all__ = ["LocalStore"]
 
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+# A name that is a symbolic link holds no object: what it leads to is not the store's.
+_READ_OBJECT: Final = _READ | getattr(os, "O_NOFOLLOW", 0)
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 # Errors of a link that say that it did not take place; after others (EIO, a lost NFS answer) it may have.
 _REFUSED: Final = frozenset(
@@ -57,6 +59,7 @@ class LocalStore:
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
+        self._inside: set[str] = set()
         self._lock = _ContentionLock(self._base + _LOCK_FILE, SystemClock())
         if os.path.lexists(root) and not os.path.isdir(root):
             raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
@@ -68,9 +71,9 @@ class LocalStore:
 
     def get(self, name: str) -> bytes | None:
         """The file's bytes, or None."""
-        path = self._base + checked_object_name(name)
+        path = self._path(checked_object_name(name))
         try:
-            descriptor = os.open(path, _READ)
+            descriptor = os.open(path, _READ_OBJECT)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -88,9 +91,9 @@ class LocalStore:
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
         """Bytes `start` to `end` of the file, or None."""
-        path = self._base + checked_object_name(name)
+        path = self._path(checked_object_name(name))
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=_open_object) as file:
                 file.seek(start)
                 return _read(file.fileno(), max(0, min(end, os.fstat(file.fileno()).st_size) - start))
         except FileNotFoundError:
@@ -107,7 +110,7 @@ class LocalStore:
             StoreUnavailable: nothing was created: no space, no permission, a read-only or broken disk.
             ConfigurationError: the folder, new at this put, cannot link or fsync.
         """
-        path = self._base + checked_object_name(name)
+        path = self._path(checked_object_name(name))
         folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
         try:
             os.link(temporary, path)
@@ -128,7 +131,7 @@ class LocalStore:
 
     def put(self, name: str, data: bytes) -> None:
         """Writes the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
-        path = self._base + checked_object_name(name)
+        path = self._path(checked_object_name(name))
         _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
         try:
             os.replace(temporary, path)
@@ -138,10 +141,12 @@ class LocalStore:
 
     def list_names(self, folder: str) -> list[str]:
         """Names of the objects directly in `folder`."""
-        path = self._base + checked_prefix(folder)
+        path = self._path(checked_prefix(folder))
         try:
             with os.scandir(path) as found:
-                return [folder + item.name for item in found if item.name[0] != "." and item.is_file()]
+                return [
+                    folder + item.name for item in found if item.name[0] != "." and item.is_file(follow_symlinks=False)
+                ]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -154,7 +159,7 @@ class LocalStore:
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the files; their folders stay."""
-        for path in [self._base + checked_object_name(name) for name in names]:
+        for path in [self._path(checked_object_name(name)) for name in names]:
             try:
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -166,7 +171,7 @@ class LocalStore:
         """Removes empty folders; others stay."""
         for folder in folders:
             with suppress(OSError):
-                os.rmdir(self._base + checked_prefix(folder))
+                os.rmdir(self._path(checked_prefix(folder)))
 
     def temporary_files(self, before_ms: int) -> Sequence[str]:
         """Hidden files that `_write_temporary` or `_prove_folder` has made and a killed process has left."""
@@ -186,7 +191,7 @@ class LocalStore:
 
     def make_durable(self, name: str) -> None:
         """Waits until the file and its name are on the disk; nothing without fsync."""
-        path = self._base + checked_object_name(name)
+        path = self._path(checked_object_name(name))
         if not self._fsync:
             return
         try:
@@ -203,6 +208,28 @@ class LocalStore:
     def close(self) -> None:
         """Closes the lock file."""
         self._lock.close()
+
+    def _path(self, name: str) -> str:
+        """The file of an object, or the folder that a prefix is in.
+
+        Raises:
+            ConfigurationError: a symbolic link leads its folder out of the store.
+        """
+        folder = name[: name.rfind("/") + 1]
+        if folder not in self._inside:
+            self._check_inside(folder)
+        return self._base + name
+
+    def _check_inside(self, folder: str) -> None:
+        root = os.path.realpath(self._base).rstrip("/") + "/"
+        found = os.path.realpath(self._base + folder)
+        if not f"{found}/".startswith(root):
+            raise ConfigurationError(
+                f"the folder {self._base + folder!r} leads to {found!r}, out of the store: remove the symbolic link "
+                "(the store's root itself may be one)"
+            )
+        if os.path.isdir(found):
+            self._inside.add(folder)
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
         """Writes `data` to a hidden file beside `path`, on the disk if it is to be `durable`; (folder, file).
@@ -287,6 +314,8 @@ class LocalStore:
             with os.scandir(path) as found:
                 for item in found:
                     name = folder + item.name
+                    if item.is_symlink():
+                        continue
                     if item.is_dir():
                         if name.startswith(prefix) or prefix.startswith(name):
                             below.append(name + "/")
@@ -308,7 +337,8 @@ class _ContentionLock:
     """
 
     _WAIT_MAX_S: Final = 1.0
-    _PAUSE_S: Final = 0.0005
+    _PAUSE_S: Final = 0.0003
+    _PAUSE_S_MAX: Final = 0.0015
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
@@ -337,20 +367,22 @@ class _ContentionLock:
         if self._holder_is_paused:
             return False
         gives_up_s = self._clock.monotonic_s() + self._WAIT_MAX_S
+        pause_s = self._PAUSE_S
         # A blocking flock has no time limit and wakes late on a busy machine: asking again costs less.
         while self._clock.monotonic_s() < gives_up_s:
             if while_waiting is not None:
                 while_waiting()
-            self._clock.sleep(self._PAUSE_S)
+            self._clock.sleep(pause_s)
             if self._try():
                 return True
+            pause_s = min(2 * pause_s, self._PAUSE_S_MAX)
         self._holder_is_paused = True
         return False
 
     def _try(self) -> bool:
         try:
             if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -375,6 +407,10 @@ def _read(descriptor: int, size: int) -> bytes:
     while parts[-1]:
         parts.append(os.read(descriptor, size - sum(map(len, parts))))
     return b"".join(parts)
+
+
+def _open_object(path: str, flags: int) -> int:
+    return os.open(path, flags | _READ_OBJECT)
 
 
 def _fsync(path: str) -> None:
@@ -407,7 +443,15 @@ def _modified_ms(path: str) -> float:
         return math.inf
 
 
-_NEED_A_HAND: Final = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
+_NEED_A_HAND: Final = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
 
 
 def _unavailable(verb: str, path: str, error: OSError) -> StoreUnavailable:

@@ -35,7 +35,7 @@ _SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs"}
 # No part is "." or "..", and no file begins with a dot: stores may use such files for their own ends.
 _FOLDERS: Final = r"(?:(?!\.{1,2}/)[A-Za-z0-9._=-]+/)*"
 _OBJECT_NAME = re.compile(_FOLDERS + r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
-_PREFIX = re.compile(_FOLDERS + r"[A-Za-z0-9._=-]*")
+_PREFIX = re.compile(_FOLDERS + r"(?!\.{1,2}\Z)[A-Za-z0-9._=-]*")
 
 
 class StoreUri(NamedTuple):

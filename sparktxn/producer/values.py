@@ -27,6 +27,7 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
 
     Raises:
         TypeError: `given` is no mapping and no list of pairs, or a name is not text.
+        UnicodeEncodeError: a name, or a value given as text, holds half a surrogate pair.
     """
     if isinstance(given, Mapping):
         given = list(given.items())
@@ -39,7 +40,8 @@ def record_headers(given: object) -> tuple[Headers | None, int]:
             raise TypeError(f"header {header!r} is not a pair: expected (str, str or bytes or None)")
         value = None if header[1] is None else record_bytes(f"header {header[0]!r}", header[1])
         pairs.append((header[0], value))
-        size += len(header[0]) + (0 if value is None else len(value))
+        # Encoded here, so that a name which is no text is the caller's error and not that of a whole segment.
+        size += len(header[0].encode()) + (0 if value is None else len(value))
     return pairs or None, size
 
 
