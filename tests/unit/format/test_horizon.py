@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.format.horizon import HorizonMarker, decode_marker, encode_marker
+
+
+def test_a_marker_names_checkpoints_in_order_and_is_never_empty() -> None:
+    data = encode_marker({"b" * 32, "a" * 32})
+    assert data == b'{"checkpoints":["%s","%s"]}' % (b"a" * 32, b"b" * 32)
+    assert decode_marker(data) == HorizonMarker(("a" * 32, "b" * 32))
+    assert decode_marker(encode_marker([])) == HorizonMarker(())
+    assert encode_marker([])
+
+
+@pytest.mark.parametrize("data", [b"horizon", b"", b"{", b"[]", b'{"checkpoints":[1]}', b"\xff", b"[" * 100_000])
+def test_what_is_no_marker_names_nothing(data: bytes) -> None:
+    assert decode_marker(data) is None
