@@ -136,14 +136,14 @@ class Option(NamedTuple):
 
 OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
-    Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions."),
+    Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
     Option("topic", _ALL, None, _text, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
     Option("startingOffsets", _READS, None, parse_offsets, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default) or {"flights":{"0":23,"1":-2}}; -2 is earliest, -1 latest.'),
     Option("endingOffsets", frozenset({READ}), "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}.'),
-    Option("maxOffsetsPerTrigger", frozenset({READ_STREAM}), None, _integer(1), "About how many records a micro-batch takes; it always takes whole transactions, at least one."),
+    Option("maxOffsetsPerTrigger", frozenset({READ_STREAM}), None, _integer(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one."),
     Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split."),
-    Option("rowsPerTask", _READS, None, _integer(1), "At most about so many records per task."),
+    Option("rowsPerTask", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries)."),
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("alignment", _READS, "transaction", _choice("transaction", "lso"), "transaction ends every read where no transaction is cut; lso ends it at the last stable offsets, as Kafka does."),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
