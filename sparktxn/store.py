@@ -21,6 +21,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.errors import (
     BatchRefused,
@@ -103,7 +104,7 @@ class Store:
 
     def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:
         self.uri = uri
-        self.options = dict(options)
+        self.options = StoreOptions(options)
         self.log = log
         self._fork = ForkGuard()
         self._closed = False

@@ -289,7 +289,8 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
     """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
 
     `start_entry` is the entry that began the current or last transaction. `prepared` is the identity that prepared the
-    ongoing one, or None; `last_prepared` is how the last prepared one has ended. `pending_sink` is what `sink` becomes if the ongoing transaction commits.
+    ongoing one, or None; `last_prepared` is how the last prepared one has ended. `pending_sink` is what `sink` becomes
+    if the ongoing transaction commits.
     """
 
     transactional_id: str

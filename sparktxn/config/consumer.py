@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.config.settings import Parser, Setting, boolean, choice, integer, text
-from sparktxn.config.store import STORE_SETTINGS, is_store_setting
+from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
@@ -143,5 +143,5 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
             check_crcs=values["check.crcs"],
             error_cb=values["error_cb"],
             on_commit=values["on_commit"],
-            store_options=store_options,
+            store_options=StoreOptions(store_options),
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.config.settings import Setting, boolean, choice, integer, number, text
-from sparktxn.config.store import STORE_SETTINGS, is_store_setting
+from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = ["PARTITIONERS", "PRODUCER_SETTINGS", "ProducerSettings"]
@@ -137,7 +137,7 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
             reports_only_errors=values["delivery.report.only.error"],
             on_delivery=values["on_delivery"],
             error_cb=values["error_cb"],
-            store_options=store_options,
+            store_options=StoreOptions(store_options),
         )
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparktxn.config.settings import Setting, boolean, integer, parse_settings
 
-__all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreSettings", "is_store_setting", "storage_options"]
+__all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
 
 STORAGE_PREFIX: Final = "storage."
 
@@ -55,6 +55,13 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
             clock_skew_ms_max=parsed["clock.skew.max.ms"],
             timeout_check_interval_ms=parsed["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
         )
+
+
+class StoreOptions(dict[str, Any]):
+    """Settings of a store's handle by name. Whoever prints them sees no value: there are credentials among them."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(sorted(self))}>"
 
 
 def is_store_setting(name: str) -> bool:

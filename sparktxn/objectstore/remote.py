@@ -441,7 +441,10 @@ def _parsed_value(name: str, value: Any, default: Any) -> Any:
     if not isinstance(value, str):
         return value
     if isinstance(default, bool):
-        return boolean(name, value)
+        try:
+            return boolean(name, value)
+        except ConfigurationError:
+            raise ConfigurationError(f"setting {name!r} is not a boolean: expected true or false") from None
     if name.endswith("_kwargs"):
         # The value is never repeated in the error: there may be a secret in it.
         try:

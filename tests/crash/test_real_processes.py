@@ -21,7 +21,7 @@ from tests.crash.verdict import judge
 pytestmark = pytest.mark.crash
 
 CHECKPOINTS = {"checkpoint.entries": 16, "checkpoint.seal.segments": 4}
-REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 2_000}
+REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 3_000}
 buckets = count()
 
 
@@ -71,20 +71,20 @@ def test_a_few_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_
 
 
 @pytest.mark.nightly
-def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
-    for run in range(7):
-        on_disk(tmp_path / str(run), Plan(kills=100, pauses=10, writers=4, gap_max_s=0.5))
+@pytest.mark.parametrize("run", range(7))
+def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path, run: int) -> None:
+    on_disk(tmp_path, Plan(kills=100, pauses=10, writers=4, gap_max_s=0.5))
 
 
 @pytest.mark.nightly
 @pytest.mark.moto
-def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server) -> None:
-    for run in range(4):
-        on_s3(tmp_path / str(run), moto_server, Plan(50, pauses=4, writers=3, gap_max_s=2.0, timeout_ms=4_000))
+@pytest.mark.parametrize("run", range(4))
+def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server, run: int) -> None:
+    on_s3(tmp_path, moto_server, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
 
 
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
-def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server) -> None:
-    for run in range(4):
-        on_s3(tmp_path / str(run), seaweed_server, Plan(40, pauses=4, writers=2, gap_max_s=2.5, timeout_ms=4_000))
+@pytest.mark.parametrize("run", range(4))
+def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server, run: int) -> None:
+    on_s3(tmp_path, seaweed_server, Plan(kills=40, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))

@@ -67,7 +67,7 @@ def test_a_bad_address_is_refused_and_a_password_in_it_not_repeated(uri: str) ->
         ("memory://x", {"secret": "pa55word"}, r"storage\.secret given, but"),
         ("s3://bucket", {"secrett": "pa55word"}, r"unknown setting 'storage\.secrett'; did you mean 'secret'"),
         ("s3://bucket", {"use_listings_cache": "true"}, r"unknown setting 'storage\.use_listings_cache'"),
-        ("s3://bucket", {"anon": "maybe"}, r"'storage\.anon' is 'maybe': expected true or false"),
+        ("s3://bucket", {"anon": "maybe"}, r"'storage\.anon' is not a boolean: expected true or false"),
         ("s3://bucket", {"client_kwargs": "pa55word"}, r"'storage\.client_kwargs' is not a JSON object"),
     ],
 )
