@@ -30,8 +30,8 @@ def _section(title: str, rows: Iterable[tuple[str, str] | tuple[str, str, str]])
 
 _ONE_ENTRY: Final = "PREPARE_x and COMPLETE_x pass in one entry, so nobody ever meets a transaction between the two"
 _NO_VERSION_2: Final = (
-    "the epoch does not grow at every end: each command names its transaction's number instead, so a late one can "
-    "settle only its own"
+    "the epoch grows at the end of a prepared transaction only: each command names its transaction's number instead, so "
+    "a late one can settle only its own"
 )
 _NO_COMPACTION: Final = "topics are not compacted by key yet: no record is removed but by the log start"
 
@@ -111,7 +111,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
              "the client sends nothing for such a transaction, and the state refuses to end what has not begun"),
             ("K39", "Version 2: in an empty state the epoch before the stored one: PRODUCER_FENCED."),
             ("K40*", "Version 2: an end at epoch 32766 gives the next producer id, also when repeated.",
-             f"{_NO_VERSION_2}; the producer id rotates at init alone (K10, K11, K15)"),
+             f"{_NO_VERSION_2}; the producer id rotates there and at init (K10, K11, K15)"),
             ("K41", "A client that changes between the versions is answered correctly.",
              "there is one version of the protocol"),
             ("K42*", "No transactional id, or an empty one: INVALID_REQUEST."),

@@ -116,7 +116,7 @@ def test_a_second_batch_after_preparing_is_refused(log: PureLog) -> None:
     assert log.refusal(producer.batch(1, 7, fingerprint="other")) == ErrorCode.INVALID_TXN_STATE
 
 
-@pytest.mark.kafka("K130")
+@pytest.mark.kafka("K36", "K37", "K130")
 @pytest.mark.parametrize("committed", [True, False])
 def test_its_end_takes_the_next_epoch_and_may_be_repeated(log: PureLog, committed: bool) -> None:
     producer = prepared(log)
