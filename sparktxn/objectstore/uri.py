@@ -82,7 +82,8 @@ def _file_path(text: str, rest: str) -> str:
 
 def _bucket_path(scheme: str, rest: str) -> str:
     location = rest[1:].rstrip("/") if rest.startswith("/") else ""
-    if not _LOCATION.fullmatch(location) or any(part in (".", "..") for part in location.split("/")):
+    is_plain = _LOCATION.fullmatch(location) and location.isprintable()
+    if not is_plain or any(part in (".", "..") for part in location.split("/")):
         # The address is not repeated: what is wrong with it may be a password in it.
         raise ConfigurationError(
             f"a {scheme} store URI is not valid: expected {scheme}://name or {scheme}://name/prefix, without user, "

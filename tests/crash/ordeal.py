@@ -25,7 +25,6 @@ from tests.crash.realworkload import (
     OUTPUT,
     PROGRESS,
     STARTS_AGAIN,
-    SWEEPS,
     Task,
     progress_of,
 )
@@ -135,7 +134,7 @@ class Ordeal:
         self._random = Random(f"blows/{seed}")
         names = [("writer", f"writer-{number}") for number in range(plan.writers)]
         names += [("transformer", "transformer-0"), ("viewer", "viewer-0")]
-        names += [("sweeper", "sweeper-0")] if SWEEPS else []
+        names += [("sweeper", "sweeper-0"), ("vacuumer", "vacuumer-0")]
         self._workers = [_Worker(role, name) for role, name in names]
         self._killed: set[int] = set()
         self._replaced: dict[int, str] = {}
@@ -178,7 +177,7 @@ class Ordeal:
                         wakes.append((time.monotonic() + past_timeout_s, victim.pid, victim))
                 while wakes or self._replaced:
                     self._live(0.05, wakes, workers_options)
-            for roles in (("writer",), ("transformer",), ("viewer", "sweeper")):
+            for roles in (("writer",), ("transformer",), ("viewer", "sweeper", "vacuumer")):
                 for role in roles:
                     (self._folder / f"stop-{role}").touch()
                 self._wait_for(roles, wakes, workers_options)

@@ -15,15 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
+from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, ViewExpired
+from sparktxn.maintenance import Sweeper, vacuum
 from sparktxn.store import read_task
 
-try:
-    from sparktxn.maintenance import Sweeper
-except ImportError:
-    Sweeper = None
-
-__all__ = ["FENCED", "GROUP", "INPUTS", "OUTPUT", "PROGRESS", "ROLES", "STARTS_AGAIN", "SWEEPS"]
+__all__ = ["FENCED", "GROUP", "INPUTS", "OUTPUT", "PROGRESS", "ROLES", "STARTS_AGAIN"]
 __all__ += ["Journal", "Task", "progress_of", "run"]
 
 INPUTS = {"orders": 3, "payments": 2}
@@ -33,7 +29,9 @@ OUTPUT = "audit"
 PROGRESS = "progress"
 """Holds no records: a writer's position in its own work is a committed offset of this topic."""
 GROUP = "audit-of-orders"
-SWEEPS = Sweeper is not None
+
+# Hours in earnest: here whatever may go goes while others are at work.
+VACUUM = {"vacuum.retention.ms": 200, "vacuum.segment.age.ms": 200, "vacuum.temporary.age.ms": 60_000}
 
 FENCED, STARTS_AGAIN = 3, 4
 """Exit codes: another producer or a time-out has ended this one; an error left nothing to do but to begin again."""
@@ -212,13 +210,17 @@ def view(task: Task, journal: Journal) -> int:
         while True:
             last = task.last()
             began_ns = time.monotonic_ns()
-            view = store.view([*INPUTS, OUTPUT])
-            ends = store.cut(view, starts).offsets
-            ranges = {key: (starts.get(key, 0), end) for key, end in ends.items()}
             rows = []
-            for part in store.plan(view, ranges, columns=["topic", "partition", "offset", "value"]):
-                for batch in read_task(part, task.options):
-                    rows += [[*row.values()] for row in batch.to_pylist()]
+            try:
+                view = store.view([*INPUTS, OUTPUT])
+                ends = store.cut(view, starts).offsets
+                ranges = {key: (starts.get(key, 0), end) for key, end in ends.items()}
+                for part in store.plan(view, ranges, columns=["topic", "partition", "offset", "value"]):
+                    for batch in read_task(part, task.options):
+                        rows += [[*row.values()] for row in batch.to_pylist()]
+            except ViewExpired as expired:
+                journal.note("expired", reason=str(expired))
+                continue
             rows = [[topic, partition, offset, value.decode()] for topic, partition, offset, value in rows]
             seen = {
                 "ranges": [[*key, *range_] for key, range_ in ranges.items()],
@@ -239,9 +241,23 @@ def sweep(task: Task, journal: Journal) -> int:
     with Store.open(task.uri, options=task.options) as store:
         sweeper = Sweeper(store)
         while not task.last():
-            report = sweeper.sweep()
-            journal.note("swept", report=repr(report))
+            journal.note("sweeps")
+            report = sweeper.sweep(CALL_S)
+            journal.note("swept", timed_out=[str(found) for found in report.timed_out], unresolved=report.unresolved)
+            for _ in report.timed_out:
+                journal.note("timed out")
             time.sleep(0.1)
+    return 0
+
+
+def clean(task: Task, journal: Journal) -> int:
+    """Deletes what nobody needs any more, again and again."""
+    with Store.open(task.uri, options=task.options) as store:
+        while not task.last():
+            journal.note("vacuums")
+            report = vacuum(store, VACUUM, timeout_s=CALL_S)
+            journal.note("vacuumed", horizon=report.horizon, report=str(report))
+            time.sleep(0.3)
     return 0
 
 
@@ -250,6 +266,7 @@ ROLES: dict[str, Callable[[Task, Journal], int]] = {
     "transformer": transform,
     "viewer": view,
     "sweeper": sweep,
+    "vacuumer": clean,
 }
 
 

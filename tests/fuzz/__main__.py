@@ -2,7 +2,7 @@
 
 Each decoder gets a process of its own, with bounds on memory and on the time per input, and its share of the seconds.
 An input that raises anything but the store's own errors, takes longer than TIMEOUT_S or more than MEMORY_MB is kept and
-told; once mended it belongs into ``tests/fuzz/pinned/<decoder>/``, which `make test` runs.
+told (``fuzz-found/``); once mended it belongs into ``tests/fuzz/pinned/<decoder>/``, which `make test` runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 TIMEOUT_S: Final = 10
 MEMORY_MB: Final = 3_000
 LENGTH_MAX: Final = 1 << 17
+FOUND: Final = Path("fuzz-found")
 
 
 def main() -> int:
@@ -71,6 +72,7 @@ def _fuzz(name: str, corpus: Path, seconds: int, seed: int) -> None:
         from tests.fuzz.decoders import DECODERS
         from tests.fuzz.mutations import mutated
     decoder = DECODERS[name]
+    FOUND.mkdir(exist_ok=True)
     for number, data in enumerate(decoder.seeds()):
         (corpus / f"seed-{number}").write_bytes(data)
 
@@ -85,7 +87,7 @@ def _fuzz(name: str, corpus: Path, seconds: int, seed: int) -> None:
         return mutated(decoder, data, random)[:length_max]
 
     flags = [f"-max_total_time={seconds}", f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}"]
-    flags += [f"-max_len={LENGTH_MAX}", "-print_final_stats=1", f"-seed={seed}", f"-artifact_prefix={name}-"]
+    flags += [f"-max_len={LENGTH_MAX}", "-print_final_stats=1", f"-seed={seed}", f"-artifact_prefix={FOUND}/{name}-"]
     atheris.Setup([sys.argv[0], *flags, str(corpus)], try_one, custom_mutator=mutate)
     atheris.Fuzz()
 
