@@ -182,7 +182,7 @@ class StateMachine(RuleBasedStateMachine):
         for _ in range(7):
             self.send(producer, self.current(name), place, self.sequences.get(where, 0), 1)
         if where in self.sequences:  # the id may have been forgotten: then nothing was stored
-            self.send(producer, self.current(name), place, self.sequences[where] - back, 1)
+            self.send(producer, self.current(name), place, max(0, self.sequences.get(where, 0) - back), 1)
 
     def current(self, name: str) -> int:
         """The number of the ongoing or next transaction."""
