@@ -210,8 +210,8 @@ class Unfenced(Coordinator):
         super().store(process)
 
 
-def run(machine: type[Coordinator], **more: Any) -> None:
-    chosen = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True, **more)
+def run(machine: type[Coordinator], examples: int = 100, **more: Any) -> None:
+    chosen = settings(max_examples=examples, stateful_step_count=40, deadline=None, derandomize=True, **more)
     run_state_machine_as_test(machine, settings=settings(chosen, suppress_health_check=list(HealthCheck)))
 
 
@@ -221,4 +221,4 @@ def test_both_sides_agree() -> None:
 
 def test_without_a_fence_in_the_database_they_do_not() -> None:
     with pytest.raises(AssertionError):
-        run(Unfenced, print_blob=False, report_multiple_bugs=False, phases=[Phase.generate])
+        run(Unfenced, examples=2_000, print_blob=False, report_multiple_bugs=False, phases=[Phase.generate])
