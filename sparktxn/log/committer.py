@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.errors import (
     CommandRefused,
     DamagedObject,
-    ErrorCode,
     KafkaError,
     KafkaException,
     OutcomeLost,
@@ -29,17 +28,18 @@ from sparktxn.errors import (
 )
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
-from sparktxn.format.commands import Append, CancelIntent, Command, CommandResult, SettleIntent
+from sparktxn.format.commands import Append, CancelIntent, Command, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.log.follower import Follower
-from sparktxn.log.intents import IntentId, Intents, WaitingList
+from sparktxn.log.intents import Intents
 from sparktxn.log.tail import Tail
+from sparktxn.log.tickets import WITHDRAWN, Flight, IntentId, Outcome, Ticket
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import NO_TRANSACTION, StateKey, StateRecord
+from sparktxn.structs import NO_TRANSACTION
 
 __all__ = ["Committer", "Ticket"]
 
@@ -50,88 +50,6 @@ _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
 _PATIENCE_S: Final = 0.1
 """How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
-_WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
-
-Outcome = Applied | Refusal | OutcomeUnknown
-
-
-class Ticket:
-    """One list of commands on its way: all of it takes effect, or none."""
-
-    __slots__ = ("_committer", "base_entry", "cancelled", "commands", "error", "intent", "results", "sent")
-
-    def __init__(self, committer: Committer, commands: Sequence[Command], base_entry: int) -> None:
-        self._committer = committer
-        self.commands = commands
-        self.base_entry = base_entry
-        self.results: list[CommandResult] | None = None
-        self.error: KafkaException | None = None
-        self.sent = False
-        self.intent: IntentId | None = None
-        self.cancelled = False
-
-    def is_done(self) -> bool:
-        """True once the outcome is known and final."""
-        return self.results is not None or self.error is not None
-
-    def wait(self, deadline: Deadline) -> list[CommandResult]:
-        """The commands' results, in order; works on the log until they are known. May be called again after an error.
-
-        Raises:
-            CommandRefused: the state refuses a command; nothing was written.
-            OutcomeUnknown: the deadline passed; the list may take effect, or have taken it: wait again.
-            StoreUnavailable: the deadline passed before anything was sent: wait again, or withdraw.
-            DamagedObject: the log cannot be read.
-        """
-        if not self.is_done():
-            self._committer.work_for(self, deadline)
-        if self.error is not None:
-            raise self.error
-        assert self.results is not None
-        return self.results
-
-    def withdraw(self) -> bool:
-        """True if the list was in no body that was sent, and in no intent: then it never will be."""
-        return self._committer.withdraw(self)
-
-    def cancel(self, deadline: Deadline) -> bool:
-        """Withdraws the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
-
-        True once that is certain. False if it has taken effect, or was refused: `wait` tells.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
-        """
-        if not self.withdraw():
-            self._committer.cancel(self, deadline)
-        return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE
-
-
-class _Flight:
-    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
-
-    `accepted` is what it settles, `settled` what was settled before, `others` the lists of other processes in it.
-    """
-
-    __slots__ = ("accepted", "changes", "data", "entry", "others", "settled", "taken")
-
-    def __init__(
-        self,
-        taken: Sequence[Ticket],
-        entry: LogEntry,
-        data: bytes,
-        changes: Mapping[StateKey, StateRecord | None],
-        accepted: list[tuple[Ticket, Outcome]],
-        settled: list[tuple[Ticket, Outcome]],
-        others: Sequence[WaitingList],
-    ) -> None:
-        self.taken = taken
-        self.entry = entry
-        self.data = data
-        self.changes = changes
-        self.accepted = accepted
-        self.settled = settled
-        self.others = others
 
 
 class _Answered(Exception):
@@ -161,7 +79,7 @@ class Committer:
         self._intents = intents
         self._after_win = after_win
         self._waiting: deque[Ticket] = deque()
-        self._flight: _Flight | None = None
+        self._flight: Flight | None = None
         self._probe = objects.probe_is_cheap
         self._clock_skew_ms_max = clock_skew_ms_max
         self._clock_skew_told = False
@@ -180,7 +98,7 @@ class Committer:
             self._waiting.remove(ticket)
         except ValueError:
             return False
-        self._tell(ticket, _WITHDRAWN)
+        self._tell(ticket, WITHDRAWN)
         return True
 
     def cancel(self, ticket: Ticket, deadline: Deadline) -> None:
@@ -304,7 +222,7 @@ class Committer:
                 return
         self._resolve(self._flight, deadline)
 
-    def _build(self) -> _Flight | None:
+    def _build(self) -> Flight | None:
         """The next entry's body, from a state as new as it must be; None if nothing is left to write."""
         fresh = self._probe
         if fresh:
@@ -341,7 +259,7 @@ class Committer:
     def _give_back(self, tickets: Iterable[Ticket]) -> None:
         self._waiting.extendleft(reversed(list(tickets)))
 
-    def _compose(self, taken: Sequence[Ticket]) -> _Flight:
+    def _compose(self, taken: Sequence[Ticket]) -> Flight:
         tail = self._follower.tail
         context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
         entry_delta = Delta(tail.parts.get)
@@ -353,7 +271,7 @@ class Committer:
             if known is not None:
                 settled.append((ticket, known))
                 continue
-            outcome = _WITHDRAWN if ticket.cancelled else apply_list(entry_delta.get, ticket.commands, context)
+            outcome = WITHDRAWN if ticket.cancelled else apply_list(entry_delta.get, ticket.commands, context)
             if ticket.intent is not None:
                 # In an intent it may be taken up by anybody until an entry says what has become of it.
                 commands += _settle(entry_delta, ticket.intent, outcome, context, cancelled=ticket.cancelled)
@@ -385,7 +303,7 @@ class Committer:
             entry = replace(entry, commands=folded)
             data, checksum = encode_entry(entry)
         entry = replace(entry, checksum=checksum)
-        return _Flight(taken, entry, data, entry_delta.changes, accepted, settled, others)
+        return Flight(taken, entry, data, entry_delta.changes, accepted, settled, others)
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
@@ -398,7 +316,7 @@ class Committer:
             )
         return max(previous_ms, now_ms)
 
-    def _resolve(self, flight: _Flight, deadline: Deadline) -> None:
+    def _resolve(self, flight: Flight, deadline: Deadline) -> None:
         """Puts the body until its slot is resolved, confirms, and tells everybody."""
         for ticket, _ in flight.accepted:
             ticket.sent = True
@@ -418,7 +336,7 @@ class Committer:
         self._intents.contended = True
         self._leave_intent()
 
-    def _apply(self, flight: _Flight, other: tuple[LogEntry, int] | None) -> None:
+    def _apply(self, flight: Flight, other: tuple[LogEntry, int] | None) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.
 
         Nothing more is read: it would be younger than the confirm.
@@ -431,7 +349,7 @@ class Committer:
                 tail.apply(*other)
         tail.confirmed_entry = tail.entry
 
-    def _confirm(self, flight: _Flight, deadline: Deadline) -> bool:
+    def _confirm(self, flight: Flight, deadline: Deadline) -> bool:
         backoff_s = _BACKOFF_S
         while True:
             try:
@@ -442,7 +360,7 @@ class Committer:
             self._clock.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
 
-    def _put_until_resolved(self, flight: _Flight, deadline: Deadline) -> tuple[LogEntry, int] | None:
+    def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> tuple[LogEntry, int] | None:
         """None once the slot holds this body; the entry and its size if it holds another's."""
         name = names.entry(flight.entry.entry)
         backoff_s = _BACKOFF_S
@@ -468,20 +386,20 @@ class Committer:
             self._clock.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
 
-    def _unknown(self, flight: _Flight, cause: StoreError | None) -> OutcomeUnknown:
+    def _unknown(self, flight: Flight, cause: StoreError | None) -> OutcomeUnknown:
         why = f" ({cause})" if cause is not None else ""
         return OutcomeUnknown(
             f"the outcome of log entry {flight.entry.entry} is unknown at the deadline{why}: "
             "call the same method again, which resolves it; nothing was deleted"
         )
 
-    def _answer(self, flight: _Flight) -> None:
+    def _answer(self, flight: Flight) -> None:
         for ticket, outcome in (*flight.accepted, *flight.settled):
             self._tell(ticket, outcome)
 
     def _tell(self, ticket: Ticket, outcome: Outcome) -> None:
-        if outcome is _WITHDRAWN:
-            ticket.error = KafkaException(KafkaError(*_WITHDRAWN))
+        if outcome is WITHDRAWN:
+            ticket.error = KafkaException(KafkaError(*WITHDRAWN))
         elif isinstance(outcome, Refusal):
             ticket.error = CommandRefused(outcome.code, outcome.reason)
         elif isinstance(outcome, OutcomeUnknown):
@@ -489,8 +407,10 @@ class Committer:
         else:
             ticket.results = outcome.results
         self._intents.forget(ticket)
+        if ticket.intent is not None:
+            self._follower.tail.settled.pop(ticket.intent.intent_id, None)
 
-    def _look_for(self, flight: _Flight) -> None:
+    def _look_for(self, flight: Flight) -> None:
         """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
         tail = self._follower.tail
         context = Context(tail.entry + 1, tail.timestamp_ms)
@@ -503,7 +423,7 @@ class Committer:
         self._flight = None
         self._give_back(again)
 
-    def _found(self, ticket: Ticket, flight: _Flight, tail: Tail, context: Context) -> Outcome | None:
+    def _found(self, ticket: Ticket, flight: Flight, tail: Tail, context: Context) -> Outcome | None:
         """What has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
         if ticket.intent is not None:
             return self._intents.known(ticket, tail, context)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Ids
@@ -18,35 +18,19 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.tail import Tail
+from sparktxn.log.tickets import IntentId, Ticket, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
 from sparktxn.state.machine import Applied, apply_list
 
-if TYPE_CHECKING:
-    from sparktxn.log.committer import Ticket
-
-__all__ = ["IntentId", "Intents", "WaitingList"]
+__all__ = ["Intents"]
 
 logger = logging.getLogger("sparktxn")
 
 _COMMANDS_MAX: Final = 512
 _LISTING_SHARE: Final = 50
 """A lone writer spends at most this part of its time on looking for intents."""
-
-
-class IntentId(NamedTuple):
-    """A list's id, and the state that it was left at."""
-
-    intent_id: str
-    base_entry: int
-
-
-class WaitingList(NamedTuple):
-    """A list that another process has left."""
-
-    id: IntentId
-    commands: tuple[Command, ...]
 
 
 class Intents:
