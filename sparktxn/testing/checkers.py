@@ -9,9 +9,11 @@ from collections import Counter
 from itertools import pairwise
 
 from sparktxn.format import names
+from sparktxn.format.commands import Append
 from sparktxn.log.checkpoints import read_head
 from sparktxn.log.tail import Tail
 from sparktxn.log.views import capture_view
+from sparktxn.state.producers import next_sequence
 from sparktxn.structs import TopicState
 from sparktxn.testing.history import Attempt, History, Outcome, observe
 from sparktxn.testing.truth import (
@@ -39,9 +41,11 @@ __all__ = [
     "check_group_offsets",
     "check_history",
     "check_honesty",
+    "check_log",
     "check_lost_writes",
     "check_order",
     "check_same_end",
+    "check_sequences",
     "check_views",
     "digest_of",
     "published_heads",
@@ -65,10 +69,18 @@ def check_history(objects: RecordedObjects, history: History) -> None:
     check_aborted_reads(history, truths)
     check_atomicity(history, truths)
     check_order(truths)
+    check_sequences(truths)
     check_group_offsets(history, truths)
     check_views(history, truths)
     check_checkpoints(objects, truths)
     check_same_end(history, truths)
+
+
+def check_log(objects: RecordedObjects) -> None:
+    """Those that ask the log alone."""
+    truths = replay(objects, {entry for entry, _ in published_heads(objects)})
+    check_order(truths)
+    check_checkpoints(objects, truths)
 
 
 def check_lost_writes(history: History, truths: list[Truth]) -> None:
@@ -138,6 +150,26 @@ def check_order(truths: list[Truth]) -> None:
             assert [base for _, base in now.segments] == sorted({base for _, base in now.segments}), f"{where}: order"
         for segment, fate in before.fates.items():
             assert fate == OPEN or after.fates[segment] == fate, f"{segment} at entry {after.entry}: no longer {fate}"
+
+
+def check_sequences(truths: list[Truth]) -> None:
+    """In a partition a producer's batches follow one another, from 0 with each newer epoch, with no gap or repetition.
+
+    As in Kafka, the first batch of a producer that the partition does not know may have any sequence.
+    """
+    known: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for truth in truths:
+        for command in truth.commands:
+            if not isinstance(command, Append):
+                continue
+            key = (command.topic_id, command.partition, command.producer_id)
+            epoch, expected = known.get(key, (command.producer_epoch, command.base_sequence))
+            expected = expected if epoch == command.producer_epoch else 0
+            assert command.base_sequence == expected, (
+                f"entry {truth.entry}: sequence {command.base_sequence} of producer {command.producer_id} in partition "
+                f"{command.partition} of topic {command.topic_id}, not {expected}"
+            )
+            known[key] = (command.producer_epoch, next_sequence(expected, command.record_count))
 
 
 def check_group_offsets(history: History, truths: list[Truth]) -> None:

@@ -30,6 +30,7 @@ from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
 from sparktxn.log.writing import put_new
 from sparktxn.testing.history import Attempt, History, Job, Outcome
+from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import Process, Simulator
 from sparktxn.testing.truth import digest_of
 
@@ -219,6 +220,62 @@ def _write_early(process: Process, log: Log, writer: _Writer) -> None:
     writer.settled(attempt, ticket, Outcome.COMMITTED if committed else Outcome.ABORTED)
 
 
+class _IdempotentWriter:
+    """A producer without transactions: what it is not sure of it sends again, under the same sequences."""
+
+    def __init__(self, process: Process, log: Log, history: History) -> None:
+        self._process = process
+        self._log = log
+        self._history = history
+        self._producer: ProducerCommands | None = None
+        self._sequence = 0
+
+    def append(self) -> None:
+        """One batch, sent until it is known to be stored, or until nobody can tell.
+
+        Raises:
+            _Lost: the topic is not there yet.
+        """
+        topic = self._log.topic("right")
+        if topic is None:
+            raise _Lost
+        self._history.operations += 1
+        if self._producer is None:
+            told = _settle(self._process, self._log, [InitProducerId(self._process.ids.token())])[0]
+            self._producer, self._sequence = ProducerCommands.of(None, told), 0
+        count = self._process.random.randint(1, 4)
+        born = self._log.born(self._log.deadline(_WAIT_S))
+        segment = names.segment_file(born, self._process.ids.token(), "arrow")
+        append = self._producer.append((topic.topic_id, 0), self._sequence, count, segment=segment)
+        attempt = Attempt(segment, 0, -1, ((topic.topic_id, 0, segment),), None, False)
+        self._history.attempts.append(attempt)
+        try:
+            while _wait_a_while(self._process, self._log, self._log.send([append])) is None:
+                self._history.operations += 1
+        except (CommandRefused, OutcomeUnknown):
+            # Under another identity nothing can be taken for what this one has stored.
+            self._producer = None
+            return
+        attempt.outcome = Outcome.COMMITTED
+        self._sequence += count
+
+
+def _wait_a_while(process: Process, log: Log, ticket: Ticket) -> list[CommandResult] | None:
+    """The results; None once the caller has lost patience: it will send the same again, beside what is under way.
+
+    Raises:
+        CommandRefused, OutcomeUnknown: the final outcome.
+    """
+    while True:
+        try:
+            return ticket.wait(log.deadline(_WAIT_S))
+        except (OutcomeUnknown, StoreUnavailable):
+            if ticket.is_done():
+                raise
+            if process.random.random() < 0.5:
+                return None
+
+
 def _commit_plain_offset(process: Process, log: Log) -> None:
     topic = log.topic("right")
     if topic is not None:
@@ -231,6 +288,7 @@ def _writing(jobs: list[Job], history: History) -> Callable[[Process], None]:
         log = process.open_log(_SETTINGS)
         _create_topics(process, log)
         writers = [_Writer(process, log, job, history) for job in jobs]
+        idempotent = _IdempotentWriter(process, log, history)
         lost = True
         while not all(job.finished for job in jobs):
             try:
@@ -240,7 +298,7 @@ def _writing(jobs: list[Job], history: History) -> Callable[[Process], None]:
                     lost = False
                 open_ = [writer for writer in writers if writer.done < writer.job.batches]
                 if open_:
-                    _act(process, log, open_, history)
+                    _act(process, log, open_, idempotent, history)
             except _Lost:
                 lost = True
             except StoreUnavailable:
@@ -251,13 +309,15 @@ def _writing(jobs: list[Job], history: History) -> Callable[[Process], None]:
     return program
 
 
-def _act(process: Process, log: Log, writers: list[_Writer], history: History) -> None:
+def _act(process: Process, log: Log, writers: list[_Writer], idempotent: _IdempotentWriter, history: History) -> None:
     drawn = process.random.random()
     if drawn < 0.5:
         _write_together(process, log, writers)
-    elif drawn < 0.85:
+    elif drawn < 0.8:
         _write_early(process, log, process.random.choice(writers))
-    elif drawn < 0.95:
+    elif drawn < 0.92:
+        idempotent.append()
+    elif drawn < 0.96:
         history.operations += 1
         _commit_plain_offset(process, log)
     else:

@@ -8,16 +8,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn.admin import AdminClient, NewPartitions, NewTopic
+from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
 from sparktxn.errors import KafkaException
-from sparktxn.format.commands import Command, EndTxn, InitProducerId
 from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep, vacuum
 from sparktxn.message import TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.store import Store
-from sparktxn.structs import TransactionStatus
 from sparktxn.testing.clienthistory import Transaction
 from sparktxn.testing.clientprograms import ClientWorld, Program, connect
 from sparktxn.testing.history import Outcome
@@ -130,24 +128,15 @@ def _trim(process: Process, world: ClientWorld, admin: AdminClient, log: Log) ->
 
 
 def _abort(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
-    log.refresh(log.deadline(_CALL_S))
-    for known in log.transactions():
-        if known.status is TransactionStatus.ONGOING and known.prepared is None:
-            end: Command = EndTxn(
-                known.transactional_id,
-                known.producer_id,
-                known.producer_epoch,
-                known.transaction,
-                committed=False,
-                fence_reason="an administrator has aborted it",
-            )
-            log.submit([end], log.deadline(_CALL_S))
-            return
+    topic = process.random.choice([*world.topics])
+    found = admin.find_hanging_transactions(topic=topic, max_transaction_timeout_ms=0, request_timeout=_CALL_S)
+    for hanging in found.result():
+        spec = AbortTransactionSpec(hanging.topic_partition, hanging.producer_id, hanging.producer_epoch)
+        admin.abort_transaction(spec, request_timeout=_CALL_S).result()
 
 
 def _fence(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
-    command = InitProducerId(log.ids.token(), "second", fence_reason="an administrator has fenced it")
-    log.submit([command], log.deadline(_CALL_S))
+    admin.fence_producers(["second"], request_timeout=_CALL_S)["second"].result()
 
 
 _ADMINISTRATION: Final[tuple[Callable[[Process, ClientWorld, AdminClient, Log], None], ...]] = (

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from sparktxn.testing.checkers import check_history
+from sparktxn.testing.checkers import check_history, check_log
 from sparktxn.testing.clientcheckers import check_client_history
 from sparktxn.testing.clienthistory import ClientHistory
 from sparktxn.testing.clientscenarios import administered, clients, come_to_rest, maintained, prepared
@@ -29,6 +29,9 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "prepared": prepared,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS)
+
+
+_LOG_CHECKED_EVERY: Final = 4
 
 
 class Told(Struct, frozen=True):
@@ -75,6 +78,8 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
     told = _told(simulator, seen.operations)
     come_to_rest(simulator.shared, seen)
     check_client_history(seen)
+    if seed % _LOG_CHECKED_EVERY == 0:
+        check_log(simulator.shared)
     return told
 
 

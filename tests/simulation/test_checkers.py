@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
+from sparktxn.format.commands import Append
 from sparktxn.testing import checkers
 from sparktxn.testing.checkers import ABORTED, COMMITTED, Truth, replay
 from sparktxn.testing.history import History, Outcome
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.simulation
 
 @pytest.fixture(scope="module")
 def recorded() -> tuple[SharedObjects, History, list[Truth]]:
-    simulator, history = record(2, rates=FaultRates({}))
+    simulator, history = record(4, rates=FaultRates({}))
     return simulator.shared, history, replay(simulator.shared)
 
 
@@ -106,6 +107,20 @@ def test_a_decision_that_changes_is_rejected(truths: list[Truth]) -> None:
     truths[-1].fates[segment] = ABORTED
     with pytest.raises(AssertionError, match="no longer committed"):
         checkers.check_order(truths)
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_sequence_gap_and_a_repetition_are_rejected(truths: list[Truth], shift: int) -> None:
+    truth, append = next(
+        (truth, command)
+        for truth in truths
+        for command in truth.commands
+        if isinstance(command, Append) and command.base_sequence > 0
+    )
+    changed = replace(append, base_sequence=append.base_sequence + shift)
+    truth.commands = tuple(changed if command is append else command for command in truth.commands)
+    with pytest.raises(AssertionError, match=f"not {append.base_sequence}"):
+        checkers.check_sequences(truths)
 
 
 def test_offsets_without_their_output_are_rejected(history: History, truths: list[Truth]) -> None:

@@ -1,0 +1,59 @@
+"""What the simulator has found: the seeds, and what they came to, as schedules that do not move with the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparktxn.errors import KafkaException
+from sparktxn.producer import Producer
+from sparktxn.testing.director import Act
+from sparktxn.testing.scenarios import simulate
+from tests.simulation.stage import SETTINGS, Stage, entry_name
+
+pytestmark = pytest.mark.simulation
+
+PINNED = [
+    ("prepared", 18),  # a producer was told for ever to call again what nobody could tell any more
+    ("prepared", 1_082),  # a coordinator that took its database over before its transactional id
+]
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("scenario", "seed"), PINNED)
+def test_the_seed_holds(scenario: str, seed: int) -> None:
+    simulate(seed, scenario)
+
+
+def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stage: Stage) -> None:
+    """It slept in its commit, was fenced, and its entry was vacuumed: the same call would never be answered."""
+
+    def program(act: Act[KafkaException]) -> KafkaException:
+        uri, _ = act.connect(SETTINGS)
+        producer = Producer({"bootstrap.servers": uri, "transactional.id": "job"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("left", "value")
+        with pytest.raises(KafkaException) as told:
+            producer.commit_transaction(1e9)
+        with pytest.raises(KafkaException) as again:
+            producer.commit_transaction(1e9)
+        assert again.value.error.fatal()
+        return told.value
+
+    writer = stage.act("writer", program)
+    # The producer's own init takes the next slot, and its commit the one after.
+    writer.until("put_if_absent", entry_name(stage.calm.entry + 2))
+    writer.do()
+    stage.initialise("job")
+    stage.go_past()
+    told = writer.finish()
+    assert told.error.fatal()
+    assert not told.error.retriable()
