@@ -33,6 +33,8 @@ from tests.crash.verdict import Evidence, notes_of
 __all__ = ["Ordeal", "Plan", "Report", "Weather"]
 
 _ENDS_WITHIN_S: Final = 60.0
+_TRIES: Final = 400
+"""How often a writer is looked at until it is found inside a transaction that has published."""
 
 
 class Plan(NamedTuple):
@@ -164,8 +166,10 @@ class Ordeal:
                         os.kill(victim.pid, signal.SIGKILL)
                         kills += 1
                         continue
-                    while not _stopped(victim.pid):  # it was coming to its own end: its successor is struck
-                        self._live(0.02, wakes, workers_options)
+                    tries = _TRIES if blow == "outlast" else 1
+                    while not self._paused(victim, tries):
+                        tries -= 1
+                        self._live(0.005, wakes, workers_options)
                     pauses += 1
                     past_timeout_s = self._plan.timeout_ms / 1000 + 0.6
                     if blow == "replace":
@@ -191,6 +195,17 @@ class Ordeal:
             for topic, count in {**INPUTS, OUTPUT: INPUTS["orders"], PROGRESS: self._plan.writers}.items():
                 arrow = {"segment.format": "arrow"} if self._random.random() < 0.5 else {}
                 store.create_topic(topic, count, settings=arrow)
+
+    def _paused(self, victim: _Worker, tries: int) -> bool:
+        """Pauses a writer: while there are tries, only one that has published records in a transaction just now."""
+        if not _stopped(victim.pid):  # it was coming to its own end: its successor is struck
+            return False
+        journal = self._folder / f"{victim.name}.{victim.incarnation}.journal"
+        notes = journal.read_bytes().splitlines() if journal.exists() else []
+        if tries <= 1 or (notes and notes[-1].startswith(b'{"what":"published"')):
+            return True
+        os.kill(victim.pid, signal.SIGCONT)
+        return False
 
     def _victim(self, blow: str) -> _Worker:
         """Whoever is struck: writers mostly, and only they are paused."""

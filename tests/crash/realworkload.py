@@ -141,6 +141,8 @@ def write_batches(task: Task, journal: Journal) -> int:
                 producer.produce(topic, json.dumps(value), partition=partition)
                 if number in flushes:
                     producer.flush(CALL_S)
+                    journal.note("published", attempt=attempt)
+                    time.sleep(0.002)
             position = TopicPartition(PROGRESS, progress.partition, batch + 1)
             producer.send_offsets_to_transaction([position], metadata)
             if aborts:

@@ -53,7 +53,10 @@ def on_s3(folder: Path, server: S3Server, plan: Plan) -> Report:
 
 @pytest.mark.kafka("K134", "K138")
 def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
-    assert on_disk(tmp_path, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3)).kills == 20
+    report = on_disk(tmp_path, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3))
+    assert report.kills == 20
+    assert report.deaths["fenced"], "a writer that was paused past its time-out was told so"
+    assert report.deaths["replaced and fenced"] == 2
 
 
 @pytest.mark.kafka("K138")
