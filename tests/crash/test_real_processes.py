@@ -21,7 +21,7 @@ from tests.crash.verdict import judge
 pytestmark = pytest.mark.crash
 
 CHECKPOINTS = {"checkpoint.entries": 16, "checkpoint.seal.segments": 4}
-REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 3_000}
+REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 5_000}
 buckets = count()
 
 
