@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.mutations import mutated
 
-MUTATIONS = 40
+MUTATIONS = 30
 """How many mutations of an input each of Hypothesis's examples stands for."""
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 

@@ -43,3 +43,9 @@ def test_wrong_headers_are_refused(wrong: Any) -> None:
 def test_a_timestamp_before_1970_or_of_another_type_is_refused(given: object, expected: type[Exception]) -> None:
     with pytest.raises(expected, match="timestamp"):
         record_timestamp(given)  # type: ignore[arg-type]
+
+
+def test_a_headers_name_that_is_no_text_is_the_callers_error() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        record_headers([("half \ud800", b"x")])
+    assert record_headers([("é", b"x")]) == ([("é", b"x")], 3)
