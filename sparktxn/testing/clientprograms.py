@@ -67,7 +67,9 @@ class ClientWorld(Struct):
 def connect(process: Process, world: ClientWorld) -> tuple[str, Log]:
     """The address of this process's log, on which the topics exist."""
     uri, log = process.connect(SETTINGS)
-    missing = list(world.topics)
+    missing = [*world.topics]
+    with suppress(StoreUnavailable):
+        missing = [name for name in world.topics if log.topic(name) is None]
     with AdminClient({"bootstrap.servers": uri}) as admin:
         while missing:
             asked = admin.create_topics([NewTopic(name, world.topics[name], config=world.settings) for name in missing])
@@ -294,7 +296,7 @@ def copying(world: ClientWorld, group: str) -> Program:
 
 
 def _idle_s(idle: int) -> float:
-    return float(min(120, 4 + 12 * idle))
+    return float(min(300, 5 + 30 * idle))
 
 
 def consuming(world: ClientWorld, *, committed: bool) -> Program:

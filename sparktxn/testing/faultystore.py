@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from sparktxn.errors import StoreUnavailable
@@ -107,7 +108,7 @@ class FaultyStore:
 
     def get(self, name: str) -> bytes | None:
         """The object's bytes, or None."""
-        return self._read("get", name, lambda: self._inner.get(name))
+        return self._read("get", name, partial(self._inner.get, name))
 
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
         """`get` of each name, each an operation of its own."""
@@ -168,10 +169,13 @@ class FaultyStore:
 
     def _next(self, verb: str, name: str) -> Fault:
         """The fate of the next operation; dies here if it is to die before."""
-        self._die_if(self._dead)
+        if self._dead:
+            raise Died
         operation = Operation(len(self.operations) + 1, verb, name)
         self.operations.append(operation)
         fault = self._script(operation)
+        if fault is Fault.NONE:
+            return fault
         self._die_if(fault is Fault.DIE_BEFORE)
         return fault if fault.means_something_for(verb) else Fault.NONE
 
@@ -188,6 +192,8 @@ class FaultyStore:
 
     def _read(self, verb: str, name: str, read: Callable[[], Result]) -> Result:
         fault = self._next(verb, name)
+        if fault is Fault.NONE:
+            return read()
         if fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.RESPONSE_LOST):
             raise StoreUnavailable(f"{verb} of {name!r}: {fault.value}")
         result = read()

@@ -144,8 +144,8 @@ class Process:
         simulator.give_turn(self)
         if simulator.pauses():
             self._pause()
-        fault = simulator.draw_fault(self.name, operation)
-        simulator.note(f"{self.name} {operation.verb} {operation.name} {fault.value}")
+        fault = simulator.draw_fault(operation.verb)
+        simulator.done.append((simulator.now_s, self.name, operation, fault))
         return fault
 
     def _pause(self) -> None:
@@ -160,7 +160,7 @@ class Process:
                     break
                 except Died:
                     self._disconnect()
-                    simulator.note(f"{self.name} restarts")
+                    simulator.done.append((simulator.now_s, self.name, None, Fault.NONE))
                     self.sleep(self.random.uniform(0.01, 5.0))
         except Stopped:
             pass
@@ -174,14 +174,16 @@ class Process:
 class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
-    `injected` counts the faults by kind. Set `lines` to a list to keep the trace's lines, for reading.
+    `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
+    fault).
     """
 
     def __init__(
-        self, seed: int, *, rates: FaultRates | None = None, calm_after: int = 500, steps_max: int = 20_000
+        self, seed: int, *, rates: FaultRates | None = None, calm_after: int = 400, steps_max: int = 20_000
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
+        self._draw = self.random.random
         self.rates = rates if rates is not None else FaultRates.drawn(self.random)
         self.shared = SharedObjects(lambda: int(self.now_s * 1000))
         # Half of the histories are on a store like S3, where writers do not look before they put, and leave intents.
@@ -190,7 +192,7 @@ class Simulator:
         self.stopping = False
         self.steps = 0
         self.injected: Counter[str] = Counter()
-        self.lines: list[str] = []
+        self.done: list[tuple[float, str, Operation | None, Fault]] = []
         self._calm_after = calm_after
         self._steps_max = steps_max
         self._processes: list[Process] = []
@@ -240,9 +242,15 @@ class Simulator:
             digest.update(name.encode() + b"\0" + data)
         return digest.hexdigest()
 
-    def note(self, what: str) -> None:
-        """Adds a line to the trace."""
-        self.lines.append(f"{self.now_s - _START_S:.6f} {what}\n")
+    @property
+    def lines(self) -> list[str]:
+        """What has happened, to be read."""
+        return [
+            f"{when_s - _START_S:.6f} {who} restarts\n"
+            if what is None
+            else f"{when_s - _START_S:.6f} {who} {what.verb} {what.name} {fault.value}\n"
+            for when_s, who, what, fault in self.done
+        ]
 
     def later(self, put: Callable[[], object]) -> None:
         """Lets a late put arrive some time from now."""
@@ -251,18 +259,20 @@ class Simulator:
 
     def pauses(self) -> bool:
         """Draws whether the process stops here for a while."""
-        pauses = self.rates.pause > 0 and self.stormy and self.random.random() < self.rates.pause
-        self.injected["pause"] += pauses
-        return pauses
+        if self.steps >= self._calm_after or not self.rates.pause or self._draw() >= self.rates.pause:
+            return False
+        self.injected["pause"] += 1
+        return True
 
-    def draw_fault(self, who: str, operation: Operation) -> Fault:
+    def draw_fault(self, verb: str) -> Fault:
         """Draws what becomes of the next operation, and lets the time pass that it takes."""
-        self.now_s += self.random.random() * _OPERATION_S_MAX
-        self._land(self.now_s)
-        if not self.stormy:
+        self.now_s += self._draw() * _OPERATION_S_MAX
+        if self._late:
+            self._land(self.now_s)
+        if self.steps >= self._calm_after:
             return Fault.NONE
         fault = self._drawn()
-        if not fault.means_something_for(operation.verb):
+        if fault is Fault.NONE or not fault.means_something_for(verb):
             return Fault.NONE
         self.injected[fault.value] += 1
         if fault in (Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE):
@@ -279,8 +289,12 @@ class Simulator:
         chosen = self._next()
         if chosen is not process:
             chosen.fiber.switch()
-            if self.stopping:
-                raise Stopped
+            # Meanwhile another process may have failed.
+            self._check_running()
+
+    def _check_running(self) -> None:
+        if self.stopping:
+            raise Stopped
 
     def fail(self, error: BaseException) -> None:
         """Ends the simulation; the first error is what `run` raises."""
@@ -291,13 +305,8 @@ class Simulator:
         """Takes a process that has ended out."""
         self._live.remove(process)
 
-    @property
-    def stormy(self) -> bool:
-        """True as long as things fail."""
-        return self.steps < self._calm_after
-
     def _drawn(self) -> Fault:
-        random = self.random.random
+        random = self._draw
         if self.now_s < self._burst_until_s:
             return Fault.UNAVAILABLE
         if self.rates.burst and random() < self.rates.burst:
@@ -316,7 +325,7 @@ class Simulator:
         now_s = self.now_s
         awake = [process for process in self._live if process.wake_s <= now_s]
         if awake:
-            return awake[int(self.random.random() * len(awake))]
+            return awake[int(self._draw() * len(awake))] if len(awake) > 1 else awake[0]
         first = min(self._live, key=lambda process: process.wake_s)
         self.now_s = first.wake_s
         self._land(self.now_s)

@@ -14,7 +14,7 @@ from sparktxn.testing.truth import replay
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = range(40, 55)
+SEEDS = range(40, 64)
 
 
 def happened(simulator: Simulator) -> Counter[str]:
