@@ -24,8 +24,8 @@ from sparktxn.testing.scenarios import (
 pytestmark = pytest.mark.simulation
 
 SEEDS = {
-    **{scenario: range(1_000 * number, 1_000 * number + 60) for number, scenario in enumerate(COMMAND_SCENARIOS)},
-    **{scenario: range(10_000 * number, 10_000 * number + 40) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
+    **{scenario: range(1_000 * number, 1_000 * number + 40) for number, scenario in enumerate(COMMAND_SCENARIOS)},
+    **{scenario: range(10_000 * number, 10_000 * number + 30) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
 }
 TRACES = """
 import logging
