@@ -51,6 +51,7 @@ class ClientWorld(Struct):
     writing: set[str] = field(default_factory=set)
     working: set[str] = field(default_factory=set)
     timeout_ms: int = 60_000
+    store: StoreSettings = SETTINGS
 
     def begin(self, name: str, *, writes: bool) -> None:
         """Says, before the history begins, that a process will work."""
@@ -66,7 +67,7 @@ class ClientWorld(Struct):
 
 def connect(process: Process, world: ClientWorld) -> tuple[str, Log]:
     """The address of this process's log, on which the topics exist."""
-    uri, log = process.connect(SETTINGS)
+    uri, log = process.connect(world.store)
     missing = [*world.topics]
     with suppress(StoreUnavailable):
         missing = [name for name in world.topics if log.topic(name) is None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparktxn.clock import RandomIds
 from sparktxn.format.commands import InitProducerId
 from sparktxn.log.log import Log
@@ -22,11 +24,17 @@ from sparktxn.testing.truth import records_of
 __all__ = ["administered", "clients", "come_to_rest", "maintained", "prepared"]
 
 _PARQUET_EVERY: Final = 100
+_CHECKPOINTS: Final = ((6, 3), (2, 2), (12, 2))
 
 
 def world_of(simulator: Simulator, history: ClientHistory, topics: dict[str, int]) -> ClientWorld:
-    """The world of a history: in one of a hundred segments are Parquet, compressed, as they are by default."""
+    """The world of a history: in one of a hundred segments are Parquet, compressed, as they are by default.
+
+    Checkpoints and sealed runs are few or many, by the seed.
+    """
     world = ClientWorld(history, topics)
+    entries, segments = _CHECKPOINTS[simulator.seed // 2 % len(_CHECKPOINTS)]
+    world.store = replace(SETTINGS, checkpoint_entries=entries, checkpoint_seal_segments=segments)
     if simulator.seed % _PARQUET_EVERY == _PARQUET_EVERY - 1:
         world.settings = {}
     return world
