@@ -1,0 +1,41 @@
+"""A log that is lent to an address: its clients use it, and never close it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import ConfigurationError, StoreNotFound
+from sparktxn.log.log import Log
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.registry import lend_log, objects_of, take_log_back
+from sparktxn.store import Store
+from sparktxn.testing.background import StrictBackground
+
+
+class Watched(StrictBackground):
+    """Tells whether it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        """Notes it."""
+        self.closed = True
+
+
+def test_clients_of_the_address_use_the_log_and_do_not_close_it() -> None:
+    background = Watched()
+    objects = MemoryStore("lent", SystemClock())
+    log = Log.open(
+        objects, settings=StoreSettings(), clock=SystemClock(), ids=RandomIds(), background=background, create=True
+    )
+    lend_log("memory://borrowed", log)
+    with Store.open("memory://borrowed", options={"checkpoint.entries": 7}) as store:
+        assert store.log is log
+        assert objects_of("memory://borrowed", {}) is objects
+        take_log_back("memory://borrowed")
+        store.create_topic("topic")
+    assert not background.closed
+    with pytest.raises((StoreNotFound, ConfigurationError)):
+        Store.open("memory://borrowed")
