@@ -5,7 +5,7 @@ All clients of a process share one `Log` per store: that is what makes their com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from sparktxn.background import Background
@@ -42,6 +42,7 @@ from sparktxn.structs import (
 __all__ = ["Log"]
 
 Record = TypeVar("Record")
+Result = TypeVar("Result")
 
 _BORN_MAX_AGE_S: Final = 60.0
 
@@ -295,28 +296,25 @@ class Log:
 
     def store_state(self) -> StoreState:
         """What belongs to the whole store, as last known."""
-        with self._follower.locked(self.deadline(), "store"):
-            known: StoreState | None = self._follower.tail.parts.get(("store",))
-            return known or StoreState()
+        known: StoreState | None = self._known("store", lambda tail: tail.parts.get(("store",)))
+        return known or StoreState()
 
     def topics(self) -> list[TopicState]:
         """All topics by name, as last known."""
-        with self._follower.locked(self.deadline(), "topics"):
-            return self._topics_of(self._follower.tail)
+        return self._known("topics", self._topics_of)
 
     def topic(self, name: str) -> TopicState | None:
         """A topic as last known; the internal ones, which `topics` does not list, too."""
         if name in INTERNAL_TOPICS:
             return INTERNAL_TOPICS[name]
-        with self._follower.locked(self.deadline(), "topic"):
-            topic: TopicState | None = self._follower.tail.parts.get(("topic", name))
-            return topic
+        topic: TopicState | None = self._known("topic", lambda tail: tail.parts.get(("topic", name)))
+        return topic
 
     def transaction(self, transactional_id: str) -> TransactionState | None:
         """A transactional id as last known."""
-        with self._follower.locked(self.deadline(), "transaction"):
-            found: TransactionState | None = self._follower.tail.parts.get(("transaction", transactional_id))
-            return found
+        key = ("transaction", transactional_id)
+        found: TransactionState | None = self._known("transaction", lambda tail: tail.parts.get(key))
+        return found
 
     def transactions(self) -> list[TransactionState]:
         """All transactional ids as last known, in any order."""
@@ -324,9 +322,9 @@ class Log:
 
     def producer(self, topic_id: int, partition: int, producer_id: int) -> ProducerState | None:
         """A producer in a partition as last known."""
-        with self._follower.locked(self.deadline(), "producer"):
-            found: ProducerState | None = self._follower.tail.parts.get(("producer", topic_id, partition, producer_id))
-            return found
+        key = ("producer", topic_id, partition, producer_id)
+        found: ProducerState | None = self._known("producer", lambda tail: tail.parts.get(key))
+        return found
 
     def producers(self, topic_id: int, partition: int) -> list[ProducerState]:
         """All producers of a partition as last known, by producer id."""
@@ -342,16 +340,18 @@ class Log:
 
     def partition(self, topic_id: int, partition: int) -> tuple[PartitionState, PartitionSegments] | None:
         """A partition, and where its records are, as last known; None if it does not exist."""
-        with self._follower.locked(self.deadline(), "partition"):
-            parts = self._follower.tail.parts
-            state: PartitionState | None = parts.get(("partition", topic_id, partition))
-            return None if state is None else (state, parts.get(("segments", topic_id, partition)))
+
+        def read(tail: Tail) -> tuple[PartitionState, PartitionSegments] | None:
+            state: PartitionState | None = tail.parts.get(("partition", topic_id, partition))
+            return None if state is None else (state, tail.parts.get(("segments", topic_id, partition)))
+
+        return self._known("partition", read)
 
     def committed_offset(self, group_id: str, topic_id: int, partition: int) -> CommittedOffset | None:
         """A group's committed offset as last known."""
-        with self._follower.locked(self.deadline(), "committed offset"):
-            found: CommittedOffset | None = self._follower.tail.parts.get(("offset", group_id, topic_id, partition))
-            return found
+        key = ("offset", group_id, topic_id, partition)
+        found: CommittedOffset | None = self._known("committed offset", lambda tail: tail.parts.get(key))
+        return found
 
     def group_offsets(self, group_id: str) -> list[CommittedOffset]:
         """All committed offsets of a group as last known."""
@@ -391,17 +391,34 @@ class Log:
 
     def _records(self, prefix: str, kind: type[Record]) -> list[Record]:
         """All records of a kind in the parts whose name starts with `prefix`."""
-        with self._follower.locked(self.deadline(), prefix):
-            return self._records_in(self._follower.tail.parts.names(prefix), kind)
+        return self._known(prefix, lambda tail: _records_of(tail, tail.parts.names(prefix), kind))
 
     def _records_in(self, parts: list[str], kind: type[Record]) -> list[Record]:
-        """All records of a kind in `parts`, which are fetched side by side."""
-        with self._follower.locked(self.deadline(), "state"):
-            tail = self._follower.tail
-            tail.load(parts)
-            return [record for part in parts for record in tail.parts.part(part).values() if isinstance(record, kind)]
+        """All records of a kind in `parts`."""
+        return self._known("state", lambda tail: _records_of(tail, parts, kind))
+
+    def _known(self, what: str, read: Callable[[Tail], Result]) -> Result:
+        """What `read` finds in the state as last known; if a vacuum has passed that one, in the state as it is now.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part of the state cannot be read.
+        """
+        with self._follower.locked(self.deadline(), what):
+            while True:
+                try:
+                    return read(self._follower.tail)
+                except DamagedObject:
+                    if not self._follower.is_behind():
+                        raise
+                    self._follower.reopen()
 
     def close(self) -> None:
         """Waits for background work; calling twice is harmless."""
         self.background.close()
         self.objects.close()
+
+
+def _records_of(tail: Tail, parts: list[str], kind: type[Record]) -> list[Record]:
+    """All records of a kind in `parts`, which are fetched side by side."""
+    tail.load(parts)
+    return [record for part in parts for record in tail.parts.part(part).values() if isinstance(record, kind)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparktxn.errors import KafkaException
+from sparktxn.format.commands import CreateTopic
 from sparktxn.producer import Producer
 from sparktxn.testing.director import Act
 from sparktxn.testing.scenarios import simulate
@@ -57,3 +58,29 @@ def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stag
     told = writer.finish()
     assert told.error.fatal()
     assert not told.error.retriable()
+
+
+def test_a_handle_that_slept_while_a_vacuum_passed_finds_topics_and_no_damage(stage: Stage) -> None:
+    """It stands on a checkpoint whose parts are gone, and has not read all of them: the store is not damaged."""
+    stage.checkpoint()
+
+    def program(act: Act[tuple[object, ...]]) -> tuple[object, ...]:
+        log = act.open_log(SETTINGS)
+        return log.topic("left"), log.transaction("filler"), log.topics(), log.committed_offset("none", 1, 0)
+
+    sleeper = stage.act("sleeper", program)
+    sleeper.until("get", "/")  # about to read its first part
+    while (
+        not sleeper.operations[-1].name.startswith("_log/_checkpoints/") or sleeper.operations[-1].name.count("/") < 3
+    ):
+        sleeper.until("get", "/")
+    for topic in ("more", "yet-more"):
+        stage.submit(CreateTopic(topic, topic, 1))
+    stage.go_past()
+    found = sleeper.finish()
+    assert found == (
+        stage.calm.topic("left"),
+        stage.calm.transaction("filler"),
+        stage.calm.topics(),
+        None,
+    )
