@@ -11,6 +11,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Append
 from sparktxn.log.checkpoints import read_head
 from sparktxn.log.horizon import is_usable, read_horizon
@@ -51,8 +52,8 @@ __all__ = [
     "check_sequences",
     "check_views",
     "digest_of",
-    "published_heads",
     "replay",
+    "some_heads",
     "tail_digest",
     "truth_after",
 ]
@@ -64,8 +65,7 @@ def _fates(attempt: Attempt, truth: Truth) -> list[str | None]:
 
 def check_history(objects: RecordedObjects, history: History) -> None:
     """All of them."""
-    heads = published_heads(objects)
-    truths = replay(objects, {entry for _, entry, _ in history.ends} | {entry for entry, _ in heads})
+    truths = replay(objects, {entry for _, entry, _ in history.ends} | {head.entry for head in some_heads(objects)})
     check_lost_writes(history, truths)
     check_exactly_once(history, truths)
     check_honesty(history, truths)
@@ -81,7 +81,7 @@ def check_history(objects: RecordedObjects, history: History) -> None:
 
 def check_log(objects: RecordedObjects) -> None:
     """Those that ask the log alone."""
-    truths = replay(objects, {entry for entry, _ in published_heads(objects)})
+    truths = replay(objects, {head.entry for head in some_heads(objects)})
     check_order(truths)
     check_checkpoints(objects, truths)
 
@@ -195,30 +195,27 @@ def check_views(history: History, truths: list[Truth]) -> None:
         assert seen == truths[entry].partitions, f"{who} saw something else at entry {entry}"
 
 
-def published_heads(objects: RecordedObjects) -> list[tuple[int, str]]:
-    """(entry, token) of every checkpoint that was ever published, oldest first."""
-    return sorted(found for name in objects.history if (found := names.parse_checkpoint_head(name)) is not None)
-
-
-def check_checkpoints(objects: RecordedObjects, truths: list[Truth]) -> None:
-    """Every checkpoint that anybody may use says the true digest of its entry's state, and its parts bear it out.
-
-    What the oldest and the newest of them show of the partitions is compared besides.
-    """
+def some_heads(objects: RecordedObjects) -> list[CheckpointHead]:
+    """The oldest, the newest and the middle one of the checkpoints that anybody may use."""
     horizon = read_horizon(objects)
+    named = sorted(found for name in objects.history if (found := names.parse_checkpoint_head(name)) is not None)
     heads = [
         head
-        for entry, token in published_heads(objects)
+        for entry, token in named
         if entry >= horizon
         and (head := read_head(objects, entry, token)) is not None
         and is_usable(objects, head, horizon)
     ]
-    for head in heads:
-        name = names.checkpoint_head(head.entry, head.checkpoint)
-        # A part that has become empty is named by the head, and one that never was is not.
-        assert tail_digest(Tail(objects, head)) == truths[head.entry].digest, f"{name} holds another state"
-    for head in {head.checkpoint: head for head in (*heads[:1], *heads[-1:])}.values():
+    return list({head.checkpoint: head for head in (*heads[:1], *heads[len(heads) // 2 :][:1], *heads[-1:])}.values())
+
+
+def check_checkpoints(objects: RecordedObjects, truths: list[Truth]) -> None:
+    """Checkpoints hold the true state after their entries, and show its records."""
+    for head in some_heads(objects):
         tail = Tail(objects, head)
+        # A part that has become empty is named by the head, and one that never was is not.
+        name = names.checkpoint_head(head.entry, head.checkpoint)
+        assert tail_digest(tail) == truths[head.entry].digest, f"{name} holds another state"
         topics = [record for record in records_of(tail, "topics/") if isinstance(record, TopicState)]
         view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms)
         found = {key: _from_log_start(seen) for key, seen in observe(objects, view.partitions).items()}

@@ -128,7 +128,7 @@ class Writer:
         noted = self._world.history.begin(self._process.name, self._transactional_id)
         try:
             self._fill(producer, noted, records, **consumed)
-            if self._process.random.random() < 0.85:
+            if self._process.random.random() < 0.75:
                 self._commit(producer, noted)
             else:
                 self._abort(producer, noted)

@@ -12,7 +12,7 @@ from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.structs import CommittedOffset, TransactionState
+from sparktxn.structs import CommittedOffset, TransactionState, TransactionStatus
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clienthistory import ClientHistory, Committed
 from sparktxn.testing.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
@@ -24,6 +24,7 @@ from sparktxn.testing.truth import records_of
 __all__ = ["administered", "clients", "come_to_rest", "maintained", "prepared"]
 
 _PARQUET_EVERY: Final = 100
+_AT_REST: Final = replace(SETTINGS, checkpoint_entries=40)
 _CHECKPOINTS: Final = ((6, 3), (2, 2), (12, 2))
 
 
@@ -104,10 +105,11 @@ def prepared(simulator: Simulator, history: ClientHistory) -> None:
 def come_to_rest(objects: ObjectStore, history: ClientHistory) -> None:
     """Ends what was left open, as the next producer of each id would, and reads everything once more."""
     clock = ManualClock()
-    log = Log.open(objects, settings=SETTINGS, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
+    log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
     tail = log._follower.tail
     known = [record for record in records_of(tail, "transactions/") if isinstance(record, TransactionState)]
-    for transactional_id in sorted(record.transactional_id for record in known):
+    open_ = [record.transactional_id for record in known if record.status is TransactionStatus.ONGOING]
+    for transactional_id in sorted(open_):
         log.submit([InitProducerId(log.ids.token(), transactional_id)], log.deadline())
     uri = f"{objects.uri}-at-rest"
     lend_log(uri, log)

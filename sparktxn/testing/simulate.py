@@ -82,7 +82,7 @@ def run_seeds(scenario: str, seeds: Sequence[int]) -> Report:
     for seed in seeds:
         report.histories += 1
         try:
-            told = simulate(seed, scenario)
+            told = simulate(seed, scenario, traced=False)
         except Exception as error:  # noqa: BLE001 - whatever a history raises is its failure
             summary = traceback.format_exception_only(error)[-1].strip()
             report.failures.append((scenario, seed, summary))

@@ -108,7 +108,7 @@ def test_without_confirming_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_command_names_the_seeds_that_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def odd_seeds_fail(seed: int, scenario: str) -> Told:
+    def odd_seeds_fail(seed: int, scenario: str, *, traced: bool) -> Told:
         assert seed % 2 == 0, "odd"
         return Told("trace", 10, 5, Counter({"late": 2}))
 
