@@ -14,6 +14,7 @@ import math
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
@@ -141,9 +142,10 @@ class LocalStore:
 
     def list_names(self, folder: str) -> list[str]:
         """Names of the objects directly in `folder`."""
-        path = self._path(checked_prefix(folder))
+        path = self._base + checked_prefix(folder)
         try:
             with os.scandir(path) as found:
+                self._path(folder)
                 return [
                     folder + item.name for item in found if item.name[0] != "." and item.is_file(follow_symlinks=False)
                 ]
@@ -345,6 +347,7 @@ class _ContentionLock:
         self._clock = clock
         self._threads = threading.Lock()
         self._descriptor: int | None = None
+        self._closing: weakref.finalize[[int], _ContentionLock] | None = None
         self._holder_is_paused = False
 
     @contextmanager
@@ -383,6 +386,8 @@ class _ContentionLock:
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+                # A handle that nobody closed must not keep its descriptor for the rest of the process.
+                self._closing = weakref.finalize(self, os.close, self._descriptor)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -394,9 +399,9 @@ class _ContentionLock:
     def close(self) -> None:
         """Closes the lock file."""
         with self._threads:
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                os.close(descriptor)
+            self._descriptor = None
+            if self._closing is not None:
+                self._closing()
 
 
 def _read(descriptor: int, size: int) -> bytes:
