@@ -14,7 +14,7 @@ topic then hold the same orders.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,13 +96,15 @@ def run(store: str, connection: str, count: int, reached: Callable[[str], None] 
 
 
 def main() -> None:
-    """Places orders up to the number given (10), in the store of a folder and the database of a connection string."""
-    if len(sys.argv) < 3:
-        sys.exit("usage: prepared_postgresql.py FOLDER CONNECTION [COUNT]")
-    folder, connection = Path(sys.argv[1]), sys.argv[2]
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 10
-    run(str(folder / "store"), connection, count, lambda step: print(f"  {step}"))
-    print(f"{count} orders in the database and in the topic of {folder / 'store'}")
+    """Places orders up to the number given, in the store of a folder and the database of a connection string."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the store")
+    parser.add_argument("connection", help="such as postgresql://localhost/shop")
+    parser.add_argument("--orders", type=int, default=10, metavar="N", help="how many there are to be (default: 10)")
+    given = parser.parse_args()
+    store = str(given.folder / "store")
+    run(store, given.connection, given.orders, lambda step: print(f"  {step}", flush=True))
+    print(f"{given.orders} orders in the database and in the topic of {store}")
 
 
 if __name__ == "__main__":

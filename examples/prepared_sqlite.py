@@ -13,8 +13,8 @@ then hold the same orders.
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -97,15 +97,20 @@ def run(store: str, database_file: str, count: int, reached: Callable[[str], Non
 
 
 def main() -> None:
-    """Places ten orders more than there are, in the folder that is given or a new one."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="txnlog-"))
+    """Places orders in the folder that is given, or in a new one, ten more than there are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, help="of the store and the database (default: a new one)")
+    parser.add_argument("--orders", type=int, default=10, metavar="N", help="how many to place (default: 10)")
+    given = parser.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="txnlog-"))
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "shop.db"
     with sqlite3.connect(file) as database:
         database.executescript(SCHEMA)
         (placed,) = database.execute("SELECT COUNT(*) FROM orders").fetchone()
-    run(str(folder / "store"), str(file), placed + 10, lambda step: print(f"  {step}"))
-    print(f"{placed + 10} orders in {file} and in the topics of {folder / 'store'}")
+    count = placed + given.orders
+    run(str(folder / "store"), str(file), count, lambda step: print(f"  {step}", flush=True))
+    print(f"{count} orders in {file} and in the topics of {folder / 'store'}")
 
 
 if __name__ == "__main__":
