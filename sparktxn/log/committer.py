@@ -48,6 +48,8 @@ logger = logging.getLogger("sparktxn")
 _COMMANDS_PER_ENTRY: Final = 512
 _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
+_LONE_AFTER: Final = 16
+"""Entries won one after the other, with none of another process between, that make a writer a lone one."""
 _PATIENCE_S: Final = 0.1
 """How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
 
@@ -81,6 +83,8 @@ class Committer:
         self._waiting: deque[Ticket] = deque()
         self._flight: Flight | None = None
         self._probe = objects.probe_is_cheap
+        self._last_won = 0
+        self._won_in_a_row = 0
         self._clock_skew_ms_max = clock_skew_ms_max
         self._clock_skew_told = False
 
@@ -327,7 +331,7 @@ class Committer:
             return
         self._apply(flight, other)
         self._flight = None
-        self._probe = other is not None or self._objects.probe_is_cheap
+        self._choose_probing(flight.entry.entry, won=other is None)
         if other is None:
             self._answer(flight)
             self._intents.settled_here(flight.others)
@@ -335,6 +339,14 @@ class Committer:
         self._give_back(flight.taken)
         self._intents.contended = True
         self._leave_intent()
+
+    def _choose_probing(self, entry: int, *, won: bool) -> None:
+        """Decides whether to look at the next slot before it is put: a lone writer would find it free each time."""
+        self._won_in_a_row = self._won_in_a_row + 1 if won and entry == self._last_won + 1 else 0
+        if won:
+            self._last_won = entry
+        is_alone = self._won_in_a_row >= _LONE_AFTER
+        self._probe = not won or (self._objects.probe_is_cheap and not is_alone)
 
     def _apply(self, flight: Flight, other: tuple[LogEntry, int] | None) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.

@@ -29,7 +29,7 @@ __all__ = ["Intents"]
 logger = logging.getLogger("sparktxn")
 
 _COMMANDS_MAX: Final = 512
-_LISTING_SHARE: Final = 50
+_LISTING_SHARE: Final = 100
 """A lone writer spends at most this part of its time on looking for intents."""
 
 
