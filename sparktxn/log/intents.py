@@ -85,11 +85,6 @@ class Intents:
             logger.debug("intent %s was perhaps not left: %s", name, error)
         return True
 
-    @property
-    def is_out(self) -> bool:
-        """True while lists of this process are in an object and not settled."""
-        return bool(self._left)
-
     def forget(self, ticket: Ticket) -> None:
         """Notes that the outcome of a list is known; the object goes once that is so of all its lists."""
         if ticket.intent is None:

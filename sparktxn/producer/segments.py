@@ -23,7 +23,7 @@ from sparktxn.stage.writer import upload_segment
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["PendingSegment", "Row", "purged", "record_table"]
+__all__ = ["PendingSegment", "Row", "purged"]
 
 Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]
 """(key, value, timestamp in milliseconds, headers, None or the callback and when it was given)."""
@@ -44,14 +44,17 @@ class _Reportable(NamedTuple):
     row: Row
 
 
-def record_table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as columns of Kafka's record; without headers where no row has any, as segments store them."""
+def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
+    """The rows, whose timestamps are `milliseconds`, as columns of Kafka's record.
+
+    Without headers where no row has any, as segments store them.
+    """
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     key = pa.array([row[0] for row in rows], _BYTES_TYPE)
     value = pa.array([row[1] for row in rows], _BYTES_TYPE)
     # A buffer of integers needs no conversion by Arrow, which would look at each one's type.
-    milliseconds = pa.py_buffer(array("q", [row[_TIMESTAMP] for row in rows]))
-    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(rows), [None, milliseconds], 0)
+    integers = pa.py_buffer(array("q", milliseconds))
+    timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(rows), [None, integers], 0)
     headers = [row[3] for row in rows]
     if not any(headers):
         return pa.Table.from_arrays([key, value, timestamp], schema=_WITHOUT_HEADERS)
@@ -63,7 +66,7 @@ def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, in
     if isinstance(records, pa.Table):
         return records, None
     milliseconds = [row[_TIMESTAMP] for row in records]
-    return record_table(records), (min(milliseconds), max(milliseconds))
+    return _record_table(records, milliseconds), (min(milliseconds), max(milliseconds))
 
 
 class PendingSegment:
