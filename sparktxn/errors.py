@@ -417,7 +417,7 @@ class BatchRefused(StoreError):
 
 
 class ConfigurationError(KafkaException, ValueError):
-    """A setting, option, name, URI or schema is wrong; nothing was written."""
+    """A setting, option, argument, name, URI or schema is wrong; nothing was written."""
 
     def __init__(self, reason: str, code: int = ErrorCode.LOCAL_INVALID_ARG) -> None:
         super().__init__(KafkaError(code, reason))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from sparktxn.errors import KafkaError
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError, KafkaError
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -21,6 +24,7 @@ __all__ = [
     "IsolationLevel",
     "Message",
     "TopicPartition",
+    "topic_partitions",
 ]
 
 OFFSET_BEGINNING: Final = -2
@@ -130,10 +134,35 @@ class Message(Struct, gc=False):
         return True
 
 
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "topic": lambda value: arguments.text("topic", value),
+    "partition": lambda value: arguments.integer("partition", value, arguments.INT32_MIN, arguments.INT32_MAX),
+    "offset": lambda value: arguments.integer("offset", value),
+    "metadata": lambda value: arguments.text_or_none("metadata", value),
+    "leader_epoch": lambda value: arguments.integer_or_none("leader_epoch", value, -1, arguments.INT32_MAX),
+    "error": lambda value: value,
+}
+
+
 class TopicPartition:
-    """A partition, with an offset where one is meant. Equal and ordered by topic and partition alone."""
+    """A partition, with an offset where one is meant. Equal and ordered by topic and partition alone.
+
+    Every attribute is checked when it is set, also after the construction; numpy's integers become plain ones.
+
+    Raises:
+        TypeError: the topic or the metadata is not a str, or a number is not a whole one.
+        ConfigurationError: a number does not fit into Kafka's field (32 bits for the partition and the leader epoch,
+            64 bits for the offset), or text cannot be stored as UTF-8.
+    """
 
     __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str | None
+    leader_epoch: int | None
+    error: KafkaError | None
 
     def __init__(
         self,
@@ -143,14 +172,16 @@ class TopicPartition:
         metadata: str | None = None,
         leader_epoch: int | None = None,
     ) -> None:
-        if not isinstance(topic, str):
-            raise TypeError(f"topic is {topic!r}: expected a str")
         self.topic = topic
         self.partition = partition
         self.offset = offset
         self.metadata = metadata
         self.leader_epoch = leader_epoch
-        self.error: KafkaError | None = None
+        self.error = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check = _CHECKS.get(name)
+        object.__setattr__(self, name, value if check is None else check(value))
 
     def _place(self) -> tuple[str, int]:
         return (self.topic, self.partition)
@@ -159,7 +190,10 @@ class TopicPartition:
         return self._place() == other._place() if isinstance(other, TopicPartition) else NotImplemented
 
     def __lt__(self, other: TopicPartition) -> bool:
-        return self._place() < other._place()
+        return self._place() < other._place() if isinstance(other, TopicPartition) else NotImplemented
+
+    def __le__(self, other: TopicPartition) -> bool:
+        return self._place() <= other._place() if isinstance(other, TopicPartition) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._place())
@@ -170,10 +204,41 @@ class TopicPartition:
         return f"TopicPartition{{topic={self.topic},partition={self.partition},offset={offset},error={error}}}"
 
 
+def topic_partitions(name: str, given: object, *, partition_min: int = 0) -> list[TopicPartition]:
+    """Return the partitions that a caller passes as the argument `name`.
+
+    Raises:
+        TypeError: `given` is not a list of TopicPartition.
+        ConfigurationError: a partition's number is below `partition_min`.
+    """
+    found = arguments.items(name, given, TopicPartition)
+    for place, partition in enumerate(found):
+        if partition.partition < partition_min:
+            raise ConfigurationError(
+                f"{name}[{place}] has partition {partition.partition} of topic {partition.topic!r}: expected a number "
+                f"from {partition_min}"
+            )
+    return found
+
+
 class ConsumerGroupMetadata(Struct, frozen=True):
-    """A consumer's place in its group, for `Producer.send_offsets_to_transaction`: opaque, may be pickled."""
+    """A consumer's place in its group, for `Producer.send_offsets_to_transaction`: opaque, may be pickled.
+
+    Raises:
+        TypeError: an id is not a str, or the generation is not a whole number.
+        ConfigurationError: an id is too long or not UTF-8, or the generation has more than 32 bits.
+    """
 
     group_id: str
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "group_id", arguments.identifier("group_id", self.group_id, may_be_empty=True))
+        generation_id = arguments.integer("generation_id", self.generation_id, -1, arguments.INT32_MAX)
+        force_setattr(self, "generation_id", generation_id)
+        force_setattr(self, "member_id", arguments.identifier("member_id", self.member_id, may_be_empty=True))
+        if self.group_instance_id is not None:
+            instance_id = arguments.identifier("group_instance_id", self.group_instance_id)
+            force_setattr(self, "group_instance_id", instance_id)

@@ -1,0 +1,258 @@
+"""The checks of public arguments: each returns the plain value, or raises before anything is written.
+
+A value of the wrong type is a TypeError; a value of the right type that is out of range, or that cannot be stored, is a
+ConfigurationError, which is both a ValueError and a KafkaException with ``_INVALID_ARG``. Both name the argument, what
+was given and what was expected. Keys, values and other bytes are never shown.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from typing import Any, Final, TypeVar
+
+from sparktxn.errors import ConfigurationError
+
+__all__ = [
+    "INT32_MAX",
+    "INT32_MIN",
+    "INT64_MAX",
+    "INT64_MIN",
+    "TEXT_BYTES_MAX",
+    "TIMESTAMP_MS_MAX",
+    "boolean",
+    "bytes_like",
+    "described",
+    "function",
+    "identifier",
+    "instance",
+    "integer",
+    "integer_or_none",
+    "items",
+    "mapping",
+    "text",
+    "text_or_none",
+    "timeout_s",
+]
+
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+TIMESTAMP_MS_MAX: Final = INT64_MAX // 1000
+"""The last millisecond that microseconds of 64 bits can express, which is what Spark's timestamps are."""
+
+TEXT_BYTES_MAX: Final = 32_767
+"""The longest identifier, in bytes of UTF-8: Kafka's protocol has 16 bits for its length."""
+
+_SHOWN_MAX: Final = 80
+_SHOWN_BITS_MAX: Final = 256
+
+_Kind = TypeVar("_Kind")
+
+
+def described(value: object) -> str:
+    """What an error shows of `value`: its type, and the value itself if that is short and not a record's content.
+
+    >>> described(5.0), described(b"secret"), described(10**400), described("\\ud800")
+    ('5.0 (float)', 'bytes of length 6', 'a number of 1329 bits (int)', "'\\\\ud800' (str)")
+    """
+    kind = type(value).__name__
+    if value is None:
+        return "None"
+    if isinstance(value, int) and int.bit_length(value) > _SHOWN_BITS_MAX:
+        return f"a number of {int.bit_length(value)} bits ({kind})"
+    if isinstance(value, bytes | bytearray | memoryview | list | tuple | set | frozenset | Mapping):
+        return f"{kind} of length {len(value)}"
+    if isinstance(value, str):
+        value = str.__str__(value)[: _SHOWN_MAX + 1]
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - the caller's own class: its type says enough
+        return f"a {kind}"
+    return f"{shown} ({kind})" if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}… ({kind})"
+
+
+def _wrong_type(name: str, value: object, expected: str) -> TypeError:
+    return TypeError(f"{name} is {described(value)}: expected {expected}")
+
+
+def _wrong_value(name: str, value: object, expected: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} is {described(value)}: expected {expected}")
+
+
+def integer(name: str, value: object, minimum: int = INT64_MIN, maximum: int = INT64_MAX) -> int:
+    """Return a whole number as a plain int; numpy's integers are whole numbers, True, 5.0 and "5" are not.
+
+    Raises:
+        TypeError: `value` is not a whole number.
+        ConfigurationError: it is not in the range from `minimum` to `maximum`.
+    """
+    expected = f"a whole number from {minimum} to {maximum}"
+    if isinstance(value, bool):
+        raise _wrong_type(name, value, expected)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise _wrong_type(name, value, expected) from None
+    if not minimum <= number <= maximum:
+        raise _wrong_value(name, number, expected)
+    return number
+
+
+def integer_or_none(name: str, value: object, minimum: int = INT64_MIN, maximum: int = INT64_MAX) -> int | None:
+    """Return a whole number as `integer` does, or None."""
+    return None if value is None else integer(name, value, minimum, maximum)
+
+
+def text(name: str, value: object, *, secret: bool = False) -> str:
+    """Return text as a plain str that UTF-8 can hold.
+
+    Raises:
+        TypeError: `value` is not a str.
+        ConfigurationError: it has halves of surrogate pairs.
+    """
+    if not isinstance(value, str):
+        raise _wrong_type(name, "***" if secret else value, "a str")
+    plain = str.__str__(value)
+    try:
+        plain.encode()
+    except UnicodeEncodeError as error:
+        where = f"position {error.start}" if secret else f"position {error.start} of {described(plain)}"
+        raise ConfigurationError(
+            f"{name} has half of a surrogate pair at {where}: expected text that UTF-8 can hold"
+        ) from None
+    return plain
+
+
+def text_or_none(name: str, value: object) -> str | None:
+    """Return text as `text` does, or None."""
+    return None if value is None else text(name, value)
+
+
+def identifier(name: str, value: object, *, may_be_empty: bool = False) -> str:
+    """Return the name of a topic, a group, a transactional id or a writer as a plain str.
+
+    Raises:
+        TypeError: `value` is not a str.
+        ConfigurationError: it is empty, longer than Kafka's protocol can carry, or not UTF-8.
+    """
+    plain = text(name, value)
+    if not plain and not may_be_empty:
+        raise ConfigurationError(f"{name} is empty: expected a name")
+    size = len(plain.encode())
+    if size > TEXT_BYTES_MAX:
+        raise ConfigurationError(f"{name} has {size} bytes: expected at most {TEXT_BYTES_MAX}")
+    return plain
+
+
+def bytes_like(name: str, value: object) -> bytes:
+    """Return bytes; a str becomes its UTF-8.
+
+    Raises:
+        TypeError: `value` is neither bytes, bytearray, memoryview nor str.
+        ConfigurationError: it is text that UTF-8 cannot hold.
+    """
+    if isinstance(value, str):
+        try:
+            return str.encode(value)
+        except UnicodeEncodeError as error:
+            # A record's content is not shown.
+            reason = f"{name} has half of a surrogate pair at position {error.start}: expected text that UTF-8 can hold"
+            raise ConfigurationError(reason) from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"{name} is {type(value).__name__}: expected str or bytes")
+
+
+def boolean(name: str, value: object) -> bool:
+    """Return a bool; 0, 1 and numpy's booleans are taken, any other value is refused ("false" would be true).
+
+    Raises:
+        TypeError: `value` is none of these.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return int(value) == 1
+    if type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy":
+        return bool(value)
+    raise _wrong_type(name, value, "True or False")
+
+
+def timeout_s(name: str, value: object) -> float | None:
+    """Return a time-out in seconds, None for no limit: None, a number below 0, or one that no clock reaches.
+
+    Raises:
+        TypeError: `value` is not a number.
+        ConfigurationError: it is NaN.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _wrong_type(name, value, "seconds as a number, or None for no limit")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        return None
+    if math.isnan(seconds):
+        raise _wrong_value(name, value, "seconds as a number, or None for no limit")
+    return None if seconds < 0 or seconds >= threading.TIMEOUT_MAX else seconds
+
+
+def function(name: str, value: object) -> Callable[..., Any] | None:
+    """Return a function, or None.
+
+    Raises:
+        TypeError: `value` cannot be called.
+    """
+    if value is None or callable(value):
+        return value
+    raise _wrong_type(name, value, "a function")
+
+
+def instance(name: str, value: object, kind: type[_Kind], expected: str = "") -> _Kind:
+    """Return `value`, which is a `kind`.
+
+    Raises:
+        TypeError: it is not; `expected` says in words what is, where the class's name does not.
+    """
+    if not isinstance(value, kind):
+        raise _wrong_type(name, value, expected or f"a {kind.__name__}")
+    return value
+
+
+def items(name: str, value: object, kind: type[_Kind]) -> list[_Kind]:
+    """Return the items of a list, tuple, set or other iterable, each of which is a `kind`.
+
+    Text, bytes and mappings are refused: their items are hardly what the caller means.
+
+    Raises:
+        TypeError: `value` is not such an iterable, or an item is not a `kind`.
+    """
+    expected = f"a list of {kind.__name__}"
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        raise _wrong_type(name, value, expected)
+    found = list(value)
+    for place, item in enumerate(found):
+        if not isinstance(item, kind):
+            raise _wrong_type(f"{name}[{place}]", item, f"a {kind.__name__}")
+    return found
+
+
+def mapping(name: str, value: object) -> dict[str, Any]:
+    """Return a mapping whose keys are text as a dict; None is an empty one.
+
+    Raises:
+        TypeError: `value` is not a mapping, or a key is not a str.
+        ConfigurationError: a key is not UTF-8.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _wrong_type(name, value, "a dict")
+    return {text(f"a name in {name}", key): given for key, given in value.items()}
