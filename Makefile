@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim interop nightly fuzz docs java clean
+.PHONY: help demo test check format bench sim interop nightly fuzz docs lock coverage java clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -11,6 +11,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install --quiet
 STAMP := $(VENV)/installed
 export PYSPARK_PYTHON := $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
+# PINNED=no VENV=.venv-latest: the newest versions of all dependencies, in an environment of their own
+PINNED ?= yes
 # Arguments for pytest, the demo, the benches or the simulator: make test ARGS='-k fencing'
 ARGS ?=
 
@@ -55,14 +57,23 @@ docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings, docs
 	@$(PY) docs/generate_configuration.py
 	@$(PY) docs/generate_conformance.py
 
+lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
+	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no
+	@{ head -1 .ci/constraints.txt; .venv-lock/bin/python -m pip freeze --exclude-editable; } >.ci/constraints.new
+	@mv .ci/constraints.new .ci/constraints.txt
+	@rm -rf .venv-lock
+
+coverage: $(STAMP) java ## Runs the tests and writes which lines and branches they reach, as coverage/index.html
+	@$(PY) -m pytest -m 'not nightly and not interop' --cov --cov-report=html:coverage --cov-report=term $(ARGS)
+
 java:
 	@.ci/ensure-java
 
 clean: ## Removes the virtual environment and everything that was built
-	rm -rf $(VENV) build dist demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-* build dist coverage .coverage* demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	    .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made when it is missing, when pyproject.toml has changed, or when the last installation did not end.
-$(STAMP): pyproject.toml .ci/ensure-venv
-	@.ci/ensure-venv $(VENV) $(STAMP)
+# Made when it is missing, when pyproject.toml or the constraints have changed, or when the last installation did not end.
+$(STAMP): pyproject.toml .ci/constraints.txt .ci/ensure-venv
+	@PINNED=$(PINNED) .ci/ensure-venv $(VENV) $(STAMP)
