@@ -20,7 +20,7 @@ def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescriptio
     Raises:
         KafkaException: ``GROUP_ID_NOT_FOUND``: it has committed nothing.
     """
-    if group_id not in log.group_ids():
+    if not log.group_offsets(group_id) and not log.group_pending_offsets(group_id):
         raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")
     return ConsumerGroupDescription(group_id, ConsumerGroupState.EMPTY, node_of(uri))
 

@@ -13,7 +13,7 @@ from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
 from sparktxn.format import names
-from sparktxn.format.checkpoint import producer_parts
+from sparktxn.format.checkpoint import part_of, producer_parts
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_entry, decode_store, encode_store
 from sparktxn.log.checkpointer import Checkpointer
@@ -355,39 +355,28 @@ class Log:
 
     def group_offsets(self, group_id: str) -> list[CommittedOffset]:
         """All committed offsets of a group as last known."""
-        return [
-            record
-            for record in self._group_records()
-            if isinstance(record, CommittedOffset) and record.group_id == group_id
-        ]
-
-    def pending_offsets(self, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
-        """Offsets of a partition that wait for the end of their transactions, as last known."""
-        wanted = (group_id, topic_id, partition)
-        return tuple(
-            record
-            for record in self._group_records()
-            if isinstance(record, PendingOffset) and (record.group_id, record.topic_id, record.partition) == wanted
-        )
+        found = self._records_in([_group_part(group_id)], CommittedOffset)
+        return [record for record in found if record.group_id == group_id]
 
     def group_pending_offsets(self, group_id: str) -> list[PendingOffset]:
         """All offsets of a group that wait for the end of their transactions, as last known."""
-        return [
-            record
-            for record in self._group_records()
-            if isinstance(record, PendingOffset) and record.group_id == group_id
-        ]
+        found = self._records_in([_group_part(group_id)], PendingOffset)
+        return [record for record in found if record.group_id == group_id]
+
+    def pending_offsets(self, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
+        """Offsets of a partition that wait for the end of their transactions, as last known."""
+        wanted = (topic_id, partition)
+        found = self.group_pending_offsets(group_id)
+        return tuple(record for record in found if (record.topic_id, record.partition) == wanted)
 
     def group_ids(self) -> list[str]:
-        """All groups that have committed an offset, as last known."""
-        return sorted({record.group_id for record in self._group_records()})
+        """All groups that have committed an offset, as last known. Reads the offsets of every group."""
+        committed = {offset.group_id for offset in self.committed_offsets()}
+        return sorted(committed | {offset.group_id for offset in self._records("groups/", PendingOffset)})
 
     def committed_offsets(self) -> list[CommittedOffset]:
         """The committed offsets of all groups as last known, those of deleted topics too, in any order."""
         return self._records("groups/", CommittedOffset)
-
-    def _group_records(self) -> list[CommittedOffset | PendingOffset]:
-        return [*self._records("groups/", CommittedOffset), *self._records("groups/", PendingOffset)]
 
     def _records(self, prefix: str, kind: type[Record]) -> list[Record]:
         """All records of a kind in the parts whose name starts with `prefix`."""
@@ -416,6 +405,11 @@ class Log:
         """Waits for background work; calling twice is harmless."""
         self.background.close()
         self.objects.close()
+
+
+def _group_part(group_id: str) -> str:
+    """The part that holds all offsets of a group, and of the groups that share its bucket."""
+    return part_of(("offset", group_id, 0, 0))
 
 
 def _records_of(tail: Tail, parts: list[str], kind: type[Record]) -> list[Record]:
