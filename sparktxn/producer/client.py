@@ -277,7 +277,10 @@ class Producer:
         return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drops records that no list of commands names yet; their reports carry _PURGE_QUEUE."""
+        """Drops records that no list of commands names yet; their reports carry _PURGE_QUEUE.
+
+        A transaction that has lost records cannot commit: the commit raises _INCONSISTENT, and it must be aborted.
+        """
         self._check()
         if not in_queue or self._publisher is None or self._store is None:
             return

@@ -58,10 +58,9 @@ _EVERYWHERE: Final[dict[int, Failure]] = {
 FAILURES: Final[Mapping[Operation, Mapping[int, Failure]]] = MappingProxyType(
     {
         Operation.INIT: MappingProxyType({**_EVERYWHERE}),
-        # Kafka since 2.7: a stale epoch in a produce is abortable; the abort's own init then reveals a real fencing.
-        Operation.PUBLISH: MappingProxyType(
-            {**_EVERYWHERE, _E.INVALID_PRODUCER_EPOCH: Failure.ABORT, _E.INVALID_TXN_STATE: Failure.ABORT}
-        ),
+        # A stale epoch is a fence in every operation, as in librdkafka. Kafka's Java client since 2.7 asks for an abort
+        # first, whose own init then reveals the fence.
+        Operation.PUBLISH: MappingProxyType({**_EVERYWHERE, _E.INVALID_TXN_STATE: Failure.ABORT}),
         Operation.PREPARE: MappingProxyType({**_EVERYWHERE}),
         Operation.END: MappingProxyType({**_EVERYWHERE}),
         Operation.ABORT: MappingProxyType({**_EVERYWHERE}),

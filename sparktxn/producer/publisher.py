@@ -61,6 +61,8 @@ class Publisher:
         self._sequences: _Sequences = {}
         self._publication: _Publication | None = None
         self.identity = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self.dropped_records = 0
+        """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
 
     @contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
@@ -163,6 +165,7 @@ class Publisher:
         dropped = [segment for segment in self._buffers.take() if id(segment) not in held and chosen(segment)]
         self._buffers.settle(dropped)
         for segment in dropped:
+            self.dropped_records += segment.record_count
             if segment.report_count:
                 self._reports.add(segment.failed(error))
             segment.drop()

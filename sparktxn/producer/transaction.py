@@ -130,6 +130,7 @@ class Transactions:
             self._needs_bump = False
             self._offsets = {}
             self._sent_offsets = {}
+            self._opened().dropped_records = 0
             self._move(_S.IN_TRANSACTION)
 
     def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata, timeout_s: float) -> None:
@@ -316,8 +317,20 @@ class Transactions:
             raise
         self._sent_offsets = {}
 
+    def _check_whole(self) -> None:
+        """Refuse to commit or prepare a transaction some of whose records were dropped: librdkafka's rule.
+
+        Raises:
+            CommandRefused: _INCONSISTENT.
+        """
+        dropped = self._opened().dropped_records
+        if dropped:
+            reason = f"{dropped} records of the transaction were dropped, as their delivery reports say: abort it"
+            raise CommandRefused(ErrorCode.LOCAL_INCONSISTENT, reason)
+
     def _send_end(self, segments: list[PendingSegment]) -> None:
         """Sends the fused commit; nothing at all for a transaction without records and offsets (K119)."""
+        self._check_whole()
         if not segments and not self._offsets and not self._published:
             return
         identity = self._identity()
@@ -326,6 +339,7 @@ class Transactions:
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Sends everything and the preparation; a transaction without anything is begun by registering no partition."""
+        self._check_whole()
         identity = self._identity()
         others = self._offset_commands(identity)
         if not segments and not others and not self._published:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sparktxn.errors import (
@@ -47,7 +48,7 @@ REQUEST_TIMED_OUT                       R     R       R      R
 LOCAL_TRANSPORT                         R     R       R      R
 LOCAL_TIMED_OUT                         R     R       R      R
 UNKNOWN_TOPIC_OR_PARTITION              -     A       A      -
-INVALID_PRODUCER_EPOCH                  X     X       A+     X
+INVALID_PRODUCER_EPOCH                  X     X       X      X
 PRODUCER_FENCED                         X     X       X      X
 TRANSACTION_COORDINATOR_FENCED          X     X       X      X
 INVALID_TXN_STATE                       F     F       A      F
@@ -229,6 +230,23 @@ def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) ->
         check_fatal(producer, error)
     else:
         check_abortable(scene, producer, error, bumped=expected == "A+")
+
+
+@pytest.mark.kafka("K59", "K115", "K120")
+def test_a_fence_that_a_flush_meets_is_fatal_at_once(scene: Scene) -> None:
+    """As librdkafka reports it: error_cb, the reports and every later call carry _FENCED; an abort comes too late."""
+    told: list[KafkaError | None] = []
+    fatal: list[KafkaError] = []
+    older = Producer({"bootstrap.servers": scene.uri, "transactional.id": "orders", "error_cb": fatal.append})
+    scene.clients.append(older)
+    older.init_transactions()
+    older.begin_transaction()
+    scene.transactional()
+    older.produce("t", "late", callback=lambda error, message: told.append(error))
+    assert older.flush() == 0
+    assert told == [KafkaError._FENCED]
+    assert [(error, error.fatal()) for error in fatal] == [(KafkaError._FENCED, True)]
+    check_fatal(older, fatal[0])
 
 
 @pytest.mark.kafka("K114", "K115", "K118", "K120", "K129")
@@ -595,8 +613,72 @@ def test_purged_records_are_reported_as_such(scene: Scene) -> None:
     producer.abort_transaction()
     assert told == [(None, b"published"), (KafkaError._PURGE_QUEUE, b"queued")]
     assert flags(told[1][0] or KafkaError(0)) == (False, False, False)
+
+
+@pytest.mark.kafka("K117")
+@pytest.mark.parametrize("call", ["commit_transaction", "prepare_transaction"])
+@pytest.mark.parametrize("before", ["nothing", "published", "offsets", "later records", "arrow"])
+def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(scene: Scene, call: str, before: str) -> None:
+    """As in librdkafka: records that were not delivered make the commit fail, whatever else it holds."""
+    told: list[KafkaError | None] = []
+    producer = scene.transactional()
     producer.begin_transaction()
-    producer.produce("t", "purged")
+    if before == "published":
+        producer.produce("t", "published")
+        assert producer.flush() == 0
+    if before == "offsets":
+        producer.send_offsets_to_transaction([TopicPartition("six", 1, 5)], READERS)
+    if before == "arrow":
+        producer.produce_arrow("t", pa.table({"value": [b"row"]}))
+    producer.produce("t", "purged", callback=lambda error, message: told.append(error))
+    producer.purge()
+    if before == "later records":
+        producer.produce("t", "later")
+    error = error_of(getattr(producer, call), TransactionAborted)
+    assert (error, flags(error)) == (KafkaError._INCONSISTENT, (False, True, False))
+    assert f"{2 if before == 'arrow' else 1} records" in error.str()
+    assert told == [KafkaError._PURGE_QUEUE]
+    check_abortable(scene, producer, error, bumped=False)
+    assert scene.committed("readers", "six", 1) is None
+
+
+def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(scene: Scene) -> None:
+    """Nothing was sent by the first try, so what it would have sent is purged, and its end must not be sent alone."""
+    producer = scene.transactional()
+    producer.begin_transaction()
+    producer.produce("t", "first")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(segments.PendingSegment, "finish", _unavailable)
+        assert error_of(producer.commit_transaction).retriable()
+    producer.purge()
+    error = error_of(producer.commit_transaction, TransactionAborted)
+    assert (error, flags(error)) == (KafkaError._INCONSISTENT, (False, True, False))
+    check_abortable(scene, producer, error, bumped=False)
+
+
+def test_a_purge_while_the_commit_is_under_way_drops_nothing(scene: Scene) -> None:
+    producer = scene.transactional()
+    producer.begin_transaction()
+    producer.produce("t", "first")
+    with scene.losing_answers():
+        assert error_of(producer.commit_transaction).retriable()
     producer.purge()
     producer.commit_transaction()
-    assert scene.values("t") == []
+    assert scene.values("t") == [b"first"]
+
+
+def _unavailable(*_: object) -> None:
+    raise StoreUnavailable("the store does not answer")
+
+
+def test_a_purge_that_found_nothing_and_one_of_an_earlier_transaction_hinder_no_commit(scene: Scene) -> None:
+    producer = scene.transactional()
+    producer.begin_transaction()
+    producer.produce("t", "dropped")
+    producer.purge()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.purge()
+    producer.produce("t", "kept")
+    producer.commit_transaction()
+    assert scene.values("t") == [b"kept"]

@@ -15,7 +15,7 @@ CASES = [
     (E.PRODUCER_FENCED, PUBLISH, Failure.FENCED),
     (E.PRODUCER_FENCED, END, Failure.FENCED),
     (E.PRODUCER_FENCED, ABORT, Failure.FENCED),
-    (E.INVALID_PRODUCER_EPOCH, PUBLISH, Failure.ABORT),
+    (E.INVALID_PRODUCER_EPOCH, PUBLISH, Failure.FENCED),
     (E.INVALID_PRODUCER_EPOCH, END, Failure.FENCED),
     (E.INVALID_PRODUCER_EPOCH, Operation.PREPARE, Failure.FENCED),
     (E.INVALID_TXN_STATE, Operation.PREPARE, Failure.FATAL),
@@ -58,9 +58,10 @@ def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation
 
 
 @pytest.mark.kafka("K120")
-def test_both_fencing_codes_are_told_as_fenced() -> None:
+@pytest.mark.parametrize("operation", Operation)
+def test_both_fencing_codes_are_told_as_fenced(operation: Operation) -> None:
     for code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH):
-        error = failure_of(CommandRefused(code, "a newer producer"), END)[1]
+        error = failure_of(CommandRefused(code, "a newer producer"), operation)[1]
         assert isinstance(error, ProducerFenced)
         assert error.error == E.LOCAL_FENCED
 
