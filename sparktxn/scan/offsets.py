@@ -94,5 +94,6 @@ def _timestamps(objects: ObjectStore, view: PartitionView, segment: SegmentRef) 
     data = fetch_segment(objects, name, segment, view.entry)
     column = reserved_name(TIMESTAMP, topic.schema)
     schema = stored_schema(topic.schema)
-    table = decode_segment(data, name, schema=schema, columns=[column], record_count=segment.record_count)
+    count = segment.record_count
+    table = decode_segment(data, name, schema=schema, columns=[column], record_count=count, verified=True)
     return table.column(column)

@@ -60,6 +60,7 @@ def read(
                 schema=assembly.stored_schema,
                 columns=assembly.stored_columns,
                 record_count=segment.record_count,
+                verified=check_checksums,
             )
         for start, end in kept:
             yield from assembly.batches(segment, stored, start, end, batch_rows)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired
-from sparktxn.format import names
+from sparktxn.format import bounds, names
 from sparktxn.format.segment import checksum, encode_segment
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.scan.reader import output_schema, read
@@ -261,6 +261,21 @@ def test_checksums_are_skipped_only_when_asked() -> None:
     with pytest.raises(DamagedObject, match="expected 00000000"):
         next(read(log.objects, task))
     assert next(read(log.objects, task, check_checksums=False)).num_rows == 3
+
+
+@pytest.mark.parametrize("check_checksums", [True, False])
+def test_files_that_expand_are_guarded_against_where_no_checksum_is_compared(
+    check_checksums: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PartitionLog(memory_store())
+    log.append(3)
+    (task,) = plan(log)
+    monkeypatch.setattr(bounds, "DECODED_BYTES_MAX", 1)
+    if check_checksums:
+        assert next(read(log.objects, task)).num_rows == 3
+    else:
+        with pytest.raises(DamagedObject, match="stands for over"):
+            next(read(log.objects, task, check_checksums=False))
 
 
 def test_a_segment_that_the_vacuum_took_is_an_expired_view() -> None:
