@@ -91,10 +91,7 @@ def settings_table(settings: Iterable[Setting]) -> str:
     """The settings with what their parsers say that they expect."""
     return table(
         ("setting", "default", "expected", "meaning"),
-        [
-            (f"`{known.name}`", shown(known.default), known.expected or known.parse.__doc__ or "", known.meaning)
-            for known in settings
-        ],
+        [(f"`{known.name}`", shown(known.default), known.parse.__doc__ or "", known.meaning) for known in settings],
     )
 
 

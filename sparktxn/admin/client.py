@@ -33,9 +33,7 @@ from sparktxn.admin.values import (
     node_of,
 )
 from sparktxn.clock import Deadline
-from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
-from sparktxn.config.store import STORE_SETTINGS, is_store_setting
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.config.admin import AdminSettings
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.message import IsolationLevel, TopicPartition
@@ -52,7 +50,6 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
-_ADDRESS: Final = ("bootstrap.servers", "store.uri", "metadata.broker.list")
 _REQUEST_TIMEOUT_S: Final = 60.0
 
 
@@ -70,7 +67,8 @@ class AdminClient:
             ConfigurationError: a setting is unknown, or the store's address is missing.
         """
         given = dict(config or {}) | {name.replace("_", "."): value for name, value in settings.items()}
-        self._uri, self._options = _parse(given)
+        chosen = AdminSettings.parse(given)
+        self._uri, self._options = chosen.uri, chosen.store_options
         self._fork = ForkGuard()
         self._store: Store | None = None
         self._closed = False
@@ -452,25 +450,3 @@ def _list_of(items: Sequence[Item], kind: type[Item]) -> list[Item]:
     if not items:
         raise ValueError(f"expected a list of {kind.__name__}, got an empty one")
     return list(items)
-
-
-def _parse(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """(the store's address, the store's settings)."""
-    uri, options, ignored = "", {}, []
-    for name, value in given.items():
-        if name in _ADDRESS:
-            uri = value
-        elif is_store_setting(name):
-            options[name] = value
-        elif name in IGNORED_SETTINGS:
-            ignored.append(name)
-        else:
-            known = [*_ADDRESS, *(setting.name for setting in STORE_SETTINGS)]
-            raise ConfigurationError(f'No such configuration property: "{name}"{did_you_mean(name, known)}')
-    if not isinstance(uri, str) or not uri:
-        raise ConfigurationError(
-            'Failed to create admin client: "bootstrap.servers" must be configured: the store\'s address, such as '
-            "/data/log or s3://bucket/prefix"
-        )
-    report_ignored(ignored, "admin")
-    return uri, options

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from msgspec import Struct
-
-from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
-from sparktxn.config.settings import Setting, boolean, choice, integer, number, text
-from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.config.client import ADDRESS_ALIASES, sort_settings
+from sparktxn.config.settings import (
+    boolean,
+    choice,
+    function,
+    integer,
+    number,
+    setting,
+    settings_of,
+    text,
+    values_by_field,
+)
+from sparktxn.config.store import StoreOptions
+from sparktxn.errors import ConfigurationError
 
 __all__ = ["PARTITIONERS", "PRODUCER_SETTINGS", "ProducerSettings"]
 
@@ -33,76 +42,160 @@ def _acks(name: str, value: Any) -> int:
     return parsed
 
 
-def _callback(name: str, value: Any) -> Any:
-    """a function"""
-    if value is not None and not callable(value):
-        raise ConfigurationError(f"setting {name!r} is {value!r}: expected a function")
-    return value
+def _none_if_empty(value: str) -> str | None:
+    return value or None
 
 
-PRODUCER_SETTINGS: Final = (
-    Setting("bootstrap.servers", "", text, "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri)."),
-    Setting("client.id", "rdkafka", text, "The client's name, for its own log lines."),
-    Setting("transactional.id", "", text, "Names the producer over restarts, and makes it transactional: a newer one fences the older."),
-    Setting("transaction.timeout.ms", 60_000, integer(1_000, _INT_MAX), "How long a transaction may stay open once it has published."),
-    Setting("transaction.publish", "flush", choice("flush", "commit"), "Whether flush() inside a transaction publishes its records, or only makes them durable until the commit."),
-    Setting("enable.idempotence", True, boolean, "Always on: every append is stored once. Setting it demands settings that agree with it."),
-    Setting("acks", -1, _acks, "Always all: what is acknowledged is durable."),
-    Setting("retries", _INT_MAX, integer(0, _INT_MAX), "Retries go on until delivery.timeout.ms; 0 contradicts idempotence."),
-    Setting("max.in.flight.requests.per.connection", 1_000_000, integer(1, 1_000_000), "Only checked: above 5 contradicts idempotence."),
-    Setting("enable.gapless.guarantee", False, boolean, "Only checked: it needs idempotence."),
-    Setting("linger.ms", 5, number(0, 900_000), "How long the sender waits for more records, outside transactions."),
-    Setting("batch.num.messages", 10_000, integer(1, 1_000_000), "The sender does not wait for more records than this, outside transactions."),
-    Setting("batch.size", 1_000_000, integer(1, _INT_MAX), "The sender does not wait for more bytes than this, outside transactions."),
-    Setting("compression.type", "none", choice("none", "gzip", "snappy", "lz4", "zstd"), "Only checked: segments are compressed as their topic's setting compression.type says."),
-    Setting("queue.buffering.max.messages", 100_000, integer(0, _INT_MAX), "How many records may wait before produce() raises BufferError; 0 is no limit."),
-    Setting("queue.buffering.max.kbytes", 1_048_576, integer(1, _INT_MAX), "How many KiB of records may wait before produce() raises BufferError."),
-    Setting("message.max.bytes", 1_000_000, integer(1_000, 1_000_000_000), "The largest record: key, value and headers."),
-    Setting("delivery.timeout.ms", 300_000, integer(0, _INT_MAX), "How long a record may wait to be stored; a transactional producer uses at most transaction.timeout.ms."),
-    Setting("partitioner", PARTITIONERS[0], choice(*PARTITIONERS), "How a key chooses its partition."),
-    Setting("delivery.report.only.error", False, boolean, "Only call delivery callbacks for records that failed."),
-    Setting("on_delivery", None, _callback, "Called as (KafkaError or None, Message) for every record that has no callback of its own."),
-    Setting("error_cb", None, _callback, "Called with a KafkaError, inside poll() or flush(), when the producer can only be closed."),
-)  # fmt: skip
-
-_ALIASES: Final = {
-    "store.uri": "bootstrap.servers",
-    "metadata.broker.list": "bootstrap.servers",
-    "request.required.acks": "acks",
-    "message.send.max.retries": "retries",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "queue.buffering.max.ms": "linger.ms",
-    "compression.codec": "compression.type",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "dr_cb": "on_delivery",
-}
-_BY_NAME: Final = {setting.name: setting for setting in PRODUCER_SETTINGS}
+def _seconds(milliseconds: float) -> float:
+    return milliseconds / 1000
 
 
-class ProducerSettings(Struct, frozen=True, kw_only=True):
-    """The parsed settings; see PRODUCER_SETTINGS for their meaning. `store_options` are for Store.open."""
+def _bytes(kibibytes: int) -> int:
+    return kibibytes * 1024
 
-    uri: str
-    client_id: str
-    transactional_id: str | None
-    transaction_timeout_ms: int
-    publish_on_flush: bool
-    linger_s: float
-    batch_messages_max: int
-    batch_bytes_max: int
-    queue_messages_max: int
-    queue_bytes_max: int
-    message_bytes_max: int
-    delivery_timeout_s: float
-    partitioner: str
-    reports_only_errors: bool
-    on_delivery: Callable[[Any, Any], None] | None
-    error_cb: Callable[[Any], None] | None
-    store_options: dict[str, Any]
+
+def _unlimited_if_zero(count: int) -> int:
+    return count or _INT_MAX
+
+
+def _unlimited_seconds(milliseconds: int) -> float:
+    return (milliseconds or _INT_MAX) / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings:
+    """The settings of a producer. `store_options` are for Store.open."""
+
+    uri: str = setting(
+        "bootstrap.servers",
+        "",
+        text,
+        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
+        aliases=ADDRESS_ALIASES,
+    )
+    client_id: str = setting("client.id", "rdkafka", text, "The client's name, for its own log lines.")
+    transactional_id: str | None = setting(
+        "transactional.id",
+        "",
+        text,
+        "Names the producer over restarts, and makes it transactional: a newer one fences the older.",
+        convert=_none_if_empty,
+    )
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms",
+        60_000,
+        integer(1_000, _INT_MAX),
+        "How long a transaction may stay open once it has published.",
+    )
+    publish_on_flush: bool = setting(
+        "transaction.publish",
+        "flush",
+        choice("flush", "commit"),
+        "Whether flush() inside a transaction publishes its records, or only makes them durable until the commit.",
+        convert="flush".__eq__,
+    )
+    enable_idempotence: bool = setting(
+        "enable.idempotence",
+        True,
+        boolean,
+        "Only checked: every append is stored once, always. Setting it demands settings that agree with it.",
+    )
+    acks: int = setting(
+        "acks", -1, _acks, "Only checked: what is acknowledged is durable, always.", aliases=("request.required.acks",)
+    )
+    retries: int = setting(
+        "retries",
+        _INT_MAX,
+        integer(0, _INT_MAX),
+        "Only checked: retries go on until delivery.timeout.ms, and 0 contradicts idempotence.",
+        aliases=("message.send.max.retries",),
+    )
+    requests_in_flight_max: int = setting(
+        "max.in.flight.requests.per.connection",
+        1_000_000,
+        integer(1, 1_000_000),
+        "Only checked: above 5 contradicts idempotence.",
+        aliases=("max.in.flight",),
+    )
+    enable_gapless_guarantee: bool = setting(
+        "enable.gapless.guarantee", False, boolean, "Only checked: it needs idempotence."
+    )
+    linger_s: float = setting(
+        "linger.ms",
+        5,
+        number(0, 900_000),
+        "How long the sender waits for more records, outside transactions.",
+        aliases=("queue.buffering.max.ms",),
+        convert=_seconds,
+    )
+    batch_messages_max: int = setting(
+        "batch.num.messages",
+        10_000,
+        integer(1, 1_000_000),
+        "The sender does not wait for more records than this, outside transactions.",
+    )
+    batch_bytes_max: int = setting(
+        "batch.size",
+        1_000_000,
+        integer(1, _INT_MAX),
+        "The sender does not wait for more bytes than this, outside transactions.",
+    )
+    compression_type: str = setting(
+        "compression.type",
+        "none",
+        choice("none", "gzip", "snappy", "lz4", "zstd"),
+        "Only checked: segments are compressed as their topic's setting compression.type says.",
+        aliases=("compression.codec",),
+    )
+    queue_messages_max: int = setting(
+        "queue.buffering.max.messages",
+        100_000,
+        integer(0, _INT_MAX),
+        "How many records may wait before produce() raises BufferError; 0 is no limit.",
+        convert=_unlimited_if_zero,
+    )
+    queue_bytes_max: int = setting(
+        "queue.buffering.max.kbytes",
+        1_048_576,
+        integer(1, _INT_MAX),
+        "How many KiB of records may wait before produce() raises BufferError.",
+        convert=_bytes,
+    )
+    message_bytes_max: int = setting(
+        "message.max.bytes", 1_000_000, integer(1_000, 1_000_000_000), "The largest record: key, value and headers."
+    )
+    delivery_timeout_s: float = setting(
+        "delivery.timeout.ms",
+        300_000,
+        integer(0, _INT_MAX),
+        "How long a record may wait to be stored; a transactional producer uses at most transaction.timeout.ms.",
+        aliases=("message.timeout.ms",),
+        convert=_unlimited_seconds,
+    )
+    partitioner: str = setting(
+        "partitioner", PARTITIONERS[0], choice(*PARTITIONERS), "How a key chooses its partition."
+    )
+    reports_only_errors: bool = setting(
+        "delivery.report.only.error", False, boolean, "Only call delivery callbacks for records that failed."
+    )
+    on_delivery: Callable[[Any, Any], None] | None = setting(
+        "on_delivery",
+        None,
+        function,
+        "Called as (KafkaError or None, Message) for every record that has no callback of its own.",
+        aliases=("dr_cb",),
+    )
+    error_cb: Callable[[Any], None] | None = setting(
+        "error_cb",
+        None,
+        function,
+        "Called with a KafkaError, inside poll() or flush(), when the producer can only be closed.",
+    )
+    store_options: dict[str, Any] = field(default_factory=StoreOptions)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ProducerSettings:
-        """The settings of `given`, whose names are dotted.
+        """Return the settings of `given`, whose names are dotted.
 
         Names of librdkafka's that have no meaning here are accepted and change nothing.
 
@@ -110,57 +203,16 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
             ConfigurationError: a name is unknown, a value is wrong or contradicts another, or the store's address is
                 missing.
         """
-        values, explicit, store_options = _sort(given)
+        values, explicit, store_options = sort_settings(PRODUCER_SETTINGS, given, "producer")
         _check_idempotence(values, explicit)
-        if not values["bootstrap.servers"]:
-            raise ConfigurationError(
-                'Failed to create producer: "bootstrap.servers" must be configured: the store\'s address, such as '
-                "/data/log or s3://bucket/prefix"
-            )
-        delivery_ms = values["delivery.timeout.ms"] or _INT_MAX
-        if values["transactional.id"]:
-            delivery_ms = min(delivery_ms, values["transaction.timeout.ms"])
-        return cls(
-            uri=values["bootstrap.servers"],
-            client_id=values["client.id"],
-            transactional_id=values["transactional.id"] or None,
-            transaction_timeout_ms=values["transaction.timeout.ms"],
-            publish_on_flush=values["transaction.publish"] == "flush",
-            linger_s=values["linger.ms"] / 1000,
-            batch_messages_max=values["batch.num.messages"],
-            batch_bytes_max=values["batch.size"],
-            queue_messages_max=values["queue.buffering.max.messages"] or _INT_MAX,
-            queue_bytes_max=values["queue.buffering.max.kbytes"] * 1024,
-            message_bytes_max=values["message.max.bytes"],
-            delivery_timeout_s=delivery_ms / 1000,
-            partitioner=values["partitioner"],
-            reports_only_errors=values["delivery.report.only.error"],
-            on_delivery=values["on_delivery"],
-            error_cb=values["error_cb"],
-            store_options=StoreOptions(store_options),
-        )
+        settings = cls(**values_by_field(cls, values), store_options=store_options)
+        if settings.transactional_id is None:
+            return settings
+        transaction_s = settings.transaction_timeout_ms / 1000
+        return replace(settings, delivery_timeout_s=min(settings.delivery_timeout_s, transaction_s))
 
 
-def _sort(given: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], dict[str, Any]]:
-    """(every setting's value, the names that were given, the settings of the store)."""
-    values: dict[str, Any] = {setting.name: setting.default for setting in PRODUCER_SETTINGS}
-    explicit: set[str] = set()
-    store_options: dict[str, Any] = {}
-    ignored: list[str] = []
-    for name, value in given.items():
-        known = _ALIASES.get(name, name)
-        if known in _BY_NAME:
-            values[known] = _BY_NAME[known].parse(name, value)
-            explicit.add(known)
-        elif is_store_setting(name):
-            store_options[name] = value
-        elif name in IGNORED_SETTINGS:
-            ignored.append(name)
-        else:
-            names = [*_BY_NAME, *_ALIASES, *(setting.name for setting in STORE_SETTINGS)]
-            raise ConfigurationError(f'No such configuration property: "{name}"{did_you_mean(name, names)}')
-    report_ignored(ignored, "producer")
-    return values, explicit, store_options
+PRODUCER_SETTINGS: Final = settings_of(ProducerSettings)
 
 
 def _check_idempotence(values: Mapping[str, Any], explicit: set[str]) -> None:

@@ -1,25 +1,77 @@
-"""How settings are described and parsed: Kafka-style dotted names, checked once at the edge."""
+"""How settings are described and parsed: Kafka-style dotted names, checked once at the edge.
+
+A group of settings is a frozen dataclass whose fields are made by `setting`: the class is the table from which the
+parser, the documentation and the values come.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Setting", "boolean", "choice", "integer", "number", "parse_settings", "text"]
+__all__ = [
+    "Setting",
+    "boolean",
+    "choice",
+    "function",
+    "integer",
+    "number",
+    "parse_settings",
+    "setting",
+    "settings_of",
+    "text",
+    "values_by_field",
+]
 
 Parser = Callable[[str, Any], Any]
 
+_SETTING: Final = "setting"
+
 
 class Setting(NamedTuple):
-    """One setting: its dotted name, its default, how a value is checked, and what it means in one sentence."""
+    """One setting: its dotted name, its default, how a value is checked, and what it means in one sentence.
+
+    `aliases` are other names for it, `convert` makes a parsed value into the one that the program uses.
+    """
 
     name: str
     default: Any
     parse: Parser
     meaning: str
-    expected: str = ""
+    aliases: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+
+    def converted(self, value: Any) -> Any:
+        """Return the value that the program uses for the parsed `value`."""
+        return value if self.convert is None else self.convert(value)
+
+
+def setting(
+    name: str,
+    default: Any,
+    parse: Parser,
+    meaning: str,
+    *,
+    aliases: tuple[str, ...] = (),
+    convert: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Return a dataclass field that holds the setting's value; see `Setting` for the arguments."""
+    known = Setting(name, default, parse, meaning, aliases, convert)
+    return dataclasses.field(default=known.converted(default), metadata={_SETTING: known})
+
+
+def settings_of(group: type[Any]) -> tuple[Setting, ...]:
+    """Return the settings of a group, in the order of its fields."""
+    return tuple(field.metadata[_SETTING] for field in dataclasses.fields(group) if _SETTING in field.metadata)
+
+
+def values_by_field(group: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that make a `group` from values by dotted name, as `parse_settings` gives them."""
+    known = {field.name: field.metadata[_SETTING] for field in dataclasses.fields(group) if _SETTING in field.metadata}
+    return {field: setting.converted(parsed[setting.name]) for field, setting in known.items()}
 
 
 def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
@@ -94,6 +146,13 @@ def text(name: str, value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise _refuse(name, value, "text that UTF-8 can hold, without halves of surrogate pairs") from None
+    return value
+
+
+def function(name: str, value: Any) -> Any:
+    """a function"""
+    if value is not None and not callable(value):
+        raise _refuse(name, value, "a function")
     return value
 
 

@@ -3,58 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import Struct
-
-from sparktxn.config.settings import Setting, boolean, integer, parse_settings
+from sparktxn.config.settings import boolean, integer, parse_settings, setting, settings_of, values_by_field
 
 __all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
 
 STORAGE_PREFIX: Final = "storage."
 
-STORE_SETTINGS: Final = (
-    Setting("store.fsync", True, boolean, "On a local disk: wait until segments, entries and their folders are on the disk."),
-    Setting("store.request.timeout.ms", 30_000, integer(100, 600_000), "How long one request to the object store may take."),
-    Setting("store.upload.threads", 4, integer(1, 64), "How many segments a process uploads side by side."),
-    Setting("checkpoint.entries", 64, integer(1, 100_000), "A checkpoint is written when this many entries are newer than the newest one."),
-    Setting("checkpoint.bytes", 8_388_608, integer(1_024, 2**31), "A checkpoint is written when the entries newer than the newest one have this many bytes."),
-    Setting("checkpoint.seal.segments", 64, integer(2, 10_000), "A partition's segments are sealed into a manifest when this many are not."),
-    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, integer(1, 2**53), "How often a process that writes, or waits for records, looks for transactions that hold up its partitions; one whose time-out has passed since it was first seen is aborted."),
-    Setting("clock.skew.max.ms", 600_000, integer(1_000, 2**53), "A writer whose clock is further behind the log's newest timestamp logs a warning; entries keep that timestamp."),
-)  # fmt: skip
 
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """The settings of a handle."""
 
-class StoreSettings(Struct, frozen=True, kw_only=True):
-    """The parsed settings; see STORE_SETTINGS for their meaning."""
-
-    fsync: bool = True
-    request_timeout_ms: int = 30_000
-    upload_threads: int = 4
-    checkpoint_entries: int = 64
-    checkpoint_bytes: int = 8_388_608
-    checkpoint_seal_segments: int = 64
-    clock_skew_ms_max: int = 600_000
-    timeout_check_interval_ms: int = 10_000
+    fsync: bool = setting(
+        "store.fsync", True, boolean, "On a local disk: wait until segments, entries and their folders are on the disk."
+    )
+    request_timeout_ms: int = setting(
+        "store.request.timeout.ms", 30_000, integer(100, 600_000), "How long one request to the object store may take."
+    )
+    upload_threads: int = setting(
+        "store.upload.threads", 4, integer(1, 64), "How many segments a process uploads side by side."
+    )
+    checkpoint_entries: int = setting(
+        "checkpoint.entries",
+        64,
+        integer(1, 100_000),
+        "A checkpoint is written when this many entries are newer than the newest one.",
+    )
+    checkpoint_bytes: int = setting(
+        "checkpoint.bytes",
+        8_388_608,
+        integer(1_024, 2**31),
+        "A checkpoint is written when the entries newer than the newest one have this many bytes.",
+    )
+    checkpoint_seal_segments: int = setting(
+        "checkpoint.seal.segments",
+        64,
+        integer(2, 10_000),
+        "A partition's segments are sealed into a manifest when this many are not.",
+    )
+    timeout_check_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        10_000,
+        integer(1, 2**53),
+        "How often a process that writes, or waits for records, looks for transactions that hold up its partitions; one whose time-out has passed since it was first seen is aborted.",
+    )
+    clock_skew_ms_max: int = setting(
+        "clock.skew.max.ms",
+        600_000,
+        integer(1_000, 2**53),
+        "A writer whose clock is further behind the log's newest timestamp logs a warning; entries keep that timestamp.",
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> StoreSettings:
-        """The settings of `given`, which holds only names of STORE_SETTINGS.
+        """Return the settings of `given`, which holds only names of STORE_SETTINGS.
 
         Raises:
             ConfigurationError: a name or a value is wrong.
         """
-        parsed = parse_settings(STORE_SETTINGS, given, "store")
-        return cls(
-            fsync=parsed["store.fsync"],
-            request_timeout_ms=parsed["store.request.timeout.ms"],
-            upload_threads=parsed["store.upload.threads"],
-            checkpoint_entries=parsed["checkpoint.entries"],
-            checkpoint_bytes=parsed["checkpoint.bytes"],
-            checkpoint_seal_segments=parsed["checkpoint.seal.segments"],
-            clock_skew_ms_max=parsed["clock.skew.max.ms"],
-            timeout_check_interval_ms=parsed["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
-        )
+        return cls(**values_by_field(cls, parse_settings(STORE_SETTINGS, given, "store")))
+
+
+STORE_SETTINGS: Final = settings_of(StoreSettings)
 
 
 class StoreOptions(dict[str, Any]):
@@ -66,7 +79,7 @@ class StoreOptions(dict[str, Any]):
 
 def is_store_setting(name: str) -> bool:
     """True for names that belong to the store's handle: STORE_SETTINGS and ``storage.*``."""
-    return name.startswith(STORAGE_PREFIX) or any(setting.name == name for setting in STORE_SETTINGS)
+    return name.startswith(STORAGE_PREFIX) or any(known.name == name for known in STORE_SETTINGS)
 
 
 def storage_options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,19 +6,32 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn.config.settings import Setting, choice, integer, parse_settings, text
+from sparktxn.errors import ConfigurationError
 
 __all__ = ["PARTITION_COUNT_MAX", "TOPIC_SETTINGS", "check_topic_settings", "topic_setting"]
 
 PARTITION_COUNT_MAX: Final = 10_000
+
+
+def _cleanup_policy(name: str, value: Any) -> str:
+    """delete"""
+    word = str(value).lower()
+    if word != "delete":
+        raise ConfigurationError(
+            f"setting {name!r} is {value!r}: expected delete; compaction by key is not available, so a topic that asks "
+            "for it would silently keep all records"
+        )
+    return word
+
 
 TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
     Setting("segment.bytes", 33_554_432, integer(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
     Setting("segment.rows", 50_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
     Setting("compression.type", "zstd", choice("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer"), "How segments are compressed (producer means zstd; arrow segments take zstd, lz4 or none)."),
-    Setting("cleanup.policy", "delete", choice("delete", "compact", "compact,delete", "delete,compact"), "What maintenance may remove."),
-    Setting("retention.ms", 604_800_000, integer(-1, 2**53), "How long records are kept; -1 for ever. Applied by maintenance."),
-    Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "How many bytes of a partition are kept; -1 for all. Applied by maintenance."),
+    Setting("cleanup.policy", "delete", _cleanup_policy, "Kept and not applied: records stay until delete_records() removes them. compact is refused."),
+    Setting("retention.ms", 604_800_000, integer(-1, 2**53), "Kept and not applied: records stay until delete_records() removes them."),
+    Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "Kept and not applied, as retention.ms."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
     Setting("message.timestamp.type", "CreateTime", lambda name, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(name, value)], "Whether a record's timestamp is the producer's or the entry's."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),

@@ -91,7 +91,7 @@ class Producer:
         self._publisher: Publisher | None = None
         self._sender: Sender | None = None
         self._buffers: Buffers | None = None
-        self._reports = Reports()
+        self._reports = Reports(only_errors=self._settings.reports_only_errors)
         self._on_delivery = self._settings.on_delivery
         # A record's topic is found here in one step; while none may be produced the dictionary is an empty one.
         self._accepting: dict[Any, TopicBuffer] = {}

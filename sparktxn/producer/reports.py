@@ -16,9 +16,13 @@ DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 
 class Reports:
-    """A queue of callbacks to call. Safe for several threads; a callback may call the producer."""
+    """A queue of callbacks to call. Safe for several threads; a callback may call the producer.
 
-    def __init__(self) -> None:
+    With `only_errors`, reports of success are left out (librdkafka's ``delivery.report.only.error``).
+    """
+
+    def __init__(self, *, only_errors: bool = False) -> None:
+        self._only_errors = only_errors
         self._queue: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._arrived = threading.Condition()
 
@@ -28,7 +32,11 @@ class Reports:
     def add(self, reports: list[tuple[DeliveryCallback, KafkaError | None, Message]]) -> None:
         """Queues delivery reports, in order, and wakes who waits for them."""
         with self._arrived:
-            self._queue.extend((callback, (error, message)) for callback, error, message in reports)
+            self._queue.extend(
+                (callback, (error, message))
+                for callback, error, message in reports
+                if error is not None or not self._only_errors
+            )
             self._arrived.notify_all()
 
     def add_error(self, callback: Callable[[KafkaError], Any], error: KafkaError) -> None:

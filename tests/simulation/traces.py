@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeLost, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
@@ -524,7 +524,7 @@ def a_view_whose_segments_are_gone_has_expired(stage: Stage) -> None:
 @trace_of(35)
 def the_winner_that_owed_a_checkpoint_dies(stage: Stage) -> None:
     """Any winner more than K behind makes it, a little later."""
-    every = replace(SETTINGS, checkpoint_entries=4)
+    every = dataclasses.replace(SETTINGS, checkpoint_entries=4)
 
     def program(act: Act[int]) -> int:
         log = act.open_log(every)

@@ -8,6 +8,8 @@ import pytest
 from sparktxn.config.ignored import IGNORED_SETTINGS
 from sparktxn.config.producer import PRODUCER_SETTINGS, ProducerSettings
 from sparktxn.errors import KafkaError, KafkaException
+from sparktxn.message import Message
+from sparktxn.producer.reports import Reports
 
 STORE = {"bootstrap.servers": "memory://settings"}
 
@@ -101,3 +103,12 @@ def test_ignored_names_are_lower_case_and_include_our_own() -> None:
     assert all(name == name.lower() for name in IGNORED_SETTINGS)
     ours = {setting.name for setting in PRODUCER_SETTINGS} - {"bootstrap.servers", "transaction.publish"}
     assert ours <= IGNORED_SETTINGS
+
+
+def test_reports_of_success_can_be_left_out() -> None:
+    told: list[KafkaError | None] = []
+    reports = Reports(only_errors=True)
+    error = KafkaError(KafkaError._MSG_TIMED_OUT)
+    message = Message("topic", 0, 0)
+    reports.add([(lambda failed, _: told.append(failed), found, message) for found in (None, error)])
+    assert (reports.serve(), told) == (1, [error])

@@ -1,0 +1,42 @@
+"""Settings of an admin client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparktxn.config.client import ADDRESS, ADDRESS_ALIASES, sort_settings
+from sparktxn.config.settings import setting, settings_of, text, values_by_field
+from sparktxn.config.store import StoreOptions
+
+__all__ = ["ADMIN_SETTINGS", "AdminSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings:
+    """The settings of an admin client. `store_options` are for Store.open."""
+
+    uri: str = setting(
+        ADDRESS,
+        "",
+        text,
+        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
+        aliases=ADDRESS_ALIASES,
+    )
+    store_options: dict[str, Any] = field(default_factory=StoreOptions)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> AdminSettings:
+        """Return the settings of `given`, whose names are dotted.
+
+        Names of librdkafka's that have no meaning here are accepted and change nothing.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value is wrong, or the store's address is missing.
+        """
+        values, _, store_options = sort_settings(ADMIN_SETTINGS, given, "admin client")
+        return cls(**values_by_field(cls, values), store_options=store_options)
+
+
+ADMIN_SETTINGS: Final = settings_of(AdminSettings)

@@ -1,0 +1,60 @@
+"""Sorting a client's dictionary of settings: its own, the store's, and librdkafka's that mean nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
+from sparktxn.config.settings import Setting
+from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
+from sparktxn.errors import ConfigurationError, did_you_mean
+
+__all__ = ["ADDRESS", "ADDRESS_ALIASES", "SortedSettings", "sort_settings"]
+
+ADDRESS: Final = "bootstrap.servers"
+ADDRESS_ALIASES: Final = ("store.uri", "metadata.broker.list")
+
+_EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
+
+
+class SortedSettings(NamedTuple):
+    """A client's settings by dotted name, with defaults; the names that were given; the settings of the store."""
+
+    values: dict[str, Any]
+    given: set[str]
+    store_options: StoreOptions
+
+
+def sort_settings(
+    settings: Sequence[Setting], given: Mapping[str, Any], client: str, required: Mapping[str, str] | None = None
+) -> SortedSettings:
+    """Parse the settings in `given`, whose names are dotted.
+
+    Names of librdkafka's that have no meaning here are accepted and change nothing. `required` are names that must
+    have a value, besides the address, with what is expected.
+
+    Raises:
+        ConfigurationError: a name is unknown, a value is wrong, or a required one is missing.
+    """
+    by_name = {name: setting for setting in settings for name in (setting.name, *setting.aliases)}
+    values: dict[str, Any] = {setting.name: setting.default for setting in settings}
+    named: set[str] = set()
+    store_options = StoreOptions()
+    ignored: list[str] = []
+    for name, value in given.items():
+        if (known := by_name.get(name)) is not None:
+            values[known.name] = known.parse(name, value)
+            named.add(known.name)
+        elif is_store_setting(name):
+            store_options[name] = value
+        elif name in IGNORED_SETTINGS:
+            ignored.append(name)
+        else:
+            nearest = did_you_mean(name, [*by_name, *(setting.name for setting in STORE_SETTINGS)])
+            raise ConfigurationError(f'No such configuration property: "{name}"{nearest}')
+    report_ignored(ignored, client)
+    for name, expected in {**(required or {}), ADDRESS: _EXPECTED_ADDRESS}.items():
+        if not values[name]:
+            raise ConfigurationError(f'Failed to create {client}: "{name}" must be configured: {expected}')
+    return SortedSettings(values, named, store_options)
