@@ -61,7 +61,7 @@ def poll_rate(folder: str, rows: int) -> float:
 
 def plain_rate(folder: str, rows: int) -> float:
     """Rows per CPU second of reading the same files with pyarrow alone."""
-    files = sorted(Path(folder).glob("topics/t-*/0/*.parquet"))
+    files = sorted(Path(folder).glob("topics/t-*/kafka_partition=0/*.parquet"))
     started = time.process_time()
     read = 0
     for file in files:

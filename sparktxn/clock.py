@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = ["Clock", "Deadline", "Ids", "RandomIds", "SystemClock"]
 
@@ -41,19 +41,24 @@ class SystemClock:
         time.sleep(seconds)
 
 
+_TOKEN_LENGTH: Final = 20
+# Five bits of a byte are a digit, so that one call of the system and one translation make a token.
+_DIGIT_OF_BYTE: Final = b"0123456789abcdefghijklmnopqrstuv" * 8
+
+
 class Ids(Protocol):
     """Unguessable names that never repeat."""
 
     def token(self) -> str:
-        """32 lower-case hexadecimal digits."""
+        """20 of the digits 0-9 and a-v: 100 random bits."""
 
 
 class RandomIds:
     """Tokens from the operating system's random source."""
 
     def token(self) -> str:
-        """32 lower-case hexadecimal digits."""
-        return os.urandom(16).hex()
+        """20 of the digits 0-9 and a-v: 100 random bits."""
+        return os.urandom(_TOKEN_LENGTH).translate(_DIGIT_OF_BYTE).decode()
 
 
 class Deadline:

@@ -66,8 +66,8 @@ NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 # Names lead to objects: one that was read must not lead anywhere else, whoever has written it.
 TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
-SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-f]{32}\.(?:parquet|arrow)\Z")]
-SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-f]{32}\Z")]
+SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-v]{20}\.(?:parquet|arrow)\Z")]
+SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
 Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 
 StateKey = tuple[str | int, ...]

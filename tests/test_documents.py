@@ -132,6 +132,17 @@ def test_the_protocol_lists_every_member_of_every_command(command: Any) -> None:
     assert [name for name in command.__struct_fields__ if name not in implied and f"`{name}`" not in row[0]] == []
 
 
+def test_the_protocol_lists_the_short_names_of_members() -> None:
+    written_as = {
+        field: short
+        for command in Command.__args__
+        for field, short in zip(command.__struct_fields__, command.__struct_encode_fields__, strict=True)
+        if field != short
+    }
+    table = PROTOCOL.split("short names:\n")[1].split("| `type` |")[0]
+    assert dict(re.findall(r"\| `(\w+)` \| `(\w+)` (?=\|)", table)) == written_as
+
+
 @pytest.mark.parametrize(
     ("file", "settings"),
     [

@@ -54,20 +54,20 @@ def committed(store: Path) -> Iterator[CommittedSegment]:
         for command in entry.commands:
             if command["type"] == "create_topic":
                 topics[len(topics) + 1] = command["name"]
-            elif command["type"] == "append" and command.get("transaction", -1) == -1:
+            elif command["type"] == "append" and command.get("txn", -1) == -1:
                 yield _segment(store, topics, entry.number, command)
             elif command["type"] == "append":
-                waiting.setdefault((command["producer_id"], command["transaction"]), []).append(command)
+                waiting.setdefault((command["producer"], command["txn"]), []).append(command)
             elif command["type"] == "end_txn":
-                appends = waiting.pop((command["producer_id"], command["transaction"]), [])
+                appends = waiting.pop((command["producer"], command["txn"]), [])
                 if command["committed"]:
                     yield from (_segment(store, topics, entry.number, append) for append in appends)
 
 
 def _segment(store: Path, topics: dict[int, str], entry: int, append: dict[str, Any]) -> CommittedSegment:
-    topic, topic_id, partition = topics[append["topic_id"]], append["topic_id"], append["partition"]
-    path = store / "topics" / f"{topic}-{topic_id}" / str(partition) / append["segment"]
-    return CommittedSegment(entry, topic, partition, append["record_count"], path)
+    topic, topic_id, partition = topics[append["topic"]], append["topic"], append["partition"]
+    path = store / "topics" / f"{topic}-{topic_id}" / f"kafka_partition={partition}" / append["segment"]
+    return CommittedSegment(entry, topic, partition, append["records"], path)
 
 
 def rows_of(segment: CommittedSegment) -> pa.Table:

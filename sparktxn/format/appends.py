@@ -22,21 +22,25 @@ __all__ = ["APPENDS_SCHEMA", "ENTRY_BYTES_MAX", "decode_appends", "encode_append
 ENTRY_BYTES_MAX: Final = 262_144
 """An entry with more bytes puts its appends into an object of their own."""
 
+_COLUMNS: Final = dict(zip(Append.__struct_fields__, Append.__struct_encode_fields__, strict=True))
 _TEXTS: Final = {"segment", "checksum", "transactional_id"}
 _APPENDS_MAX: Final = 1_000_000
 
 APPENDS_SCHEMA: Final = pa.schema(
     [
-        pa.field(name, pa.string() if name in _TEXTS else pa.int64(), nullable=name == "transactional_id")
-        for name in Append.__struct_fields__
+        pa.field(column, pa.string() if field in _TEXTS else pa.int64(), nullable=field == "transactional_id")
+        for field, column in _COLUMNS.items()
     ]
 )
-"""One column per member of the append command."""
+"""One column per member of the append command, named as in an entry."""
 
 
 def encode_appends(appends: Sequence[Append]) -> bytes:
     """The object's bytes; rows in the order of the commands."""
-    columns = [pa.array([getattr(append, field.name) for append in appends], field.type) for field in APPENDS_SCHEMA]
+    columns = [
+        pa.array([getattr(append, field) for append in appends], APPENDS_SCHEMA.field(column).type)
+        for field, column in _COLUMNS.items()
+    ]
     sink = pa.BufferOutputStream()
     table = pa.Table.from_arrays(columns, schema=APPENDS_SCHEMA)
     pq.write_table(table, sink, compression="zstd", compression_level=1, store_schema=False)

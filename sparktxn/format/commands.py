@@ -6,7 +6,7 @@ command is either understood whole or not applied at all.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -41,7 +41,27 @@ __all__ = [
 ]
 
 
-class _Base(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True):
+_SHORT: Final = {
+    "base_sequence": "sequence",
+    "checksum": "crc",
+    "generation_id": "generation",
+    "group_id": "group",
+    "member_id": "member",
+    "producer_epoch": "epoch",
+    "producer_id": "producer",
+    "record_count": "records",
+    "request_id": "request",
+    "size_bytes": "bytes",
+    "timestamp_max_ms": "max_ms",
+    "timestamp_min_ms": "min_ms",
+    "topic_id": "topic",
+    "transaction": "txn",
+    "transactional_id": "txn_id",
+}
+"""The names that entries have for members which occur in most of them; every other member has its own."""
+
+
+class _Base(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename=_SHORT):
     """What all commands share."""
 
 

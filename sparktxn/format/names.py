@@ -19,6 +19,7 @@ __all__ = [
     "HORIZONS",
     "INTENTS",
     "LAST_CHECKPOINT",
+    "PARTITION_COLUMN",
     "STORE",
     "TOPICS",
     "appends",
@@ -39,6 +40,7 @@ __all__ = [
     "parse_intent",
     "parse_partition_object",
     "parse_sealed_entry",
+    "parse_sealed_folder",
     "parse_segment_born",
     "partition_folder",
     "sealed_folder",
@@ -58,16 +60,21 @@ INTENTS: Final = "_log/_intents/"
 LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
 TOPICS: Final = "topics/"
 
+PARTITION_COLUMN: Final = "kafka_partition"
+"""The column that Arrow, Spark, DuckDB and Polars find in the names of partitions' folders; no topic declares it."""
+
+_SEALED_RUNS: Final = "_sealed/"
+
 _DIGITS: Final = 20
 _ENTRY = re.compile(r"_log/([0-9]{20})\.json")
-_CHECKPOINT = re.compile(r"_log/_checkpoints/([0-9]{20})-([0-9a-f]{32})\.json")
-_CHECKPOINT_PART = re.compile(r"_log/_checkpoints/([0-9]{20})-[0-9a-f]{32}/[0-9]+\.json")
-_APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-f]{32}\.parquet")
+_CHECKPOINT = re.compile(r"_log/_checkpoints/([0-9]{20})-([0-9a-v]{20})\.json")
+_CHECKPOINT_PART = re.compile(r"_log/_checkpoints/([0-9]{20})-[0-9a-v]{20}/[0-9]+\.json")
+_APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-v]{20}\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
-_INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-f]{32})\.json")
-_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-f]{32})\.(parquet|arrow)")
-_PARTITION_OBJECT = re.compile(r"topics/[A-Za-z0-9._-]+-([0-9]{1,19})/([0-9]{1,19})/(.+)")
-_SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-f]{32}")
+_INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
+_PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
+_SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
@@ -151,7 +158,7 @@ def clock(token: str) -> str:
 
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:
     """The folder of a partition's objects."""
-    return f"topics/{topic}-{topic_id}/{partition}/"
+    return f"topics/{topic}-{topic_id}/{PARTITION_COLUMN}={partition}/"
 
 
 def parse_partition_object(name: str) -> tuple[int, int, str] | None:
@@ -177,8 +184,14 @@ def parse_segment_born(file_name: str) -> int | None:
 
 
 def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:
-    """The name, inside the partition's folder, of a sealed run's folder."""
+    """The name of a sealed run's folder, which lies in the folder ``_sealed`` of its partition."""
     return f"{_padded(first_offset)}-{_padded(entry_number)}-{token}"
+
+
+def parse_sealed_folder(name: str) -> str | None:
+    """The sealed run's folder of a file, from its name in the partition's folder; None for any other name."""
+    run, separator, _ = name.removeprefix(_SEALED_RUNS).partition("/")
+    return run if separator and name.startswith(_SEALED_RUNS) else None
 
 
 def parse_sealed_entry(folder: str) -> int | None:
@@ -189,17 +202,17 @@ def parse_sealed_entry(folder: str) -> int | None:
 
 def manifest(partition: str, folder: str) -> str:
     """The object name of a sealed run's manifest; `partition` is the partition's folder."""
-    return f"{partition}{folder}/manifest.parquet"
+    return f"{partition}{_SEALED_RUNS}{folder}/manifest"
 
 
 def transaction_index(partition: str, folder: str, base_offset: int) -> str:
     """The object name of a sealed run's index of aborted transactions, named as Kafka names it."""
-    return f"{partition}{folder}/{_padded(base_offset)}.txnindex"
+    return f"{partition}{_SEALED_RUNS}{folder}/{_padded(base_offset)}.txnindex"
 
 
 def snapshot(partition: str, folder: str, end_offset: int) -> str:
     """The object name of the producer snapshot at the end of a sealed run, named as Kafka names it."""
-    return f"{partition}{folder}/{_padded(end_offset)}.snapshot"
+    return f"{partition}{_SEALED_RUNS}{folder}/{_padded(end_offset)}.snapshot"
 
 
 def checked_name(name: str, found_in: str) -> str:

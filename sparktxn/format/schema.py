@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.format.names import PARTITION_COLUMN
 
 __all__ = ["RECORD_SCHEMA", "TIMESTAMP_COLUMN", "check_schema", "parse_type", "stored_schema", "type_text"]
 
@@ -77,8 +78,9 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
     """The declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
 
     Raises:
-        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``) or taken (also if only
-            the case differs, as Spark cannot tell them apart), or a type is not one that segments keep exactly.
+        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``, or ``kafka_partition``)
+            or taken (also if only the case differs, as Spark cannot tell them apart), or a type is not one that
+            segments keep exactly.
     """
     columns = _columns_of(schema)
     if not 0 < len(columns) <= _COLUMNS_MAX:
@@ -87,8 +89,9 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
     for name, _, _ in columns:
         if not isinstance(name, str) or not name.strip():
             raise ConfigurationError(f"column name {name!r} is not valid: expected text that is not empty")
-        if name.startswith("_"):
-            raise ConfigurationError(f"column name {name!r} is reserved: names that start with '_' belong to the store")
+        if name.startswith("_") or name.lower() == PARTITION_COLUMN:
+            reserved = f"names that start with '_', and {PARTITION_COLUMN!r}, belong to the store"
+            raise ConfigurationError(f"column name {name!r} is reserved: {reserved}")
         if name.lower() in taken:
             raise ConfigurationError(f"column name {name!r} is not unique: {taken[name.lower()]!r} is declared too")
         taken[name.lower()] = name

@@ -95,8 +95,8 @@ def _look_at(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, flo
         return
     topic_id, partition, rest = parsed
     where = (topic_id, partition)
-    run, _, file = rest.partition("/")
-    if file:
+    run = names.parse_sealed_folder(rest)
+    if run is not None:
         sealed_entry = names.parse_sealed_entry(run)
         if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
             return

@@ -39,7 +39,7 @@ _REFUSED: Final = frozenset(
     {errno.EACCES, errno.EDQUOT, errno.EMLINK, errno.ENOENT, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.EXDEV}
 )
 _LOCK_FILE: Final = "_log/.lock"
-_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}-\d+")
+_TEMPORARY: Final = re.compile(r"\.[0-9a-v]{20}-\d+")
 
 
 class LocalStore:

@@ -31,7 +31,7 @@ class PartitionChoice:
 
     def seed(self, ids: Ids) -> None:
         """Lets producers begin in different partitions."""
-        self._first = int(ids.token()[:8], 16)
+        self._first = int(ids.token()[:8], 32)
 
     def prepare(self, topic: TopicBuffer) -> None:
         """Chooses the partition that takes the topic's first records without a key."""

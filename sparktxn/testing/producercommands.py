@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from msgspec import Struct
 
 from sparktxn.format.commands import (
@@ -42,7 +44,8 @@ class ProducerCommands(Struct, frozen=True):
         born: int = 0,
     ) -> Append:
         """`count` records from `sequence` on, for (topic id, partition), in a segment that this sequence names."""
-        token = f"{where[0]:04x}{where[1]:04x}{self.producer_id:06x}{self.producer_epoch:06x}{sequence:012x}"
+        named_by = f"{where} {self.producer_id} {self.producer_epoch} {sequence}"
+        token = sha256(named_by.encode()).hexdigest()[:20]
         return Append(
             topic_id=where[0],
             partition=where[1],

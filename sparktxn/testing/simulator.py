@@ -81,7 +81,7 @@ class _Ids:
         self._random = random
 
     def token(self) -> str:
-        return f"{self._random.getrandbits(128):032x}"
+        return f"{self._random.getrandbits(128) >> 48:020x}"
 
 
 class Process:

@@ -75,6 +75,24 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "vacuum": (("horizon", "segment_floor"), {}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
+# The members that most commands have, by the short names that entries have for them.
+LONG = {
+    "bytes": "size_bytes",
+    "crc": "checksum",
+    "epoch": "producer_epoch",
+    "generation": "generation_id",
+    "group": "group_id",
+    "max_ms": "timestamp_max_ms",
+    "member": "member_id",
+    "min_ms": "timestamp_min_ms",
+    "producer": "producer_id",
+    "records": "record_count",
+    "request": "request_id",
+    "sequence": "base_sequence",
+    "topic": "topic_id",
+    "txn": "transaction",
+    "txn_id": "transactional_id",
+}
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
     *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count"),
@@ -191,7 +209,9 @@ class StoreReader:
 
     def _commands(self, name: str, entry: Record) -> list[Command]:
         commands: list[Command] = []
-        for written in entry["commands"]:
+        for short in entry["commands"]:
+            expect(not set(short) & set(LONG.values()), name, "a member is not written under its short name")
+            written = {LONG.get(member, member): value for member, value in short.items()}
             kind = written["type"]
             expect(kind in MEMBERS, name, f"command {kind!r} is not known")
             required, defaults = MEMBERS[kind]
@@ -207,7 +227,7 @@ class StoreReader:
         expect(f"{crc32c(data):08x}" == command["checksum"], name, "its checksum is not the one that the entry names")
         rows = parquet(data).slice(start, count).to_pylist()
         expect(len(rows) == count, entry_name, f"it names more rows than {name} has")
-        return [{"type": "append", **row} for row in rows]
+        return [{"type": "append"} | {LONG.get(member, member): value for member, value in row.items()} for row in rows]
 
     def horizon(self) -> int:
         return max((int(name) for name in self.names("_log/_horizon")), default=1)
@@ -216,7 +236,7 @@ class StoreReader:
 
     def heads(self) -> list[str]:
         """The names of all heads, the newest first."""
-        found = [name for name in self.names("_log/_checkpoints") if re.fullmatch(r"\d{20}-[0-9a-f]{32}\.json", name)]
+        found = [name for name in self.names("_log/_checkpoints") if re.fullmatch(r"\d{20}-[0-9a-v]{20}\.json", name)]
         return [f"_log/_checkpoints/{name}" for name in reversed(found)]
 
     def head(self, name: str) -> Record:
@@ -288,10 +308,10 @@ class StoreReader:
 
     @staticmethod
     def partition_folder(topic: Record, partition: int) -> str:
-        return f"topics/{topic['name']}-{topic['topic_id']}/{partition}"
+        return f"topics/{topic['name']}-{topic['topic_id']}/kafka_partition={partition}"
 
     def _manifest(self, folder: str, run: Record) -> list[list[Any]]:
-        name = f"{folder}/{run['folder']}/manifest.parquet"
+        name = f"{folder}/_sealed/{run['folder']}/manifest"
         data = self.get(name)
         expect(f"{crc32c(data):08x}" == run["checksum"], name, "its checksum is not the one that the state names")
         table = parquet(data)
@@ -303,7 +323,7 @@ class StoreReader:
         return rows
 
     def _index(self, folder: str, run: Record) -> list[list[int]]:
-        name = f"{folder}/{run['folder']}/{padded(run['base_offset'])}.txnindex"
+        name = f"{folder}/_sealed/{run['folder']}/{padded(run['base_offset'])}.txnindex"
         if not run["aborted_count"]:
             expect(not (self.root / name).exists(), name, "the run has no aborted transactions")
             return []
@@ -320,7 +340,7 @@ class StoreReader:
     def snapshot(self, folder: str, values: list[Any]) -> list[Snapshot]:
         """The producers in a sealed run's snapshot."""
         run = dict(zip(RUN, values, strict=True))
-        name = f"{folder}/{run['folder']}/{padded(run['end_offset'])}.snapshot"
+        name = f"{folder}/_sealed/{run['folder']}/{padded(run['end_offset'])}.snapshot"
         data = self.get(name)
         version, checksum, count = struct.unpack_from(">hIi", data)
         expect(version == 1, name, f"it has version {version}")

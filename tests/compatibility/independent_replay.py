@@ -321,7 +321,7 @@ class Replay:
         elif known is not None:
             self.need(known["current_transaction_first_offset"] < 0, "an append leaves its open transaction out")
         self._check_sequence(known, command)
-        born = re.fullmatch(r"(\d{20})-[0-9a-f]{32}\.(parquet|arrow)", command["segment"])
+        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", command["segment"])
         self.need(born and self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")
         base_offset, count = partition["log_end_offset"], command["record_count"]
         times = command["timestamp_min_ms"], command["timestamp_max_ms"]

@@ -34,7 +34,7 @@ def test_what_it_holds_is_what_it_held(golden: tuple[Path, Path]) -> None:
 
 def test_it_has_every_kind_of_object(golden: tuple[Path, Path]) -> None:
     names = [path.relative_to(golden[0]).as_posix() for path in golden[0].rglob("*") if path.is_file()]
-    for kind in ("_log/_appends/", "_log/_checkpoints/", "manifest.parquet", ".txnindex", ".snapshot", ".arrow"):
+    for kind in ("_log/_appends/", "_log/_checkpoints/", "/manifest", ".txnindex", ".snapshot", ".arrow"):
         assert any(kind in name for name in names), kind
 
 

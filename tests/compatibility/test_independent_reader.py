@@ -30,7 +30,7 @@ from tests.compatibility.workload import GROUP, TOPICS, Workload, written
 
 SETTINGS = {"store.fsync": False, "checkpoint.entries": 16, "checkpoint.seal.segments": 4}
 ROUNDS = 32
-LARGE_APPENDS = 1_000
+LARGE_APPENDS = 1_300
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 

@@ -46,7 +46,7 @@ TYPED = (
     *(("id", "int64", False), ("name", "string", True), ("price", "decimal128(9, 2)", True), ("day", "date32", True)),
     ("tags", "list<struct<a: string not null, b: list<int32>>>", True),
 )
-TOKEN = "0123456789abcdef" * 2
+TOKEN = "0123456789abcdefghij"
 
 
 class Decoder(NamedTuple):
@@ -215,7 +215,7 @@ DECODERS = {
         Decoder(
             "manifest",
             lambda data: decode_manifest(data, OBJECT_NAME),
-            lambda: _objects(r".*/manifest\.parquet"),
+            lambda: _objects(r".*/manifest"),
             "bytes",
         ),
         Decoder(

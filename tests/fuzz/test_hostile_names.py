@@ -229,9 +229,9 @@ def test_names_in_entries(root: Path, member: str, name: str) -> None:
     if member == "segment":
         command["segment"] = name
     elif member == "object":
-        entry["commands"] = [{"type": "appends", "object": name, "checksum": "0" * 8, "start": 0, "count": 1}]
+        entry["commands"] = [{"type": "appends", "object": name, "crc": "0" * 8, "start": 0, "count": 1}]
     else:
-        entry["commands"] = [{"type": "create_topic", "request_id": "r", "name": name, "partition_count": 1}]
+        entry["commands"] = [{"type": "create_topic", "request": "r", "name": name, "partition_count": 1}]
     rewrite(path, entry)
     with pytest.raises(DamagedObject):
         read_all(root)

@@ -332,8 +332,8 @@ def test_hole_19_an_intent_is_not_added_to_a_body_that_was_sent(shared, client) 
     with pytest.raises(OutcomeUnknown):
         ticket.wait(client.log.deadline(0))
     client.fate = lambda operation: Fault.NONE
-    name = names.intent(client.log.entry, "0" * 32)
-    shared.objects.put(name, encode_intent("0" * 32, client.log.entry, [[offset_commit()]]))
+    name = names.intent(client.log.entry, "0" * 20)
+    shared.objects.put(name, encode_intent("0" * 20, client.log.entry, [[offset_commit()]]))
     assert ticket.wait(client.log.deadline(1))
     for put in client.late:
         put()
@@ -357,8 +357,8 @@ def test_an_init_never_travels(shared, client) -> None:
     lose_then(client, owner, lambda operation: Fault.NONE)
     owner.submit(InitProducerId("init", "job"))
     assert not any(is_intent(operation) for operation in owner.objects.operations)
-    name = names.intent(1, "1" * 32)
-    shared.objects.put(name, encode_intent("1" * 32, 1, [[InitProducerId("late", "job")]]))
+    name = names.intent(1, "1" * 20)
+    shared.objects.put(name, encode_intent("1" * 20, 1, [[InitProducerId("late", "job")]]))
     commit_something(client)
     assert client.log.transaction("job").producer_epoch == 0
     assert settlements(shared) == []
@@ -366,7 +366,7 @@ def test_an_init_never_travels(shared, client) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"format":1}', b"nothing"])
 def test_an_intent_that_cannot_be_read_hinders_nobody(shared, client, data: bytes) -> None:
-    shared.objects.put(names.intent(1, "1" * 32), data or b" ")
+    shared.objects.put(names.intent(1, "1" * 20), data or b" ")
     leave_and_die(shared, offset_commit())
     commit_something(client)
     assert client.log.committed_offset("group", *LEFT).offset == 1
@@ -379,7 +379,7 @@ def test_an_intent_in_a_large_entry_is_settled_with_the_appends_that_went_elsewh
     ticket = leave_and_hang(shared, owner, *appends, producer.end(1))
     more = client.initialise("big", "big")
     client.log.clock.now_s += 1
-    client.submit(*[more.append(LEFT, number) for number in range(1_000)])
+    client.submit(*[more.append(LEFT, number) for number in range(1_400)])
     assert any(name.endswith(".parquet") for name in shared.objects.list_names(names.APPENDS))
     results = ticket.wait(owner.log.deadline(1))
     assert len(results) == 401
@@ -402,10 +402,10 @@ def test_two_lists_of_one_process_are_never_in_two_intents(shared, client) -> No
 def test_the_oldest_intents_are_settled_first(shared, client) -> None:
     for _ in range(3):
         commit_something(client)
-    for token, base_entry in (("0" * 32, 4), ("1" * 32, 3), ("2" * 32, 1)):
+    for token, base_entry in (("0" * 20, 4), ("1" * 20, 3), ("2" * 20, 1)):
         shared.objects.put(names.intent(base_entry, token), encode_intent(token, base_entry, [[offset_commit()]]))
     commit_something(client)
-    assert [one.intent_id for one in settlements(shared)] == [list_id(digit * 32, 0) for digit in "210"]
+    assert [one.intent_id for one in settlements(shared)] == [list_id(digit * 20, 0) for digit in "210"]
 
 
 def test_an_owner_that_has_lost_sight_of_the_log_asks_the_state(shared, client) -> None:

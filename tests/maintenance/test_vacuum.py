@@ -206,18 +206,18 @@ def test_records_below_the_log_start_go_once_the_horizon_has_passed_their_deleti
     assert report.horizon > deleted_at
     gone = before - world.segments()
     assert report.segments == len(gone) == 8
-    assert {name.split("/")[2] for name in gone} == {"0"}
+    assert {name.split("/")[2] for name in gone} == {"kafka_partition=0"}
     world.check()
 
 
 def test_sealed_runs_that_nothing_names_any_more_go(world: World) -> None:
     """Runs that were merged, and runs that lie below the log start, with their sidecars."""
     world.grow(checkpoints=20, transactions=2)
-    manifests = [name for name in world.names(names.TOPICS) if name.endswith("manifest.parquet")]
+    manifests = [name for name in world.names(names.TOPICS) if name.endswith("/manifest")]
     world.writer.submit(DeleteRecords("delete", *RIGHT, -1))
     world.grow(checkpoints=2)
     report = world.process().vacuum()
-    left = [name for name in world.names(names.TOPICS) if name.endswith("manifest.parquet")]
+    left = [name for name in world.names(names.TOPICS) if name.endswith("/manifest")]
     assert report.sealed_files > 0
     assert len(left) < len(manifests) // 2
     folders = {name.rsplit("/", 1)[0] for name in left}
@@ -272,7 +272,7 @@ def damage(world: World, head: int, what: str) -> None:
     elif what == "entry":
         world.objects.put(name, encode_head(replace(found, entry_checksum="12345678")))
     else:
-        manifests = [name for name in world.names(names.TOPICS) if name.endswith("manifest.parquet")]
+        manifests = [name for name in world.names(names.TOPICS) if name.endswith("/manifest")]
         world.objects.delete([next(name for name in manifests if f"-{head:020d}-" in name)])
 
 

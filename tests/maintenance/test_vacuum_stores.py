@@ -111,8 +111,8 @@ def test_clients_live_through_vacuums_on_s3(moto_server: S3Server) -> None:
 
 def test_temporary_files_of_killed_writers_go_once_they_are_old(shop: Shop, tmp_path: Path) -> None:
     shop.trade(6)
-    folder = tmp_path / "shop" / "topics" / "orders-1" / "0"
-    old, young, foreign = (folder / name for name in (f".{'a' * 32}-7", f".{'b' * 32}-8", ".nfs0001"))
+    folder = tmp_path / "shop" / "topics" / "orders-1" / "kafka_partition=0"
+    old, young, foreign = (folder / name for name in (f".{'a' * 20}-7", f".{'b' * 20}-8", ".nfs0001"))
     for file in (old, young, foreign):
         file.write_bytes(b"half a segm")
     for file in (old, foreign):

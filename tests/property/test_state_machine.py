@@ -145,7 +145,7 @@ class StateMachine(RuleBasedStateMachine):
     ) -> None:
         name = producer.transactional_id
         assert name is not None
-        token = f"{next(self.requests):032x}"
+        token = f"{next(self.requests):020x}"
         command = producer.append(
             place, sequence, count, transaction=transaction, segment=names.segment_file(0, token, "arrow")
         )

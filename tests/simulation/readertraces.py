@@ -22,7 +22,7 @@ from tests.simulation.traces import TRACES, fused, trace_of
 
 __all__ = ["TRACES"]
 
-TOKEN = "ab" * 16
+TOKEN = "ab" * 10
 
 
 # --- intents --------------------------------------------------------------------------------------------------------

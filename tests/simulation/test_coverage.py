@@ -29,7 +29,7 @@ def happened(simulator: Simulator) -> Counter[str]:
         gone = name not in simulator.shared.objects
         found["entry deleted"] += gone and names.parse_entry(name) is not None
         found["segment deleted"] += gone and name.startswith("topics/") and name.count("/") == 3
-        found["sealed"] += name.endswith("manifest.parquet")
+        found["sealed"] += name.endswith("/manifest")
         found["checkpoint"] += names.parse_checkpoint_head(name) is not None
     return found
 

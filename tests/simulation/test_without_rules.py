@@ -101,7 +101,7 @@ def without_a_segment_floor(patch: Patch) -> None:
 
 def without_unique_names(patch: Patch) -> None:
     """A sealed run's folder is named by its first offset."""
-    token = "0" * 32
+    token = "0" * 20
     patch.setattr(names, "sealed_folder", lambda first, entry, _: f"{first:020d}-{0:020d}-{token}")
 
 

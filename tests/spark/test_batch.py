@@ -242,3 +242,15 @@ def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, numbers: 
         assert values(spark.table("kept")) == [0, 1, 2, 3]
     finally:
         spark.sql("drop table kept")
+
+
+def test_sparks_own_parquet_source_discovers_the_partition_column(spark: SparkSession, store: Store) -> None:
+    topic = store.create_topic("t", 2)
+    for number in range(3):
+        write(spark.sql(f"select '{number}' value, {number % 2} partition"), store, topic="t")
+    folder = Path(store.uri.removeprefix("file://")) / "topics" / f"t-{topic.topic_id}"
+    hidden = folder / "kafka_partition=0" / "_sealed" / "run"
+    hidden.mkdir(parents=True)
+    (hidden / "manifest").write_bytes(b"no records")
+    found = spark.read.parquet(str(folder)).selectExpr("kafka_partition", "cast(value as string) value").collect()
+    assert sorted(map(tuple, found)) == [(0, "0"), (0, "2"), (1, "1")]

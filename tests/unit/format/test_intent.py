@@ -19,7 +19,7 @@ from sparktxn.format.commands import (
 from sparktxn.format.entry import seal_document
 from sparktxn.format.intent import decode_intent, encode_intent, list_id, may_travel
 
-TOKEN = "3d0f" * 8
+TOKEN = "3d0f" * 5
 NAME = names.intent(41, TOKEN)
 END = EndTxn("job", 1, 2, 3, committed=True)
 OFFSETS = OffsetCommit("request", "group", (OffsetToCommit(1, 0, 5),))
@@ -60,7 +60,7 @@ def test_what_allocates_fences_or_decides_does_not_travel(command) -> None:
     [
         (encode_intent(TOKEN, 41, [[END]]).replace(b"41", b"42", 1), "checksum"),
         (encode_intent(TOKEN, 40, [[END]]), "of entry 40"),
-        (encode_intent("0" * 32, 41, [[END]]), "holds intent"),
+        (encode_intent("0" * 20, 41, [[END]]), "holds intent"),
         (encode_intent(TOKEN, 41, [[]]), "only its owner"),
         (seal_document(b'{"format":1,"intent":"x"}')[0], "not an intent"),
         (seal_document(b'{"format":1,"intent":"x","base_entry":1,"lists":[[{"type":"other"}]]}')[0], "not an intent"),

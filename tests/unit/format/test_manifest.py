@@ -17,7 +17,7 @@ from sparktxn.structs import SegmentRef
 
 def segment(index: int) -> SegmentRef:
     return SegmentRef(
-        name=f"{index:020d}-{'a' * 32}.parquet",
+        name=f"{index:020d}-{'a' * 20}.parquet",
         base_offset=11 * index,
         record_count=10,
         size_bytes=100,
@@ -52,7 +52,7 @@ SEGMENTS = [segment(index) for index in range(20)]
 def test_segments_come_back_as_they_were(rows: list[Any]) -> None:
     segments, offset = [], 0
     for count, gap, producer_id, timestamp, is_arrow in rows:
-        name = f"{count:020d}-{'0f' * 16}.{'arrow' if is_arrow else 'parquet'}"
+        name = f"{count:020d}-{'0f' * 10}.{'arrow' if is_arrow else 'parquet'}"
         segments.append(
             replace(segment(1), name=name, base_offset=offset + gap, record_count=count, producer_id=producer_id,
                     timestamp_min_ms=timestamp, timestamp_max_ms=timestamp + gap)
@@ -96,8 +96,8 @@ def test_what_cannot_be_is_neither_written_nor_believed(changes: dict[str, Any],
         encode_manifest(segments)
     rows = [{field: getattr(one, field) for field in SegmentRef.__struct_fields__} for one in segments]
     with pytest.raises(DamagedObject, match=reason) as caught:
-        decode_manifest(parquet(pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA)), "folder/manifest.parquet")
-    assert caught.value.object_name == "folder/manifest.parquet"
+        decode_manifest(parquet(pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA)), "folder/manifest")
+    assert caught.value.object_name == "folder/manifest"
 
 
 def parquet(table: pa.Table) -> bytes:

@@ -25,7 +25,7 @@ def memory_store() -> MemoryStore:
 
 
 def token() -> str:
-    return f"{next(_numbers):032x}"
+    return f"{next(_numbers):020x}"
 
 
 class CountingStore(MemoryStore):

@@ -37,7 +37,7 @@ class CountingIds:
 
     def token(self) -> str:
         self.count += 1
-        return f"{self.count:032x}"
+        return f"{self.count:020x}"
 
 
 _names = CountingIds()

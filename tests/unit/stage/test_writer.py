@@ -110,7 +110,7 @@ def test_a_store_that_never_answers() -> None:
     clock = ManualClock()
     objects = ScriptedStore(["dropped"] * 100)
     before_s = clock.monotonic_s()
-    with pytest.raises(StoreUnavailable, match=re.escape("topics/t-7/0/00000000000000000042-")):
+    with pytest.raises(StoreUnavailable, match=re.escape("topics/t-7/kafka_partition=0/00000000000000000042-")):
         upload(objects, stage_topic(), clock=clock)
     assert 1 < len(objects.puts) < 20
     assert clock.monotonic_s() - before_s <= 10
