@@ -12,7 +12,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sparktxn.errors import ConfigurationError
 
@@ -23,11 +23,14 @@ __all__ = [
     "INT64_MIN",
     "TEXT_BYTES_MAX",
     "TIMESTAMP_MS_MAX",
+    "Checked",
     "boolean",
     "bytes_like",
+    "choice",
     "described",
     "function",
     "identifier",
+    "identifiers",
     "instance",
     "integer",
     "integer_or_none",
@@ -215,15 +218,31 @@ def function(name: str, value: object) -> Callable[..., Any] | None:
     raise _wrong_type(name, value, "a function")
 
 
-def instance(name: str, value: object, kind: type[_Kind], expected: str = "") -> _Kind:
+def instance(
+    name: str, value: object, kind: type[_Kind] | tuple[type[_Kind], ...], expected: str | None = None
+) -> _Kind:
     """Return `value`, which is a `kind`.
 
     Raises:
         TypeError: it is not; `expected` says in words what is, where the class's name does not.
     """
     if not isinstance(value, kind):
-        raise _wrong_type(name, value, expected or f"a {kind.__name__}")
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        raise _wrong_type(name, value, expected or " or ".join(f"a {one.__name__}" for one in kinds))
     return value
+
+
+def choice(name: str, value: object, allowed: Iterable[str]) -> str:
+    """Return one of a few words.
+
+    Raises:
+        TypeError: `value` is not a str.
+        ConfigurationError: it is not among `allowed`.
+    """
+    word = text(name, value)
+    if word not in allowed:
+        raise _wrong_value(name, word, "one of " + ", ".join(allowed))
+    return word
 
 
 def items(name: str, value: object, kind: type[_Kind]) -> list[_Kind]:
@@ -244,6 +263,13 @@ def items(name: str, value: object, kind: type[_Kind]) -> list[_Kind]:
     return found
 
 
+def identifiers(name: str, value: object) -> list[str]:
+    """Return the items of a list of names, each as `identifier` does; empty ones are left to the caller to refuse."""
+    return [
+        identifier(f"{name}[{place}]", item, may_be_empty=True) for place, item in enumerate(items(name, value, str))
+    ]
+
+
 def mapping(name: str, value: object) -> dict[str, Any]:
     """Return a mapping whose keys are text as a dict; None is an empty one.
 
@@ -256,3 +282,17 @@ def mapping(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong_type(name, value, "a dict")
     return {text(f"a name in {name}", key): given for key, given in value.items()}
+
+
+class Checked:
+    """A base of values that callers make and change: an attribute is checked whenever it is set.
+
+    So no wrong value can wait in it until it is used. A subclass names the checks of its attributes in `_checks`.
+    """
+
+    __slots__ = ()
+    _checks: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check = self._checks.get(name)
+        object.__setattr__(self, name, value if check is None else check(value))

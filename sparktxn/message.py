@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
-from sparktxn.errors import ConfigurationError, KafkaError
+from sparktxn.errors import KafkaError
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -134,17 +133,7 @@ class Message(Struct, gc=False):
         return True
 
 
-_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
-    "topic": lambda value: arguments.text("topic", value),
-    "partition": lambda value: arguments.integer("partition", value, arguments.INT32_MIN, arguments.INT32_MAX),
-    "offset": lambda value: arguments.integer("offset", value),
-    "metadata": lambda value: arguments.text_or_none("metadata", value),
-    "leader_epoch": lambda value: arguments.integer_or_none("leader_epoch", value, -1, arguments.INT32_MAX),
-    "error": lambda value: value,
-}
-
-
-class TopicPartition:
+class TopicPartition(arguments.Checked):
     """A partition, with an offset where one is meant. Equal and ordered by topic and partition alone.
 
     Every attribute is checked when it is set, also after the construction; numpy's integers become plain ones.
@@ -156,6 +145,13 @@ class TopicPartition:
     """
 
     __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+    _checks: ClassVar = {
+        "topic": lambda value: arguments.text("topic", value),
+        "partition": lambda value: arguments.integer("partition", value, arguments.INT32_MIN, arguments.INT32_MAX),
+        "offset": lambda value: arguments.integer("offset", value),
+        "metadata": lambda value: arguments.text_or_none("metadata", value),
+        "leader_epoch": lambda value: arguments.integer_or_none("leader_epoch", value, -1, arguments.INT32_MAX),
+    }
 
     topic: str
     partition: int
@@ -179,10 +175,6 @@ class TopicPartition:
         self.leader_epoch = leader_epoch
         self.error = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        check = _CHECKS.get(name)
-        object.__setattr__(self, name, value if check is None else check(value))
-
     def _place(self) -> tuple[str, int]:
         return (self.topic, self.partition)
 
@@ -204,21 +196,13 @@ class TopicPartition:
         return f"TopicPartition{{topic={self.topic},partition={self.partition},offset={offset},error={error}}}"
 
 
-def topic_partitions(name: str, given: object, *, partition_min: int = 0) -> list[TopicPartition]:
+def topic_partitions(name: str, given: object) -> list[TopicPartition]:
     """Return the partitions that a caller passes as the argument `name`.
 
     Raises:
         TypeError: `given` is not a list of TopicPartition.
-        ConfigurationError: a partition's number is below `partition_min`.
     """
-    found = arguments.items(name, given, TopicPartition)
-    for place, partition in enumerate(found):
-        if partition.partition < partition_min:
-            raise ConfigurationError(
-                f"{name}[{place}] has partition {partition.partition} of topic {partition.topic!r}: expected a number "
-                f"from {partition_min}"
-            )
-    return found
+    return arguments.items(name, given, TopicPartition)
 
 
 class ConsumerGroupMetadata(Struct, frozen=True):

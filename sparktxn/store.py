@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline, RandomIds, SystemClock
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
@@ -54,6 +57,7 @@ from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
 __all__ = ["CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
 
 TopicPartitionKey = tuple[str, int]
+_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 
 
 class StagePlan(Struct, frozen=True):
@@ -68,6 +72,9 @@ class StagePlan(Struct, frozen=True):
         self, *, seed: int, default_topic: str | None = None, partitioner: str = "consistent_random"
     ) -> SegmentStager:
         """A stager in this process; equal rows under an equal `seed` go to equal partitions."""
+        seed = arguments.integer("seed", seed)
+        default_topic = arguments.text_or_none("default_topic", default_topic)
+        partitioner = arguments.text("partitioner", partitioner)
         objects = objects_of(self.store_uri, self.options)
         return SegmentStager(
             objects,
@@ -85,11 +92,21 @@ class StagePlan(Struct, frozen=True):
 
 
 class SinkCommit(Struct, frozen=True):
-    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs."""
+    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs.
+
+    Raises:
+        TypeError: an id is not a str, or `batch_id` is not a whole number.
+        ConfigurationError: an id is too long or not UTF-8, or `batch_id` is not from 0 to 2**63 - 1.
+    """
 
     writer_id: str
     run_id: str
     batch_id: int
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "writer_id", arguments.identifier("writer_id", self.writer_id))
+        force_setattr(self, "run_id", arguments.identifier("run_id", self.run_id, may_be_empty=True))
+        force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
 
 
 class CommitResult(Struct, frozen=True):
@@ -124,8 +141,9 @@ class Store:
             ConfigurationError: the URI or an option is wrong.
             StoreNotFound: there is no store, and `create` is False.
         """
-        options = dict(options or {})
-        return cls(uri, options, acquire_log(uri, options, create=create))
+        address = _address(uri)
+        options = arguments.mapping("options", options)
+        return cls(address, options, acquire_log(address, options, create=arguments.boolean("create", create)))
 
     def __repr__(self) -> str:
         return f"Store({self.log.objects.uri!r})"
@@ -148,6 +166,9 @@ class Store:
             raise RuntimeError("this store is closed")
         self._fork.check("store")
 
+    def _deadline(self, timeout_s: object) -> Deadline:
+        return self.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+
     def create_topic(
         self,
         name: str,
@@ -165,12 +186,14 @@ class Store:
             CommandRefused: it exists (TOPIC_ALREADY_EXISTS), or the partition count is wrong.
         """
         self._check()
-        check_topic_name(name)
+        name = check_topic_name(arguments.text("name", name))
         refuse_change(name)
-        checked = check_topic_settings(settings or {})
+        partition_count = arguments.integer("partition_count", partition_count)
+        deadline = self._deadline(timeout_s)
+        checked = check_topic_settings(arguments.mapping("settings", settings))
         columns = check_schema(schema) if schema is not None else None
         command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
-        self.log.submit([command], self.log.deadline(timeout_s))
+        self.log.submit([command], deadline)
         topic = self.log.topic(name)
         if topic is None:
             raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted at once")
@@ -179,7 +202,7 @@ class Store:
     def topics(self, timeout_s: float | None = None) -> list[TopicState]:
         """All topics, by name."""
         self._check()
-        self.log.refresh(self.log.deadline(timeout_s))
+        self.log.refresh(self._deadline(timeout_s))
         return self.log.topics()
 
     def view(
@@ -200,7 +223,11 @@ class Store:
             ViewExpired: vacuum has passed the entry.
         """
         self._check()
-        view = self.log.view(topics, self.log.deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
+        names = None if topics is None else arguments.identifiers("topics", topics)
+        entry = arguments.integer_or_none("entry", entry, 0)
+        timestamp_ms = arguments.integer_or_none("timestamp_ms", timestamp_ms, 0)
+        at_least_entry = arguments.integer_or_none("at_least_entry", at_least_entry, 0)
+        view = self.log.view(names, self._deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
         self.log.look_for_timeouts()
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
@@ -214,6 +241,8 @@ class Store:
         self, view: ReadView, *, isolation: Isolation = "read_committed"
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
         """All records of a view: from each partition's log start to its last stable, or last, offset."""
+        arguments.instance("view", view, ReadView)
+        arguments.choice("isolation", isolation, _ISOLATIONS)
         return {
             key: (partition.log_start_offset, _end(partition, isolation)) for key, partition in view.partitions.items()
         }
@@ -233,6 +262,11 @@ class Store:
             RetentionPassed: a range starts below a partition's log start.
         """
         self._check()
+        arguments.instance("view", view, ReadView)
+        arguments.choice("isolation", isolation, _ISOLATIONS)
+        columns = None if columns is None else arguments.identifiers("columns", columns)
+        rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
+        ranges = {key: _range(key, given) for key, given in _by_partition("ranges", ranges).items()}
         # The address as resolved here: a relative path may mean another folder where a task runs.
         return plan_ranges(
             self.log.objects,
@@ -254,6 +288,12 @@ class Store:
     ) -> Cut:
         """Where a micro-batch that starts at `starts` may end so that it holds whole transactions only."""
         self._check()
+        arguments.instance("view", view, ReadView)
+        arguments.choice("alignment", alignment, ("transaction", "lso"))
+        rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
+        starts = {
+            key: arguments.integer(f"starts[{key}]", start, 0) for key, start in _by_partition("starts", starts).items()
+        }
         return aligned_cut(self.log.objects, view, starts, rows_max=rows_max, alignment=alignment)
 
     def offset_for_time(
@@ -261,6 +301,9 @@ class Store:
     ) -> int | None:
         """The first offset whose record is not older than `timestamp_ms`; None if there is none."""
         self._check()
+        arguments.instance("partition", partition, PartitionView)
+        arguments.choice("isolation", isolation, _ISOLATIONS)
+        timestamp_ms = arguments.integer("timestamp_ms", timestamp_ms)
         return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
 
     def stage_plan(self, topics: Iterable[str], *, timeout_s: float | None = None) -> StagePlan:
@@ -271,7 +314,7 @@ class Store:
             KafkaException: a topic is internal (INVALID_TOPIC).
         """
         self._check()
-        topics = list(topics)
+        topics = arguments.identifiers("topics", topics)
         for topic in topics:
             refuse_change(topic)
         view = self.view(topics, timeout_s=timeout_s)
@@ -301,9 +344,13 @@ class Store:
             OutcomeUnknown: the outcome is not known at the deadline; call again with the same arguments and a `sink`.
         """
         self._check()
+        segments = arguments.items("staged", staged, StagedSegment)
+        name = arguments.identifier("transactional_id", transactional_id)
+        batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
+        deadline = self._deadline(timeout_s)
         # Two threads that commit under one id would take each other's transaction for their own.
         with self._committing:
-            return self._commit(staged, transactional_id, sink, self.log.deadline(timeout_s))
+            return self._commit(segments, name, batch, deadline)
 
     def _commit(
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline
@@ -416,6 +463,34 @@ def _fingerprint(staged: Sequence[StagedSegment]) -> str:
     return hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def _address(uri: object) -> str:
+    """The store's address as text."""
+    if not isinstance(uri, str | os.PathLike):
+        raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
+    return arguments.text("uri", os.fspath(uri))
+
+
+def _by_partition(name: str, given: object) -> dict[TopicPartitionKey, Any]:
+    """A mapping by (topic, partition)."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} is {arguments.described(given)}: expected a dict by (topic, partition)")
+    checked: dict[TopicPartitionKey, Any] = {}
+    for key, value in given.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise TypeError(f"a key of {name} is {arguments.described(key)}: expected (topic, partition)")
+        topic = arguments.text(f"the topic of a key of {name}", key[0])
+        checked[topic, arguments.integer(f"the partition of a key of {name}", key[1], 0)] = value
+    return checked
+
+
+def _range(key: TopicPartitionKey, given: object) -> tuple[int, int]:
+    """A range of offsets of `Store.plan`."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"ranges[{key}] is {arguments.described(given)}: expected (start offset, end offset)")
+    start = arguments.integer(f"the start of ranges[{key}]", given[0], 0)
+    return start, arguments.integer(f"the end of ranges[{key}]", given[1], 0)
+
+
 def _end(partition: PartitionView, isolation: Isolation) -> int:
     return partition.last_stable_offset if isolation == "read_committed" else partition.log_end_offset
 
@@ -429,4 +504,6 @@ def read_task(
         DamagedObject: a segment is missing or is not what the log names.
         ViewExpired: vacuum has passed the view that the task was planned in.
     """
-    yield from read(objects_of(task.store_uri, options or {}), task, batch_rows=batch_rows)
+    arguments.instance("task", task, ReadTask)
+    batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
+    yield from read(objects_of(task.store_uri, arguments.mapping("options", options)), task, batch_rows=batch_rows)

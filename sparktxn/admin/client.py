@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from sparktxn import arguments
 from sparktxn.admin import groups, producers, records, topics, transactions
 from sparktxn.admin.producers import PartitionProducerState
 from sparktxn.admin.transactions import (
@@ -66,7 +67,9 @@ class AdminClient:
         Raises:
             ConfigurationError: a setting is unknown, or the store's address is missing.
         """
-        given = dict(config or {}) | {name.replace("_", "."): value for name, value in settings.items()}
+        given = arguments.mapping("config", config) | {
+            name.replace("_", "."): value for name, value in settings.items()
+        }
         chosen = AdminSettings.parse(given)
         self._uri, self._options = chosen.uri, chosen.store_options
         self._fork = ForkGuard()
@@ -92,6 +95,7 @@ class AdminClient:
     def poll(self, timeout: float | None = None) -> int:
         """Nothing waits to be called back: 0."""
         self._check()
+        arguments.timeout_s("timeout", timeout)
         return 0
 
     # Topics
@@ -101,7 +105,7 @@ class AdminClient:
         new_topics: Sequence[NewTopic],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Creates topics, and the store if it is missing; {name: Future}.
@@ -109,6 +113,10 @@ class AdminClient:
         The futures raise KafkaException: ``TOPIC_ALREADY_EXISTS``, ``INVALID_TOPIC``, ``INVALID_PARTITIONS``,
         ``INVALID_CONFIG``.
         """
+        arguments.timeout_s("operation_timeout", operation_timeout)
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        validate_only = arguments.boolean("validate_only", validate_only)
 
         def create(new: NewTopic) -> None:
             # Before the store is made: a wrong topic must not leave an empty one behind.
@@ -116,18 +124,20 @@ class AdminClient:
             log = self._log(create=not validate_only)
             topics.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
 
-        return self._each(_list_of(new_topics, NewTopic), lambda new: new.topic, create)
+        return self._each(_list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
 
     def delete_topics(
         self,
         topic_names: Sequence[str],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[None]]:
         """Deletes topics with all their records; {name: Future}."""
+        arguments.timeout_s("operation_timeout", operation_timeout)
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(topic_names, str),
+            _names("topic_names", topic_names),
             lambda name: name,
             lambda name: topics.delete_topic(self._log(), name, self._deadline(request_timeout)),
         )
@@ -137,16 +147,20 @@ class AdminClient:
         new_partitions: Sequence[NewPartitions],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Adds empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
+        arguments.timeout_s("operation_timeout", operation_timeout)
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        validate_only = arguments.boolean("validate_only", validate_only)
 
         def grow(new: NewPartitions) -> None:
             deadline = self._deadline(request_timeout)
             topics.create_partitions(self._log(), new, deadline, validate_only=validate_only)
 
-        return self._each(_list_of(new_partitions, NewPartitions), lambda new: new.topic, grow)
+        return self._each(_list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named.
@@ -154,25 +168,29 @@ class AdminClient:
         Raises:
             StoreNotFound: there is no store.
         """
+        timeout = arguments.timeout_s("timeout", timeout)
+        topic = arguments.text_or_none("topic", topic)
         return cluster_metadata(self._uri, listed(self._refreshed(timeout).topics(), topic), topic)
 
     def describe_topics(
-        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TopicDescription]]:
         """Describes topics; {name: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         names = topics_.topic_names if isinstance(topics_, TopicCollection) else topics_
         return self._each(
-            _list_of(names, str),
+            _names("topics_", names),
             lambda name: name,
             lambda name: topics.describe_topic(self._refreshed(request_timeout), self._uri, name),
         )
 
     def describe_configs(
-        self, resources: Sequence[ConfigResource], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, resources: Sequence[ConfigResource], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
         """All settings of topics; {resource: Future of {name: ConfigEntry}}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(resources, ConfigResource),
+            _list_of("resources", resources, ConfigResource),
             lambda resource: resource,
             lambda resource: topics.describe_configs(self._refreshed(request_timeout), resource),
         )
@@ -182,15 +200,18 @@ class AdminClient:
         resources: Sequence[ConfigResource],
         *,
         validate_only: bool = False,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
         """Sets and removes settings of topics as their `incremental_configs` say; {resource: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        validate_only = arguments.boolean("validate_only", validate_only)
 
         def alter(resource: ConfigResource) -> None:
             deadline = self._deadline(request_timeout)
             topics.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
 
-        return self._each(_list_of(resources, ConfigResource), lambda resource: resource, alter)
+        return self._each(_list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
 
     # Records
 
@@ -199,31 +220,34 @@ class AdminClient:
         topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """One offset for each partition; {partition: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        offsets = _offset_specs(topic_partition_offsets)
+        arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         isolation: Isolation = "read_committed" if committed else "read_uncommitted"
 
         def one(item: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
             partition, spec = item
-            if not isinstance(spec, OffsetSpec):
-                raise TypeError(f"expected OffsetSpec for {partition}, got {spec!r}")
             deadline = self._deadline(request_timeout)
             return records.list_offset(self._log(), self._uri, partition, spec, isolation, deadline)
 
-        return self._each(list(topic_partition_offsets.items()), lambda item: item[0], one)
+        return self._each(list(offsets.items()), lambda item: item[0], one)
 
     def delete_records(
         self,
         topic_partition_offsets_list: Sequence[TopicPartition],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Deletes the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
+        arguments.timeout_s("operation_timeout", operation_timeout)
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(topic_partition_offsets_list, TopicPartition),
+            _list_of("topic_partition_offsets_list", topic_partition_offsets_list, TopicPartition),
             lambda partition: partition,
             lambda partition: records.delete_records(self._log(), partition, self._deadline(request_timeout)),
         )
@@ -231,9 +255,10 @@ class AdminClient:
     # Groups and the cluster
 
     def list_consumer_groups(
-        self, *, states: object = None, types: object = None, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, *, states: object = None, types: object = None, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[ListConsumerGroupsResult]:
         """All groups that have committed offsets."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         def found() -> ListConsumerGroupsResult:
             group_ids = self._refreshed(request_timeout).group_ids()
@@ -246,11 +271,12 @@ class AdminClient:
         group_ids: Sequence[str],
         *,
         include_authorized_operations: bool = False,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describes groups; {group id: Future}. The futures may raise ``GROUP_ID_NOT_FOUND``."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(group_ids, str),
+            _names("group_ids", group_ids),
             lambda group_id: group_id,
             lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
         )
@@ -260,39 +286,48 @@ class AdminClient:
         list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
         *,
         require_stable: bool = False,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Committed offsets of groups; {group id: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        require_stable = arguments.boolean("require_stable", require_stable)
 
         def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             return groups.group_offsets(self._refreshed(request_timeout), asked, require_stable=require_stable)
 
-        asked = _list_of(list_consumer_group_offsets_request, ConsumerGroupTopicPartitions)
+        asked = _list_of(
+            "list_consumer_group_offsets_request", list_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        )
         return self._each(asked, lambda group: group.group_id, offsets)
 
     def alter_consumer_group_offsets(
         self,
         alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
         *,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Sets offsets of groups, each group's all or none; {group id: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
             return groups.alter_group_offsets(self._log(), wanted, self._deadline(request_timeout))
 
-        wanted = _list_of(alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions)
+        wanted = _list_of(
+            "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        )
         return self._each(wanted, lambda group: group.group_id, alter)
 
     def delete_consumer_groups(
-        self, group_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, group_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[None]]:
         """Forgets groups with all their offsets, those inside open transactions too; {group id: Future}.
 
         The futures may raise ``GROUP_ID_NOT_FOUND``.
         """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(group_ids, str),
+            _names("group_ids", group_ids),
             lambda group_id: group_id,
             lambda group_id: groups.delete_group(self._log(), group_id, self._deadline(request_timeout)),
         )
@@ -306,15 +341,18 @@ class AdminClient:
         producer_ids: Iterable[int] | None = None,
         duration_filter_ms: int = -1,
         transactional_id_pattern: str | None = None,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> Future[list[TransactionListing]]:
         """The transactional ids that pass every filter that is given, by name.
 
         `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
         expression for the whole id. A state that does not exist is reported by a warning.
         """
-        named = None if states is None else list(states)
-        ids = None if producer_ids is None else list(producer_ids)
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        named = None if states is None else arguments.items("states", states, str)
+        ids = None if producer_ids is None else _producer_ids(producer_ids)
+        duration_filter_ms = arguments.integer("duration_filter_ms", duration_filter_ms)
+        transactional_id_pattern = arguments.text_or_none("transactional_id_pattern", transactional_id_pattern)
         return self._answer(
             lambda: transactions.list_transactions(
                 self._refreshed(request_timeout), named, ids, duration_filter_ms, transactional_id_pattern
@@ -322,50 +360,53 @@ class AdminClient:
         )
 
     def describe_transactions(
-        self, transactional_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
         """Describes transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(transactional_ids, str),
+            _names("transactional_ids", transactional_ids),
             lambda name: name,
             lambda name: transactions.describe_transaction(self._refreshed(request_timeout), name),
         )
 
     def describe_producers(
-        self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
         """The producers of partitions; {partition: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of(topic_partitions, TopicPartition),
+            _list_of("topic_partitions", topic_partitions, TopicPartition),
             lambda partition: partition,
             lambda partition: producers.describe_producers(self._refreshed(request_timeout), partition),
         )
 
     def abort_transaction(
-        self, spec: AbortTransactionSpec, *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, spec: AbortTransactionSpec, *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[None]:
         """Aborts the open transaction that `spec` names, in all its partitions, and fences its producer.
 
         The future may raise ``INVALID_TXN_STATE`` (it is not open there), ``INVALID_PRODUCER_EPOCH``,
         ``TRANSACTION_COORDINATOR_FENCED``.
         """
-        if not isinstance(spec, AbortTransactionSpec):
-            raise TypeError(f"expected AbortTransactionSpec, got {spec!r}")
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.instance("spec", spec, AbortTransactionSpec)
         return self._answer(lambda: transactions.abort_transaction(self._log(), spec, self._deadline(request_timeout)))
 
     def fence_producers(
-        self, transactional_ids: Sequence[str], *, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
         """Fences the producers of transactional ids, and aborts what they left open or prepared.
 
         {id: Future of the identity that this has taken}.
         """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         def fence(transactional_id: str) -> ProducerIdAndEpoch:
             log = self._refreshed(request_timeout)
             return transactions.fence_producer(log, transactional_id, log.deadline(request_timeout))
 
-        return self._each(_list_of(transactional_ids, str), lambda name: name, fence)
+        return self._each(_names("transactional_ids", transactional_ids), lambda name: name, fence)
 
     def find_hanging_transactions(
         self,
@@ -373,13 +414,17 @@ class AdminClient:
         topic: str | None = None,
         partition: int | None = None,
         max_transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_MAX,
-        request_timeout: float = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
     ) -> Future[list[HangingTransaction]]:
         """Transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
 
         Raises:
             ValueError: a partition is given without its topic.
         """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        topic = arguments.text_or_none("topic", topic)
+        partition = arguments.integer_or_none("partition", partition, 0, arguments.INT32_MAX)
+        max_transaction_timeout_ms = arguments.integer("max_transaction_timeout_ms", max_transaction_timeout_ms)
         if partition is not None and topic is None:
             raise ValueError(f"partition {partition} of which topic? give topic=, too")
 
@@ -391,9 +436,10 @@ class AdminClient:
         return self._answer(find)
 
     def describe_cluster(
-        self, *, include_authorized_operations: bool = False, request_timeout: float = _REQUEST_TIMEOUT_S
+        self, *, include_authorized_operations: bool = False, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:
         """The store, told as a cluster of one node."""
+        arguments.timeout_s("request_timeout", request_timeout)
 
         def describe() -> DescribeClusterResult:
             node = node_of(self._uri)
@@ -419,7 +465,7 @@ class AdminClient:
         log.refresh(log.deadline(timeout_s))
         return log
 
-    def _deadline(self, timeout_s: float) -> Deadline:
+    def _deadline(self, timeout_s: float | None) -> Deadline:
         return self._log().deadline(timeout_s)
 
     def _answer(self, call: Callable[[], Result]) -> Future[Result]:
@@ -438,15 +484,38 @@ class AdminClient:
         return {key(item): self._answer(lambda item=item: call(item)) for item in items}  # type: ignore[misc]
 
 
-def _list_of(items: Sequence[Item], kind: type[Item]) -> list[Item]:
-    """`items`, checked.
+def _list_of(name: str, given: object, kind: type[Item]) -> list[Item]:
+    """A list that is not empty, of `kind`.
 
     Raises:
         TypeError: not a list, or something in it is not a `kind`.
         ValueError: the list is empty.
     """
-    if isinstance(items, str) or not all(isinstance(item, kind) for item in items):
-        raise TypeError(f"expected a list of {kind.__name__}, got {items!r}")
-    if not items:
-        raise ValueError(f"expected a list of {kind.__name__}, got an empty one")
-    return list(items)
+    found = arguments.items(name, given, kind)
+    if not found:
+        raise ValueError(f"{name} is empty: expected a list of {kind.__name__}")
+    return found
+
+
+def _names(name: str, given: object) -> list[str]:
+    """A list of names that is not empty."""
+    return arguments.identifiers(name, _list_of(name, given, str))
+
+
+def _producer_ids(given: object) -> list[int]:
+    return [
+        arguments.integer(f"producer_ids[{place}]", item)
+        for place, item in enumerate(arguments.items("producer_ids", given, object))
+    ]
+
+
+def _offset_specs(given: object) -> dict[TopicPartition, OffsetSpec]:
+    name = "topic_partition_offsets"
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} is {arguments.described(given)}: expected a dict of OffsetSpec by TopicPartition")
+    return {
+        arguments.instance(f"a key of {name}", key, TopicPartition): arguments.instance(
+            f"{name}[{key}]", spec, OffsetSpec
+        )
+        for key, spec in given.items()
+    }

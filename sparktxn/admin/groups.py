@@ -8,7 +8,7 @@ from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
-from sparktxn.message import TopicPartition
+from sparktxn.message import TopicPartition, topic_partitions
 from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["alter_group_offsets", "delete_group", "describe_group", "group_offsets"]
@@ -34,9 +34,9 @@ def group_offsets(
     """
     group_id = asked.group_id
     if asked.topic_partitions is not None:
-        return ConsumerGroupTopicPartitions(
-            group_id, [_offset_of(log, group_id, partition, require_stable) for partition in asked.topic_partitions]
-        )
+        named = topic_partitions("topic_partitions", asked.topic_partitions)
+        found = [_offset_of(log, group_id, partition, require_stable) for partition in named]
+        return ConsumerGroupTopicPartitions(group_id, found)
     topic_names = {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
     partitions = [
         TopicPartition(topic_names[found.topic_id], found.partition)
@@ -74,15 +74,16 @@ def alter_group_offsets(
     """
     if not wanted.topic_partitions:
         raise refusal(ErrorCode.INVALID_REQUEST, f"no offsets are given for group {wanted.group_id!r}")
+    partitions = topic_partitions("topic_partitions", wanted.topic_partitions)
     log.refresh(deadline)
     offsets = []
-    for partition in wanted.topic_partitions:
+    for partition in partitions:
         topic = existing_topic(log, partition.topic)
         leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
         where = (topic.topic_id, partition.partition)
         offsets.append(OffsetToCommit(*where, partition.offset, partition.metadata, leader_epoch))
     log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))], deadline)
-    return ConsumerGroupTopicPartitions(wanted.group_id, wanted.topic_partitions)
+    return ConsumerGroupTopicPartitions(wanted.group_id, partitions)
 
 
 def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:

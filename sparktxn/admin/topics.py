@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from sparktxn import arguments
 from sparktxn.admin.values import (
     AlterConfigOpType,
     ConfigEntry,
@@ -80,8 +81,8 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
     check_topic_name(new.topic)
     refuse_change(new.topic)
     count = _DEFAULT_PARTITIONS if new.num_partitions == -1 else new.num_partitions
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= PARTITION_COUNT_MAX:
-        reason = f"topic {new.topic!r} would have {count!r} partitions: expected 1 to {PARTITION_COUNT_MAX}"
+    if not 1 <= count <= PARTITION_COUNT_MAX:
+        reason = f"topic {new.topic!r} would have {count} partitions: expected 1 to {PARTITION_COUNT_MAX}"
         raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
     try:
         settings = check_topic_settings(new.config)
@@ -145,8 +146,6 @@ def describe_topic(log: Log, uri: str, name: str) -> TopicDescription:
 
 
 def _topic_of(resource: ConfigResource) -> str:
-    if not isinstance(resource, ConfigResource):
-        raise TypeError(f"expected ConfigResource, got {resource!r}")
     if resource.restype is not ResourceType.TOPIC:
         raise refusal(ErrorCode.INVALID_REQUEST, f"{resource} has no settings here: expected ConfigResource.Type.TOPIC")
     return resource.name
@@ -185,7 +184,7 @@ def _changes(entries: Sequence[ConfigEntry]) -> dict[str, str | None]:
     changes: dict[str, str | None] = {}
     if not entries:
         raise refusal(ErrorCode.INVALID_REQUEST, "no setting is given: pass incremental_configs=[ConfigEntry(…)]")
-    for entry in entries:
+    for entry in arguments.items("incremental_configs", entries, ConfigEntry):
         operation = entry.incremental_operation
         try:
             if operation is AlterConfigOpType.SET:

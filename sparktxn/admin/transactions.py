@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from sparktxn import arguments
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
@@ -86,6 +88,11 @@ class AbortTransactionSpec(Struct, frozen=True):
     producer_epoch: int
     coordinator_epoch: int = -1
 
+    def __post_init__(self) -> None:
+        arguments.instance("topic_partition", self.topic_partition, TopicPartition)
+        for name in ("producer_id", "producer_epoch", "coordinator_epoch"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), -1))
+
 
 class HangingTransaction(Struct, frozen=True):
     """A transaction that holds up a partition, and that nobody will end by himself.
@@ -122,7 +129,7 @@ def list_transactions(
     ids = frozenset(producer_ids or ())
     try:
         pattern = re.compile(transactional_id_pattern or ".*", re.DOTALL)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise refusal(
             ErrorCode.INVALID_REQUEST, f"{transactional_id_pattern!r} is no regular expression: {error}"
         ) from None

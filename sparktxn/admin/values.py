@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from sparktxn.message import TopicPartition
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError
+from sparktxn.message import TopicPartition, topic_partitions
 
 __all__ = [
     "AlterConfigOpType",
@@ -39,8 +42,24 @@ Columns: TypeAlias = pa.Schema | Sequence[tuple[str, str, bool]]
 """Declared columns: an Arrow schema, or (name, type, nullable) of each."""
 
 
-class NewTopic:
+def _name(argument: str) -> Callable[[object], str]:
+    """The check of an attribute that names something; whether it may be empty is for the call that uses it."""
+    return lambda value: arguments.identifier(argument, value, may_be_empty=True)
+
+
+def _count(argument: str) -> Callable[[object], int]:
+    return lambda value: arguments.integer(argument, value)
+
+
+class NewTopic(arguments.Checked):
     """A topic to create: of Kafka's record, or with `schema` a typed one. There are no replicas to count or place."""
+
+    _checks: ClassVar = {
+        "topic": _name("topic"),
+        "num_partitions": _count("num_partitions"),
+        "replication_factor": _count("replication_factor"),
+        "config": lambda value: arguments.mapping("config", value),
+    }
 
     def __init__(
         self,
@@ -56,15 +75,17 @@ class NewTopic:
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
         self.replica_assignment = replica_assignment
-        self.config = dict(config or {})
+        self.config = config or {}
         self.schema = schema
 
     def __repr__(self) -> str:
         return f"NewTopic(topic={self.topic!r}, num_partitions={self.num_partitions})"
 
 
-class NewPartitions:
+class NewPartitions(arguments.Checked):
     """The partition count that a topic is to have."""
+
+    _checks: ClassVar = {"topic": _name("topic"), "new_total_count": _count("new_total_count")}
 
     def __init__(
         self, topic: str, new_total_count: int, replica_assignment: Sequence[Sequence[int]] | None = None
@@ -104,8 +125,10 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 5
 
 
-class ConfigEntry:
+class ConfigEntry(arguments.Checked):
     """A setting and its value; in `incremental_alter_configs`, also what to do with it."""
+
+    _checks: ClassVar = {"name": _name("name")}
 
     def __init__(
         self,
@@ -133,8 +156,10 @@ class ConfigEntry:
         return f"ConfigEntry({self.name}={self.value!r})"
 
 
-class ConfigResource:
+class ConfigResource(arguments.Checked):
     """What has settings, by type and name; equal and hashed by these."""
+
+    _checks: ClassVar = {"restype": lambda value: _resource_type(value), "name": _name("name")}
 
     Type: ClassVar[type[ResourceType]] = ResourceType
 
@@ -147,12 +172,13 @@ class ConfigResource:
         error: object = None,
         incremental_configs: Sequence[ConfigEntry] | None = None,
     ) -> None:
-        self.restype = ResourceType[restype.upper()] if isinstance(restype, str) else ResourceType(restype)
+        self.restype: ResourceType = restype  # type: ignore[assignment]
         self.name = name
-        self.set_config_dict = dict(set_config or {})
+        self.set_config_dict = arguments.mapping("set_config", set_config)
         self.configs = described_configs
         self.error = error
-        self.incremental_configs = list(incremental_configs or ())
+        given = () if incremental_configs is None else incremental_configs
+        self.incremental_configs = arguments.items("incremental_configs", given, ConfigEntry)
 
     @property
     def restype_int(self) -> int:
@@ -161,6 +187,7 @@ class ConfigResource:
 
     def add_incremental_config(self, config_entry: ConfigEntry) -> None:
         """One more change to make."""
+        arguments.instance("config_entry", config_entry, ConfigEntry)
         self.incremental_configs.append(config_entry)
 
     def __eq__(self, other: object) -> bool:
@@ -177,12 +204,26 @@ class ConfigResource:
         return f"ConfigResource({self.restype.name},{self.name})"
 
 
+def _resource_type(value: object) -> ResourceType:
+    """A type of resource by its name or number."""
+    number = value if not isinstance(value, str) else ResourceType.__members__.get(str.upper(value))
+    if isinstance(number, int) and not isinstance(number, bool) and number in ResourceType.__members__.values():
+        return ResourceType(number)
+    expected = "one of " + ", ".join(ResourceType.__members__)
+    raise ConfigurationError(f"restype is {arguments.described(value)}: expected {expected}")
+
+
 class OffsetSpec(Struct, frozen=True):
     """Which offset `list_offsets` is to tell: made with its four class methods."""
 
     earliest_: bool = False
     max_timestamp_: bool = False
     timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "earliest_", arguments.boolean("earliest_", self.earliest_))
+        force_setattr(self, "max_timestamp_", arguments.boolean("max_timestamp_", self.max_timestamp_))
+        force_setattr(self, "timestamp_ms", arguments.integer_or_none("timestamp", self.timestamp_ms))
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
@@ -262,7 +303,7 @@ class TopicCollection:
     """Topics to describe, by name."""
 
     def __init__(self, topic_names: Sequence[str]) -> None:
-        self.topic_names = list(topic_names)
+        self.topic_names = arguments.identifiers("topic_names", topic_names)
 
 
 class DescribeClusterResult(Struct, frozen=True):
@@ -310,12 +351,17 @@ class ConsumerGroupDescription(Struct, frozen=True):
     authorized_operations: list[str] | None = None
 
 
-class ConsumerGroupTopicPartitions:
+class ConsumerGroupTopicPartitions(arguments.Checked):
     """A group's offsets: to ask for (None: all), to set, or as they are."""
+
+    _checks: ClassVar = {
+        "group_id": _name("group_id"),
+        "topic_partitions": lambda value: None if value is None else topic_partitions("topic_partitions", value),
+    }
 
     def __init__(self, group_id: str, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
         self.group_id = group_id
-        self.topic_partitions = None if topic_partitions is None else list(topic_partitions)
+        self.topic_partitions: list[TopicPartition] | None = topic_partitions  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"ConsumerGroupTopicPartitions({self.group_id!r}, {self.topic_partitions})"

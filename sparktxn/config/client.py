@@ -44,6 +44,8 @@ def sort_settings(
     ignored: list[str] = []
     for name, value in given.items():
         if (known := by_name.get(name)) is not None:
+            if value is None:
+                continue  # as in librdkafka: not given
             values[known.name] = known.parse(name, value)
             named.add(known.name)
         elif is_store_setting(name):

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sparktxn.config.client import ADDRESS_ALIASES, sort_settings
-from sparktxn.config.settings import boolean, choice, function, integer, setting, settings_of, text, values_by_field
+from sparktxn.config.settings import (
+    boolean,
+    choice,
+    function,
+    identifier,
+    integer,
+    setting,
+    settings_of,
+    text,
+    values_by_field,
+)
 from sparktxn.config.store import StoreOptions
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
@@ -44,11 +54,13 @@ class ConsumerSettings:
         aliases=ADDRESS_ALIASES,
     )
     client_id: str = setting("client.id", "rdkafka", text, "The client's name; accepted and not used.")
-    group_id: str = setting("group.id", "", text, "The consumer group whose committed offsets are used. Required.")
+    group_id: str = setting(
+        "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
+    )
     group_instance_id: str | None = setting(
         "group.instance.id",
         "",
-        text,
+        identifier,
         "Told in consumer_group_metadata(); no static membership yet.",
         convert=_none_if_empty,
     )

@@ -17,7 +17,7 @@ _expiration_ms: Final = integer(1, 2**53)
 
 def _never_or_ms(name: str, value: Any) -> int | None:
     """never, or a whole number from 1 to 9007199254740992"""
-    if value is None or str(value).lower() == "never":
+    if value is None or (isinstance(value, str) and str.lower(value) == "never"):
         return None
     try:
         parsed: int = _expiration_ms(name, value)

@@ -11,6 +11,7 @@ from sparktxn.config.settings import (
     boolean,
     choice,
     function,
+    identifier,
     integer,
     number,
     setting,
@@ -38,7 +39,7 @@ _INT_MAX: Final = 2**31 - 1
 
 def _acks(name: str, value: Any) -> int:
     """all, or a whole number from -1 to 1000"""
-    parsed: int = -1 if str(value).lower() == "all" else integer(-1, 1000)(name, value)
+    parsed: int = -1 if isinstance(value, str) and str.lower(value) == "all" else integer(-1, 1000)(name, value)
     return parsed
 
 
@@ -77,7 +78,7 @@ class ProducerSettings:
     transactional_id: str | None = setting(
         "transactional.id",
         "",
-        text,
+        identifier,
         "Names the producer over restarts, and makes it transactional: a newer one fences the older.",
         convert=_none_if_empty,
     )

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "boolean",
     "choice",
     "function",
+    "identifier",
     "integer",
     "number",
     "parse_settings",
@@ -29,6 +31,7 @@ __all__ = [
 Parser = Callable[[str, Any], Any]
 
 _SETTING: Final = "setting"
+_SHOWN_MAX: Final = 200
 
 
 class Setting(NamedTuple):
@@ -75,7 +78,13 @@ def values_by_field(group: type[Any], parsed: Mapping[str, Any]) -> dict[str, An
 
 
 def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"setting {name!r} is {value!r}: expected {expected}")
+    return ConfigurationError(f"setting {name!r} is {_shown(value)}: expected {expected}")
+
+
+def _shown(value: object) -> str:
+    """`value` as an error shows it: text and small numbers as they are."""
+    is_short = isinstance(value, str) and len(value) <= _SHOWN_MAX
+    return repr(value) if is_short else arguments.described(value).removesuffix(f" ({type(value).__name__})")
 
 
 def integer(minimum: int, maximum: int) -> Parser:
@@ -83,11 +92,9 @@ def integer(minimum: int, maximum: int) -> Parser:
     expected = f"a whole number from {minimum} to {maximum}"
 
     def parse(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise _refuse(name, value, expected)
         try:
-            parsed = int(value)
-        except ValueError:
+            parsed = int(value) if isinstance(value, str) else arguments.integer(name, value)
+        except (TypeError, ValueError):
             raise _refuse(name, value, expected) from None
         if not minimum <= parsed <= maximum:
             raise _refuse(name, value, expected)
@@ -104,7 +111,7 @@ def number(minimum: float, maximum: float) -> Parser:
     def parse(name: str, value: Any) -> float:
         try:
             parsed = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise _refuse(name, value, expected) from None
         if isinstance(value, bool) or not minimum <= parsed <= maximum:
             raise _refuse(name, value, expected)
@@ -116,9 +123,12 @@ def number(minimum: float, maximum: float) -> Parser:
 
 def boolean(name: str, value: Any) -> bool:
     """true or false"""
-    if isinstance(value, bool):
-        return value
-    lowered = str(value).lower()
+    if not isinstance(value, str):
+        try:
+            return arguments.boolean(name, value)
+        except TypeError:
+            raise _refuse(name, value, "true or false") from None
+    lowered = str.lower(value)
     if lowered not in ("true", "false"):
         raise _refuse(name, value, "true or false")
     return lowered == "true"
@@ -129,9 +139,9 @@ def choice(*allowed: str) -> Parser:
     expected = "one of " + ", ".join(allowed)
 
     def parse(name: str, value: Any) -> str:
-        word = str(value).lower()
+        word = str.lower(value) if isinstance(value, str) else ""
         if word not in allowed:
-            raise ConfigurationError(f"setting {name!r} is {value!r}: expected {expected}{did_you_mean(word, allowed)}")
+            raise _refuse(name, value, f"{expected}{did_you_mean(word, allowed)}")
         return word
 
     parse.__doc__ = expected
@@ -143,10 +153,17 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _refuse(name, value, "text")
     try:
-        value.encode()
-    except UnicodeEncodeError:
+        return arguments.text(name, value)
+    except ConfigurationError:
         raise _refuse(name, value, "text that UTF-8 can hold, without halves of surrogate pairs") from None
-    return value
+
+
+def identifier(name: str, value: Any) -> str:
+    """a name of at most 32767 bytes, as Kafka's protocol can carry"""
+    try:
+        return arguments.identifier(name, value, may_be_empty=True)
+    except (TypeError, ConfigurationError) as error:
+        raise ConfigurationError(f"setting {error}") from None
 
 
 def function(name: str, value: Any) -> Any:

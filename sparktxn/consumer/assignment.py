@@ -140,12 +140,9 @@ def check_offset(partitions: Iterable[TopicPartition]) -> None:
     """Refuses what is not a place to read from.
 
     Raises:
-        TypeError: not TopicPartitions.
         KafkaException: ``_INVALID_ARG``: a partition below 0 or an offset that means nothing.
     """
     for partition in partitions:
-        if not isinstance(partition, TopicPartition):
-            raise TypeError(f"expected a list of TopicPartition, got {partition!r} in it")
         logical = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
         if partition.partition < 0:
             what = f"partition {partition.partition} of topic {partition.topic!r}: expected 0 or more"

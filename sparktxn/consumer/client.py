@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, check_offset
@@ -18,7 +19,7 @@ from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
 from sparktxn.log.views import PartitionView
-from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
@@ -47,7 +48,7 @@ class Consumer:
             ConfigurationError: a setting is unknown or wrong, or ``group.id`` is missing.
             StoreNotFound: there is no store there.
         """
-        given = dict(config or {})
+        given = arguments.mapping("config", config)
         given |= {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
         self._settings = ConsumerSettings.parse(given)
         self._fork = ForkGuard()
@@ -86,13 +87,12 @@ class Consumer:
         """
         if self._ready and not self._forked() and self._now_s() < self._commits.due_at_s:
             return self._ready.popleft()
-        return self._next(self._log.deadline(timeout))
+        return self._next(self._log.deadline(arguments.timeout_s("timeout", timeout)))
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
         """Up to `num_messages` messages: fewer only if `timeout` seconds pass."""
-        if num_messages < 0:
-            raise ValueError(f"num_messages is {num_messages}: expected 0 or more")
-        deadline = self._log.deadline(timeout)
+        num_messages = arguments.integer("num_messages", num_messages, 0)
+        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
         messages: list[Message] = []
         while len(messages) < num_messages:
             try:
@@ -129,9 +129,8 @@ class Consumer:
         Raises:
             KafkaException: what `poll` tells in a message's error(), but for the end of a partition.
         """
-        if num_records < 1:
-            raise ValueError(f"num_records is {num_records}: expected 1 or more")
-        deadline = self._log.deadline(timeout)
+        num_records = arguments.integer("num_records", num_records, 1)
+        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
         self._keep_house()
         self._reading.give_back()
         while True:
@@ -183,7 +182,9 @@ class Consumer:
         before partitions go. `on_lost` is never called: nobody takes partitions away.
         """
         self._check()
-        subscription = Subscription(topics, on_assign, on_revoke) if topics else None
+        names = arguments.items("topics", topics, str)
+        arguments.function("on_lost", on_lost)
+        subscription = Subscription(names, on_assign, on_revoke) if names else None
         if subscription is None:
             self.unsubscribe()
             return
@@ -204,7 +205,7 @@ class Consumer:
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads exactly `partitions`, each from its offset; without one from the committed offset."""
         self._check()
-        self._check_distinct(partitions)
+        partitions = self._checked_distinct(partitions)
         self._assigned_by_user = True
         self._reading.give_back()
         self._assignment.clear()
@@ -223,7 +224,7 @@ class Consumer:
             KafkaException: ``_CONFLICT``: one is assigned already.
         """
         self._check()
-        self._check_distinct(partitions)
+        partitions = self._checked_distinct(partitions)
         for partition in partitions:
             if (partition.topic, partition.partition) in self._assignment:
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, f"{partition} is assigned already"))
@@ -239,7 +240,7 @@ class Consumer:
             KafkaException: ``_STATE``: one is not assigned.
         """
         self._check()
-        assigned = [self._assignment.require(partition) for partition in partitions]
+        assigned = [self._assignment.require(partition) for partition in topic_partitions("partitions", partitions)]
         self._assigned_by_user = True
         self._reading.give_back()
         for progress in assigned:
@@ -252,11 +253,13 @@ class Consumer:
         return self._assignment.partitions()
 
     @staticmethod
-    def _check_distinct(partitions: Sequence[TopicPartition]) -> None:
-        check_offset(partitions)
-        if len(set(partitions)) < len(partitions):
-            reason = f"a partition is named twice in {list(partitions)}"
+    def _checked_distinct(partitions: object) -> list[TopicPartition]:
+        given = topic_partitions("partitions", partitions)
+        check_offset(given)
+        if len(set(given)) < len(given):
+            reason = f"a partition is named twice in {given}"
             raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
+        return given
 
     def _rebalance(self, wanted: set[PartitionKey]) -> None:
         """The subscribed topics have other partitions than before: tells the user, who may assign differently."""
@@ -296,7 +299,7 @@ class Consumer:
             KafkaException: ``_STATE``: the partition is not assigned; ``_INVALID_ARG``: the offset means nothing.
         """
         self._check()
-        check_offset([partition])
+        check_offset([arguments.instance("partition", partition, TopicPartition)])
         progress = self._assignment.require(partition)
         self._reading.give_back()
         self._reading.discard(progress.key)
@@ -306,9 +309,10 @@ class Consumer:
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """The next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
         self._check()
+        given = topic_partitions("partitions", partitions)
         self._reading.settle()
         found = []
-        for partition in partitions:
+        for partition in given:
             answer = TopicPartition(partition.topic, partition.partition)
             progress = self._assignment.get((partition.topic, partition.partition))
             if progress is None:
@@ -321,7 +325,7 @@ class Consumer:
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Hands out no records of `partitions` until `resume`."""
         self._check()
-        paused = [self._assignment.require(partition) for partition in partitions]
+        paused = [self._assignment.require(partition) for partition in topic_partitions("partitions", partitions)]
         self._reading.give_back()
         for progress in paused:
             progress.paused = True
@@ -330,7 +334,8 @@ class Consumer:
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Hands out records of `partitions` again."""
         self._check()
-        for progress in [self._assignment.require(partition) for partition in partitions]:
+        given = topic_partitions("partitions", partitions)
+        for progress in [self._assignment.require(partition) for partition in given]:
             progress.paused = False
 
     def get_watermark_offsets(
@@ -344,7 +349,9 @@ class Consumer:
             KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
         """
         self._check()
-        if cached:
+        arguments.instance("partition", partition, TopicPartition)
+        timeout = arguments.timeout_s("timeout", timeout)
+        if arguments.boolean("cached", cached):
             return self._reading.watermarks_in_view((partition.topic, partition.partition))
         view = self._view_of(partition, timeout)
         return view.log_start_offset, end_of(view, self._settings.isolation)
@@ -357,8 +364,10 @@ class Consumer:
         OFFSET_END where there is none.
         """
         self._check()
+        given = topic_partitions("partitions", partitions)
+        timeout = arguments.timeout_s("timeout", timeout)
         found = []
-        for partition in partitions:
+        for partition in given:
             answer = TopicPartition(partition.topic, partition.partition, partition.offset)
             if partition.offset >= 0:
                 view = self._view_of(partition, timeout)
@@ -368,7 +377,7 @@ class Consumer:
         return found
 
     def _view_of(self, partition: TopicPartition, timeout: float | None) -> PartitionView:
-        deadline = self._log.deadline(_TIMEOUT_S if timeout is None or timeout < 0 else timeout)
+        deadline = self._log.deadline(_TIMEOUT_S if timeout is None else timeout)
         try:
             view = self._log.view([partition.topic], deadline)
         except CommandRefused as refused:
@@ -381,6 +390,8 @@ class Consumer:
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named."""
         self._check()
+        topic = arguments.text_or_none("topic", topic)
+        timeout = arguments.timeout_s("timeout", timeout)
         return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
 
     # The group's offsets
@@ -392,7 +403,9 @@ class Consumer:
             KafkaException: ``UNSTABLE_OFFSET_COMMIT`` (retriable): a transaction with one of them is still open.
         """
         self._check()
-        return self._offsets.committed(partitions, -1.0 if timeout is None else timeout)
+        given = topic_partitions("partitions", partitions)
+        timeout = arguments.timeout_s("timeout", timeout)
+        return self._offsets.committed(given, -1.0 if timeout is None else timeout)
 
     def commit(
         self,
@@ -406,6 +419,8 @@ class Consumer:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
         """
         self._check()
+        asynchronous = arguments.boolean("asynchronous", asynchronous)
+        message, offsets = _checked_choice(message, offsets)
         self._reading.settle()
         chosen = self._commits.stored() if message is None and offsets is None else _offsets_of(message, offsets)
         if asynchronous:
@@ -426,7 +441,7 @@ class Consumer:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
         if message is None and offsets is None:
             raise ValueError("store_offsets() takes a message or offsets")
-        chosen = _offsets_of(message, offsets)
+        chosen = _offsets_of(*_checked_choice(message, offsets))
         for progress, partition in [(self._assignment.require(partition), partition) for partition in chosen]:
             progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
@@ -472,12 +487,25 @@ class Consumer:
         self._commits.collect()
 
 
+def _checked_choice(message: object, offsets: object) -> tuple[Message | None, list[TopicPartition] | None]:
+    """What commit() or store_offsets() is given.
+
+    Raises:
+        TypeError: `message` is not a Message, or `offsets` not a list of TopicPartition.
+        ValueError: both are given.
+    """
+    if message is not None and offsets is not None:
+        raise ValueError("expected a message or offsets, not both")
+    return (
+        None if message is None else arguments.instance("message", message, Message),
+        None if offsets is None else topic_partitions("offsets", offsets),
+    )
+
+
 def _offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition]:
     """What to commit for a message (the offset after it) or as given."""
     if message is None:
         return list(offsets or ())
-    if offsets is not None:
-        raise ValueError("expected a message or offsets, not both")
     error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
     if error is not None:
         raise KafkaException(error)

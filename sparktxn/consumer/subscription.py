@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from sparktxn import arguments
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.names import check_topic_name
 
@@ -28,13 +29,9 @@ class Subscription:
             ConfigurationError: Kafka would refuse a topic's name.
             KafkaException: ``_INVALID_ARG``: a pattern is not a regular expression.
         """
-        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
-            raise TypeError(f"expected a list of topic names, got {topics!r}")
-        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke)):
-            if callback is not None and not callable(callback):
-                raise TypeError(f"{name} is {callback!r}: expected a function")
-        self.on_assign = on_assign
-        self.on_revoke = on_revoke
+        topics = arguments.identifiers("topics", topics)
+        self.on_assign: RebalanceCallback | None = arguments.function("on_assign", on_assign)
+        self.on_revoke: RebalanceCallback | None = arguments.function("on_revoke", on_revoke)
         self.names = frozenset(check_topic_name(topic) for topic in topics if not topic.startswith("^"))
         self._patterns = [_compiled(topic) for topic in topics if topic.startswith("^")]
 
@@ -51,6 +48,6 @@ class Subscription:
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         reason = f"topic pattern {pattern!r} is not a regular expression: {error}"
         raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason)) from None

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.config.maintenance import SweepSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
@@ -80,8 +81,8 @@ class Sweeper:
     """
 
     def __init__(self, store: Store, settings: Mapping[str, Any] | None = None) -> None:
-        self._store = store
-        self._settings = SweepSettings.parse(settings or {})
+        self._store = arguments.instance("store", store, Store)
+        self._settings = SweepSettings.parse(arguments.mapping("settings", settings))
         self._observations = Observations()
 
     def sweep(self, timeout_s: float | None = None) -> SweepReport:
@@ -91,7 +92,7 @@ class Sweeper:
             StoreUnavailable, DamagedObject, OutcomeUnknown: the state could not be read.
         """
         log = self._store.log
-        deadline = log.deadline(timeout_s)
+        deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
         log.refresh(deadline)
         transactions = log.transactions()
         overdue = self._observations.overdue(transactions, log.clock.monotonic_s())
@@ -107,8 +108,9 @@ def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s:
         ConfigurationError: a setting is unknown or wrong.
         StoreUnavailable, DamagedObject, OutcomeUnknown: the state, or the store's time, could not be read.
     """
-    parsed = SweepSettings.parse(settings or {})
-    deadline = store.log.deadline(timeout_s)
+    arguments.instance("store", store, Store)
+    parsed = SweepSettings.parse(arguments.mapping("settings", settings))
+    deadline = store.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
     store.log.refresh(deadline)
     transactions = store.log.transactions()
     round_ = _Round(store, parsed, deadline)

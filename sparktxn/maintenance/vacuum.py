@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.config.maintenance import VacuumSettings
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown
@@ -93,9 +94,10 @@ def vacuum(
         StoreUnavailable: the store did not answer; what was not deleted yet is deleted by the next call.
         DamagedObject: the log, or the checkpoint at the horizon, cannot be read; nothing was deleted.
     """
-    parsed = VacuumSettings.parse(settings or {})
-    log = store.log
-    deadline = log.deadline(timeout_s)
+    log = arguments.instance("store", store, Store).log
+    parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
+    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
     for _ in range(_ATTEMPTS):
         try:
             return _Round(log, parsed, deadline, dry_run=dry_run).run()

@@ -8,15 +8,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 
+from sparktxn import arguments
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.fork import ForkGuard
-from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition
+from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.columns import key_column, partition_slices, stored_table
@@ -29,7 +30,15 @@ from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
 from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
-from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
+from sparktxn.producer.values import (
+    Positioned,
+    batch_messages,
+    delivery_callback,
+    record_bytes,
+    record_headers,
+    record_timestamp,
+    seconds,
+)
 from sparktxn.state.internal import listed
 from sparktxn.store import Store
 
@@ -56,16 +65,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_refuse_records_after_fork)
 
 
-class _Positioned(Protocol):
-    """What `Producer.transaction` needs of a consumer."""
-
-    def assignment(self) -> list[TopicPartition]: ...
-
-    def position(self, partitions: list[TopicPartition], /) -> list[TopicPartition]: ...
-
-    def consumer_group_metadata(self) -> ConsumerGroupMetadata: ...
-
-
 class Producer:
     """Writes records to topics, each stored once; with ``transactional.id`` in transactions.
 
@@ -83,7 +82,7 @@ class Producer:
         dotted = {
             name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()
         }
-        self._settings = ProducerSettings.parse({**(config or {}), **dotted})
+        self._settings = ProducerSettings.parse(arguments.mapping("config", config) | dotted)
         self._fork = ForkGuard()
         self._closed = False
         self._connecting = threading.Lock()
@@ -129,7 +128,8 @@ class Producer:
             BufferError: the queue is full: call poll(), then produce again.
             KafkaException: _STATE outside a transaction, _UNKNOWN_TOPIC, _UNKNOWN_PARTITION, MSG_SIZE_TOO_LARGE, or the
                 error that the transaction must be aborted for.
-            TypeError: the key, the value or a header is neither text nor bytes.
+            TypeError: the key, the value or a header is neither text nor bytes, or another argument has a wrong type.
+            ConfigurationError: a number is out of range, or text holds half of a surrogate pair.
             RuntimeError: the producer is closed, or was made before a fork.
         """
         # Each step here costs every record: what is rare is done elsewhere. See buffers.py for why there is no lock.
@@ -152,6 +152,8 @@ class Producer:
             size += header_bytes
         if size > target.size_max:
             raise too_large(target, size)
+        if type(partition) is not int:
+            partition = arguments.integer("partition", partition)
         if partition < 0:
             if key and self._by_crc32:
                 partition = crc32(key) % target.partition_count
@@ -159,13 +161,21 @@ class Producer:
                 partition = self._choice.partition(target, key)
         elif partition >= target.partition_count:
             target = self._wider_topic(topic, partition)
-        if callback is None:
-            callback = on_delivery or self._on_delivery
+        if callback is None and on_delivery is None:
+            callback = self._on_delivery
+        else:
+            callback = delivery_callback(callback, on_delivery)
         now_ms = self._now_ms()
         report = None if callback is None else (callback, now_ms)
         buffer = target.partitions[partition]
         rows = buffer.rows
-        row = (key, value, record_timestamp(timestamp) if timestamp else now_ms, pairs, report)
+        row = (
+            key,
+            value,
+            now_ms if type(timestamp) is int and not timestamp else record_timestamp(timestamp) or now_ms,
+            pairs,
+            report,
+        )
         if len(rows) >= buffer.rows_max or buffer.size_bytes >= buffer.bytes_max:
             self._add(buffer, row)
         else:
@@ -183,15 +193,21 @@ class Producer:
         """Queues many records, each a dictionary of produce()'s arguments; how many were queued.
 
         A record that is refused gets its KafkaError as ``_error``; the others go on.
+
+        Raises:
+            TypeError: `messages` is not a list of dictionaries, or one has an unknown name: nothing is queued.
         """
+        common = delivery_callback(callback, on_delivery)
         queued = 0
-        for message in messages:
-            arguments = {name: value for name, value in message.items() if name != "_error"}
-            arguments.setdefault("partition", partition)
-            if "callback" not in arguments and "on_delivery" not in arguments:
-                arguments["callback"] = callback or on_delivery
+        for message in batch_messages(messages):
+            given = {name: value for name, value in message.items() if name != "_error"}
+            given.setdefault("partition", partition)
+            if "callback" not in given and "on_delivery" not in given:
+                given["callback"] = common
             try:
-                self.produce(topic, **arguments)
+                self.produce(topic, **given)
+            except TypeError as error:
+                message["_error"] = KafkaError(ErrorCode.LOCAL_INVALID_ARG, str(error))
             except BufferError as error:
                 message["_error"] = KafkaError(ErrorCode.LOCAL_QUEUE_FULL, str(error), retriable=True)
             except KafkaException as error:
@@ -212,12 +228,12 @@ class Producer:
             ConfigurationError: a column is unknown, missing or of another type.
             KafkaException: as produce().
         """
+        arguments.instance("batch", batch, (pa.RecordBatch, pa.Table), "a pyarrow.RecordBatch or pyarrow.Table")
+        partition = arguments.integer("partition", partition)
         target = self._topics.find(*self._open_for(topic, "produce_arrow"))
         if partition >= target.partition_count:
             target = self._wider_topic(topic, partition)
         given = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        if not isinstance(given, pa.Table):
-            raise TypeError(f"batch is {type(batch).__name__}: expected a pyarrow.RecordBatch or pyarrow.Table")
         table, chosen = stored_table(target.state, given, self._now_ms())
         if table.num_rows == 0:
             return
@@ -250,7 +266,7 @@ class Producer:
         flush().
         """
         self._check()
-        timeout_s = -1.0 if timeout is None else timeout
+        timeout_s = seconds(timeout)
         served = self._reports.serve()
         if served or not self._may_wait(timeout_s):
             return served
@@ -268,7 +284,7 @@ class Producer:
         only makes the records durable. What fails is told by delivery reports and by the commit.
         """
         self._check()
-        timeout_s = -1.0 if timeout is None else timeout
+        timeout_s = seconds(timeout)
         if self._transactions is not None:
             self._flush_transaction(timeout_s)
             self._reports.serve()
@@ -282,6 +298,9 @@ class Producer:
         A transaction that has lost records cannot commit: the commit raises _INCONSISTENT, and it must be aborted.
         """
         self._check()
+        in_queue = arguments.boolean("in_queue", in_queue)
+        in_flight = arguments.boolean("in_flight", in_flight)
+        blocking = arguments.boolean("blocking", blocking)
         if not in_queue or self._publisher is None or self._store is None:
             return
         with self._publisher.exclusive(self._store.log.deadline(-1.0 if blocking or in_flight else 0.0)):
@@ -299,7 +318,9 @@ class Producer:
             KafkaException: _NOT_CONFIGURED without transactional.id, _STATE if it was done; see the flags for the rest.
             StoreNotFound: there is no store at the address.
         """
-        self._transactional("init_transactions").init(self._connect, timeout, keep_prepared=keep_prepared)
+        keep_prepared = arguments.boolean("keep_prepared", keep_prepared)
+        timeout_s = seconds(timeout)
+        self._transactional("init_transactions").init(self._connect, timeout_s, keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
         """Opens a transaction; nothing is written before it publishes."""
@@ -310,12 +331,9 @@ class Producer:
     ) -> None:
         """Commits a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
         transactions = self._transactional("send_offsets_to_transaction")
-        if not isinstance(group_metadata, ConsumerGroupMetadata):
-            raise TypeError(
-                f"group_metadata is {type(group_metadata).__name__}: "
-                "expected what Consumer.consumer_group_metadata() gives"
-            )
-        transactions.add_offsets(positions, group_metadata, timeout)
+        expected = "what Consumer.consumer_group_metadata() gives"
+        group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
+        transactions.add_offsets(topic_partitions("positions", positions), group, seconds(timeout))
 
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Stores all of the transaction, and leaves its end to whoever keeps what this returns (KIP-939).
@@ -327,7 +345,7 @@ class Producer:
             ProducerFenced, TransactionAborted, KafkaException: as commit_transaction().
         """
         try:
-            return self._transactional("prepare_transaction").prepare(timeout)
+            return self._transactional("prepare_transaction").prepare(seconds(timeout))
         finally:
             self._reports.serve()
 
@@ -340,13 +358,10 @@ class Producer:
         Raises:
             KafkaException: INVALID_TXN_STATE: `prepared` has been aborted; else as commit_transaction().
         """
-        if not isinstance(prepared, PreparedTransaction):
-            raise TypeError(
-                f"prepared is {type(prepared).__name__}: expected what prepare_transaction() gives, "
-                "or PreparedTransaction.parse(text)"
-            )
+        expected = "what prepare_transaction() gives, or PreparedTransaction.parse(text)"
+        arguments.instance("prepared", prepared, PreparedTransaction, expected)
         try:
-            self._transactional("complete_transaction").complete(prepared, timeout)
+            self._transactional("complete_transaction").complete(prepared, seconds(timeout))
         finally:
             self._reports.serve()
 
@@ -359,19 +374,19 @@ class Producer:
             KafkaException: test fatal(), txn_requires_abort(), retriable() in this order; retriable: call it again.
         """
         try:
-            self._transactional("commit_transaction").commit(timeout)
+            self._transactional("commit_transaction").commit(seconds(timeout))
         finally:
             self._reports.serve()
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         try:
-            self._transactional("abort_transaction").abort(timeout)
+            self._transactional("abort_transaction").abort(seconds(timeout))
         finally:
             self._reports.serve()
 
     @contextmanager
-    def transaction(self, *, offsets_from: _Positioned | None = None) -> Iterator[Producer]:
+    def transaction(self, *, offsets_from: Positioned | None = None) -> Iterator[Producer]:
         """Begins a transaction, and commits it at the end of the block; an exception in the block aborts it.
 
         One that the block has prepared is not aborted by an exception: its coordinator may have decided.
@@ -379,6 +394,8 @@ class Producer:
         With `offsets_from`, a consumer, its positions are committed with the transaction. A fatal error, and a commit
         whose outcome is not known, go on as they are: after the latter call commit_transaction() again.
         """
+        if offsets_from is not None:
+            arguments.instance("offsets_from", offsets_from, Positioned, "a Consumer, or None")
         self.begin_transaction()
         try:
             yield self
@@ -415,17 +432,20 @@ class Producer:
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """All topics, or the one asked for, which carries an error if it does not exist."""
         self._check()
+        topic = arguments.text_or_none("topic", topic)
+        timeout_s = seconds(timeout)
         log, _ = self._connect()
-        log.refresh(log.deadline(timeout))
+        log.refresh(log.deadline(timeout_s))
         return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
 
     def close(self, timeout: float = -1) -> None:
         """Stores what waits, or aborts the open transaction, and frees the handle; calling twice is harmless."""
         if self._closed:
             return
+        timeout_s = seconds(timeout)
         if not self._fork.forked():
             try:
-                self._finish(timeout)
+                self._finish(timeout_s)
             finally:
                 self._release()
         self._closed = True
@@ -496,11 +516,10 @@ class Producer:
     def _open_for(self, name: object, call: str) -> tuple[Log, str]:
         """The log and the topic's name, if `call` may write now."""
         self._check()
-        if not isinstance(name, str):
-            raise TypeError(f"topic is {type(name).__name__}: expected a str")
+        topic = arguments.text("topic", name)
         if self._transactions is not None:
             self._transactions.require_open(call)
-        return self._connect()[0], name
+        return self._connect()[0], topic
 
     def _record_topic(self, name: object) -> TopicBuffer:
         topic = self._topics.find_for_records(*self._open_for(name, "produce"))

@@ -6,6 +6,9 @@ import re
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from sparktxn import arguments
 
 __all__ = ["PreparedTransaction"]
 
@@ -21,6 +24,11 @@ class PreparedTransaction(Struct, frozen=True):
     producer_id: int
     producer_epoch: int
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "producer_id", arguments.integer("producer_id", self.producer_id, 0))
+        producer_epoch = arguments.integer("producer_epoch", self.producer_epoch, 0, arguments.INT32_MAX)
+        force_setattr(self, "producer_epoch", producer_epoch)
+
     def __str__(self) -> str:
         return f"{self.producer_id}:{self.producer_epoch}"
 
@@ -31,6 +39,7 @@ class PreparedTransaction(Struct, frozen=True):
         Raises:
             ValueError: `text` is no such text.
         """
+        text = arguments.text("text", text)
         found = _TEXT.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no prepared transaction: expected <producer id>:<epoch>, such as '7:0'")

@@ -474,7 +474,7 @@ class TestSubscriptions:
 
     @pytest.mark.parametrize("bad", ["t", [1]])
     def test_not_a_list_of_names(self, world: World, bad: Any) -> None:
-        with pytest.raises(TypeError, match="topic names"):
+        with pytest.raises(TypeError, match=r"^topics.*: expected a"):
             world.consumer().subscribe(bad)
 
     def test_the_end_of_a_partition_is_told_once_per_end(self, world: World) -> None:

@@ -157,10 +157,6 @@ def test_lists_of_partitions() -> None:
     for wrong in ([("t", 0)], {TopicPartition("t", 0): 5}, TopicPartition("t", 0), "t", None):
         with pytest.raises(TypeError, match=r"^offsets(\[0\])? is .*: expected a (list of )?TopicPartition$"):
             topic_partitions("offsets", wrong)
-    with pytest.raises(
-        ConfigurationError, match=r"offsets\[0\] has partition -1 of topic 't': expected a number from 0"
-    ):
-        topic_partitions("offsets", [TopicPartition("t")])
 
 
 def test_group_metadata_is_checked() -> None:
