@@ -5,6 +5,7 @@ The last member is the CRC-32C of all bytes before it, so that the document can 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import google_crc32c
@@ -16,7 +17,7 @@ from sparktxn.format.commands import Command
 from sparktxn.structs import Int64
 
 __all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
-__all__ += ["decode_entry", "decode_store", "encode_entry", "encode_store"]
+__all__ += ["decode_entry", "decode_list", "decode_store", "encode_entry", "encode_list", "encode_store"]
 
 FORMAT_VERSION: Final = 1
 NO_CHECKSUM: Final = "00000000"
@@ -53,6 +54,7 @@ class _FormatOnly(Struct):
 
 _encoder: Final = msgspec.json.Encoder()
 _entry_decoder: Final = msgspec.json.Decoder(LogEntry)
+_list_decoder: Final = msgspec.json.Decoder(tuple[Command, ...])
 _store_decoder: Final = msgspec.json.Decoder(StoreDocument)
 _format_decoder: Final = msgspec.json.Decoder(_FormatOnly)
 
@@ -89,13 +91,39 @@ def _check_format(version: int, name: str) -> None:
         raise DamagedObject(name, f"its format version is {version}: expected {FORMAT_VERSION}")
 
 
-def encode_entry(entry: LogEntry) -> tuple[bytes, str]:
-    """The entry's bytes, and its checksum; `entry.checksum` is not looked at."""
+def encode_list(commands: Sequence[Command]) -> bytes:
+    """A list of commands as an entry holds it: a JSON array.
+
+    Raises:
+        Exception: of any kind, if a member holds what JSON cannot.
+    """
+    return _encoder.encode(commands)
+
+
+def decode_list(data: bytes) -> tuple[Command, ...]:
+    """The commands in `data`, checked as those of an entry are.
+
+    Raises:
+        msgspec.MsgspecError, UnicodeDecodeError, RecursionError: an entry that held them could not be read.
+    """
+    return _list_decoder.decode(data)
+
+
+def encode_entry(entry: LogEntry, lists: Iterable[bytes] | None = None) -> tuple[bytes, str]:
+    """The entry's bytes, and its checksum; `entry.checksum` is not looked at.
+
+    `lists` are the entry's commands as `encode_list` has encoded them, in any number of lists; without, they are
+    encoded here.
+    """
     head = (
         f'{{"format":{entry.format},"entry":{entry.entry},"token":"{entry.token}","previous":"{entry.previous}",'
         f'"timestamp_ms":{entry.timestamp_ms},"commands":'
     )
-    return seal_document(head.encode() + _encoder.encode(entry.commands) + b"}")
+    if lists is None:
+        commands = encode_list(entry.commands)
+    else:
+        commands = b"[" + b",".join([encoded[1:-1] for encoded in lists]) + b"]"
+    return seal_document(head.encode() + commands + b"}")
 
 
 def decode_entry(data: bytes, name: str, number: int) -> LogEntry:

@@ -19,6 +19,7 @@ from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.errors import (
     CommandRefused,
     DamagedObject,
+    ErrorCode,
     KafkaError,
     KafkaException,
     OutcomeLost,
@@ -29,13 +30,15 @@ from sparktxn.errors import (
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import Append, CancelIntent, Command, SettleIntent
-from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
+from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry, encode_list
 from sparktxn.log.follower import Follower
 from sparktxn.log.intents import Intents
+from sparktxn.log.lists import checked_list
 from sparktxn.log.tail import Tail
-from sparktxn.log.tickets import WITHDRAWN, Flight, IntentId, Outcome, Ticket
+from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, Ticket, WaitingList
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.objectstore.uri import checked_data
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
@@ -45,7 +48,6 @@ __all__ = ["Committer", "Ticket"]
 
 logger = logging.getLogger("sparktxn")
 
-_COMMANDS_PER_ENTRY: Final = 512
 _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
 _LONE_AFTER: Final = 16
@@ -89,8 +91,12 @@ class Committer:
         self._clock_skew_told = False
 
     def send(self, commands: Sequence[Command]) -> Ticket:
-        """Queues a list; nothing is written before somebody waits."""
-        ticket = Ticket(self, commands, self._follower.tail.entry)
+        """Queues a list; nothing is written before a caller waits, for it or for another list.
+
+        Raises:
+            CommandRefused: see `checked_list`: an entry that held the list could not be read, or not be put.
+        """
+        ticket = Ticket(self, checked_list(commands), self._follower.tail.entry)
         self._waiting.append(ticket)
         return ticket
 
@@ -234,7 +240,15 @@ class Committer:
         taken = self._take()
         try:
             while True:
-                flight = self._compose(taken)
+                try:
+                    flight = self._compose(taken)
+                except KafkaException:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a defect, which a list may have brought to light
+                    taken = self._apart(taken, error)
+                    if not taken:
+                        return None
+                    continue
                 if flight.settled and not fresh:
                     # A refusal, or "done before", may come from what the log has said since: read it first.
                     self._follower.advance()
@@ -251,12 +265,27 @@ class Committer:
             self._give_back(ticket for ticket in taken if not ticket.is_done())
             raise
 
+    def _apart(self, taken: list[Ticket], error: Exception) -> list[Ticket]:
+        """What to try after an entry could not be composed: its first list alone, and where that fails none.
+
+        Whatever has failed, it does so once for each list and its owner, and stops nobody for good.
+        """
+        if len(taken) > 1:
+            self._give_back(taken[1:])
+            return taken[:1]
+        for ticket in taken:
+            # One in an intent may be applied by another process.
+            lost = OutcomeLost(f"{_defect(error)}. Another process may have written it")
+            self._tell(ticket, lost if ticket.intent is not None else _failed(error))
+        return []
+
     def _take(self) -> list[Ticket]:
+        """The lists at the head of the queue that fit one entry, at least one: by bytes, whatever is in them."""
         taken: list[Ticket] = []
-        count = 0
-        while self._waiting and (not taken or count + len(self._waiting[0].commands) <= _COMMANDS_PER_ENTRY):
+        size_bytes = 0
+        while self._waiting and (not taken or size_bytes + len(self._waiting[0].encoded) <= ENTRY_BYTES_MAX):
             ticket = self._waiting.popleft()
-            count += len(ticket.commands)
+            size_bytes += len(ticket.encoded)
             taken.append(ticket)
         return taken
 
@@ -269,45 +298,86 @@ class Committer:
         entry_delta = Delta(tail.parts.get)
         accepted: list[tuple[Ticket, Outcome]] = []
         settled: list[tuple[Ticket, Outcome]] = []
-        commands: list[Command] = []
+        body = _Body()
         for ticket in taken:
-            known = self._intents.known(ticket, tail, context)
-            if known is not None:
-                settled.append((ticket, known))
-                continue
-            outcome = WITHDRAWN if ticket.cancelled else apply_list(entry_delta.get, ticket.commands, context)
-            if ticket.intent is not None:
+            outcome, is_known = self._outcome(ticket, entry_delta, context)
+            if is_known:
+                settled.append((ticket, outcome))
+            elif ticket.intent is not None:
                 # In an intent it may be taken up by anybody until an entry says what has become of it.
-                commands += _settle(entry_delta, ticket.intent, outcome, context, cancelled=ticket.cancelled)
+                body.add(_settle(entry_delta, ticket.intent, outcome, context))
                 accepted.append((ticket, outcome))
-            elif isinstance(outcome, Refusal) or not outcome.to_write:
+            elif not isinstance(outcome, Applied) or not outcome.to_write:
                 settled.append((ticket, outcome))
             else:
                 entry_delta.changes.update(outcome.changes)
-                commands += outcome.to_write
+                is_whole = len(outcome.to_write) == len(ticket.commands)
+                body.add(outcome.to_write, ticket.encoded if is_whole else None)
                 accepted.append((ticket, outcome))
-        others = self._intents.waiting(tail) if accepted else []
-        for list_ in others:
-            outcome = apply_list(entry_delta.get, list_.commands, context)
-            commands += _settle(entry_delta, list_.id, outcome, context)
+        others = self._take_up(body, entry_delta, context) if accepted else []
         entry = LogEntry(
             format=FORMAT_VERSION,
             entry=context.entry,
             token=self._ids.token(),
             previous=tail.checksum,
             timestamp_ms=context.timestamp_ms,
-            commands=tuple(commands),
+            commands=tuple(body.commands),
         )
-        data, checksum = encode_entry(entry)
+        data, checksum = encode_entry(entry, body.lists)
         if len(data) > ENTRY_BYTES_MAX:
             # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
             name = names.appends(entry.entry, entry.token)
-            folded, appends = fold(commands, name)
+            folded, appends = fold(body.commands, name)
             put_new(self._objects, name, appends)
             entry = replace(entry, commands=folded)
             data, checksum = encode_entry(entry)
+        # One that no store takes would be put again without end.
+        checked_data(names.entry(entry.entry), data)
         entry = replace(entry, checksum=checksum)
         return Flight(taken, entry, data, entry_delta.changes, accepted, settled, others)
+
+    def _outcome(self, ticket: Ticket, delta: Delta, context: Context) -> tuple[Outcome, bool]:
+        """What becomes of a list after what is in `delta`, and whether the log has said so before.
+
+        What fails with one list is that list's outcome: the others go on.
+        """
+        try:
+            known = self._intents.known(ticket, self._follower.tail, context)
+            if known is not None:
+                return known, True
+            return WITHDRAWN if ticket.cancelled else self._applied(ticket.commands, delta, context), False
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # a part that is damaged, or a defect of the state machine, which this list has met
+            if not isinstance(error, DamagedObject):
+                return _failed(error), False
+            if self._follower.is_behind():
+                raise
+            return Failed(error), False
+
+    def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
+        """What a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
+        outcome = apply_list(delta.get, commands, context)
+        if isinstance(outcome, Applied):
+            self._follower.tail.parts.load_for(outcome.changes)
+        return outcome
+
+    def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
+        """Settles lists that other processes have left; one that cannot be applied here is left to its owner."""
+        others = []
+        for list_ in self._intents.waiting(self._follower.tail):
+            try:
+                body.add(_settle(delta, list_.id, self._applied(list_.commands, delta, context), context))
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                if isinstance(error, DamagedObject) and self._follower.is_behind():
+                    raise
+                logger.exception("intent %r cannot be applied", list_.id.intent_id)
+                self._intents.ignore(list_.id)
+                continue
+            others.append(list_)
+        return others
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()
@@ -416,6 +486,8 @@ class Committer:
             ticket.error = CommandRefused(outcome.code, outcome.reason)
         elif isinstance(outcome, OutcomeUnknown):
             ticket.error = outcome
+        elif isinstance(outcome, Failed):
+            ticket.error = outcome.error
         else:
             ticket.results = outcome.results
         self._intents.forget(ticket)
@@ -452,12 +524,35 @@ class Committer:
         )
 
 
-def _settle(
-    delta: Delta, intent: IntentId, outcome: Applied | Refusal, context: Context, *, cancelled: bool = False
-) -> list[Command]:
+class _Body:
+    """The commands of an entry that is composed, and their bytes."""
+
+    __slots__ = ("commands", "lists")
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.lists: list[bytes] = []
+
+    def add(self, commands: Sequence[Command], encoded: bytes | None = None) -> None:
+        """Adds a list; `encoded` is its bytes where they are known."""
+        self.commands += commands
+        self.lists.append(encode_list(commands) if encoded is None else encoded)
+
+
+def _defect(error: Exception) -> str:
+    logger.error("a list of commands cannot be written", exc_info=error)
+    return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
+
+
+def _failed(error: Exception) -> Failed:
+    """The outcome of a list that this process cannot work on, and that no entry applies."""
+    return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{_defect(error)}. Nothing was written")))
+
+
+def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) -> list[Command]:
     """The commands that settle an intent's list as `outcome`, applied to `delta`."""
     settle: SettleIntent | CancelIntent
-    if cancelled:
+    if outcome is WITHDRAWN or not isinstance(outcome, (Applied, Refusal)):
         settle = CancelIntent(*intent)
     elif isinstance(outcome, Refusal):
         settle = SettleIntent(*intent, refused_code=outcome.code, reason=outcome.reason)
@@ -465,7 +560,7 @@ def _settle(
         settle = SettleIntent(*intent, command_count=len(outcome.to_write))
     noted = apply(delta, settle, context)
     assert not isinstance(noted, Refusal), f"an intent is settled that may not be: {noted.reason}"
-    if isinstance(outcome, Refusal):
+    if not isinstance(outcome, Applied):
         return [settle]
     delta.changes.update(outcome.changes)
     return [settle, *outcome.to_write]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Ids
@@ -29,8 +30,18 @@ __all__ = ["Intents"]
 logger = logging.getLogger("sparktxn")
 
 _COMMANDS_MAX: Final = 512
+_BYTES_MAX: Final = 1 << 20
+"""What is larger does not travel: an entry has room for its writer's own lists and for some of others."""
+_TAKEN_UP_BYTES_MAX: Final = 4 * _BYTES_MAX
 _LISTING_SHARE: Final = 100
 """A lone writer spends at most this part of its time on looking for intents."""
+
+
+class _Found(NamedTuple):
+    """An intent of another process, and the bytes of its object."""
+
+    intent: Intent
+    size_bytes: int
 
 
 class Intents:
@@ -55,7 +66,7 @@ class Intents:
         self._watched = watched
         self._left: dict[str, list[Ticket]] = {}
         self._listed: list[str] = []
-        self._read: dict[str, Intent | None] = {}
+        self._read: dict[str, _Found | None] = {}
         self._done: list[str] = []
         self._listed_s: float | None = None
         self._listing_s = 0.0
@@ -69,7 +80,9 @@ class Intents:
         From here on they may take effect by anybody's entry, also if the object cannot be written: an answer that was
         lost says nothing.
         """
-        travelling = [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
+        travelling = _first_bytes(
+            [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
+        )
         if self._left or not travelling:
             return False
         token = self._ids.token()
@@ -140,10 +153,14 @@ class Intents:
         self._fetch()
         entry = tail.entry + 1
         found: list[WaitingList] = []
+        size_bytes = 0
         for name in self._listed:
-            intent = self._read.get(name)
-            if intent is None or (found and sum(len(list_.commands) for list_ in found) >= _COMMANDS_MAX):
+            read = self._read.get(name)
+            if read is None or (found and sum(len(list_.commands) for list_ in found) >= _COMMANDS_MAX):
                 continue
+            if size_bytes + read.size_bytes > _TAKEN_UP_BYTES_MAX:
+                break
+            intent = read.intent
             lists = [
                 WaitingList(IntentId(list_id(intent.intent, index), intent.base_entry), commands)
                 for index, commands in enumerate(intent.lists)
@@ -152,6 +169,7 @@ class Intents:
             if not open_ and intent.base_entry < entry:
                 self._done.append(name)
             found += open_
+            size_bytes += read.size_bytes if open_ else 0
         return found
 
     def rank(self, tail: Tail) -> int:
@@ -167,6 +185,10 @@ class Intents:
             return False
         base_entry, token = named
         return settlement(tail.parts.get, list_id(token, 0), base_entry, tail.entry) is None
+
+    def ignore(self, id_: IntentId) -> None:
+        """Leaves an intent to its owner: this process cannot apply it."""
+        self._read[names.intent(id_.base_entry, id_.intent_id.partition("-")[0])] = None
 
     def settled_here(self, lists: Sequence[WaitingList]) -> None:
         """Notes that a confirmed entry of this process has settled the lists: their objects may go."""
@@ -223,13 +245,19 @@ class Intents:
         self._read |= {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
 
 
-def _decoded(name: str, data: bytes | None) -> Intent | None:
+def _first_bytes(tickets: list[Ticket]) -> list[Ticket]:
+    """The first of the lists, in their order, that together are not too large to travel."""
+    sizes = accumulate(len(ticket.encoded) for ticket in tickets)
+    return [ticket for ticket, size_bytes in zip(tickets, sizes, strict=True) if size_bytes <= _BYTES_MAX]
+
+
+def _decoded(name: str, data: bytes | None) -> _Found | None:
     """The intent in `data`; None if it is gone, or of no use: its owner puts its lists itself."""
     named = names.parse_intent(name)
-    if data is None or named is None:
+    if data is None or named is None or len(data) > 2 * _BYTES_MAX:
         return None
     try:
-        return decode_intent(data, name, *named)
+        return _Found(decode_intent(data, name, *named), len(data))
     except (DamagedObject, FormatVersionError) as error:
         logger.warning("an intent cannot be taken up: %s", error)
         return None

@@ -71,15 +71,26 @@ class StateParts:
         """
         # Loaded first: an entry that is half folded in when a part cannot be read would be applied twice afterwards.
         places = [(part_of(key), key, record) for key, record in changes.items()]
-        for part, _, _ in places:
-            if part not in self._parts:
-                self.part(part)
+        self._load_all(part for part, _, _ in places)
         for part, key, record in places:
             if record is None:
                 self._parts[part].pop(key, None)
             else:
                 self._parts[part][key] = record
             self.changed[part] = entry
+
+    def load_for(self, changes: Mapping[StateKey, StateRecord | None]) -> None:
+        """Loads the parts that `fold` needs: an entry that could not be folded in is not to be written.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded.
+        """
+        self._load_all(map(part_of, changes))
+
+    def _load_all(self, parts: Iterable[str]) -> None:
+        for part in parts:
+            if part not in self._parts:
+                self.part(part)
 
     def replace(self, records: Mapping[StateKey, StateRecord | None]) -> None:
         """Sets records to equal ones: what they say is the same, so their parts do not count as changed."""

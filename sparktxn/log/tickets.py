@@ -9,6 +9,7 @@ from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import LogEntry
+from sparktxn.log.lists import CheckedList
 from sparktxn.state.delta import Refusal
 from sparktxn.state.machine import Applied
 from sparktxn.structs import StateKey, StateRecord
@@ -21,7 +22,14 @@ __all__ = ["WITHDRAWN", "Flight", "IntentId", "Outcome", "Ticket", "WaitingList"
 WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
 """The outcome of a list that its caller has taken back, and that takes effect never."""
 
-Outcome = Applied | Refusal | OutcomeUnknown
+
+class Failed(NamedTuple):
+    """The outcome of a list that was not written because working on it has failed."""
+
+    error: KafkaException
+
+
+Outcome = Applied | Refusal | OutcomeUnknown | Failed
 
 
 class IntentId(NamedTuple):
@@ -41,11 +49,11 @@ class WaitingList(NamedTuple):
 class Ticket:
     """One list of commands on its way: all of it takes effect, or none."""
 
-    __slots__ = ("_committer", "base_entry", "cancelled", "commands", "error", "intent", "results", "sent")
+    __slots__ = ("_committer", "base_entry", "cancelled", "commands", "encoded", "error", "intent", "results", "sent")
 
-    def __init__(self, committer: Committer, commands: Sequence[Command], base_entry: int) -> None:
+    def __init__(self, committer: Committer, list_: CheckedList, base_entry: int) -> None:
         self._committer = committer
-        self.commands = commands
+        self.commands, self.encoded = list_
         self.base_entry = base_entry
         self.results: list[CommandResult] | None = None
         self.error: KafkaException | None = None

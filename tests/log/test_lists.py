@@ -1,0 +1,249 @@
+"""A list that cannot be written, or not be read again, is refused to its caller, and stops no other client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, KafkaException
+from sparktxn.format import names
+from sparktxn.format.appends import ENTRY_BYTES_MAX
+from sparktxn.format.checkpoint import part_of
+from sparktxn.format.commands import Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.format.entry import decode_entry, decode_list, encode_list
+from sparktxn.format.intent import encode_intent
+from sparktxn.log import committer
+from sparktxn.log.checkpoints import newest_head
+from sparktxn.log.lists import LIST_BYTES_MAX, checked_list
+from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.state import machine
+
+LEFT = (1, 0)
+HOSTILE = [
+    5.0,
+    5.5,
+    math.inf,
+    math.nan,
+    True,
+    Decimal(5),
+    2**63,
+    -(2**63) - 1,
+    2**64,
+    numpy.int64(5),
+    numpy.float64(5),
+    numpy.array([5]),
+    None,
+    b"text",
+    bytearray(b"text"),
+    "\ud800",
+    "text\udfff",
+    [],
+    {"text": 1},
+    object(),
+]
+
+
+def offset_commit(request_id: str, offset: Any = 1, *, metadata: Any = None, group: Any = "group") -> OffsetCommit:
+    return OffsetCommit(request_id, group, (OffsetToCommit(*LEFT, offset, metadata),))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        offset_commit("bad", 5.0),
+        offset_commit("bad", True),
+        offset_commit("bad", 2**63),
+        offset_commit("bad", numpy.int64(5)),
+        offset_commit("bad", Decimal(5)),
+        offset_commit("bad", math.inf),
+        offset_commit("bad", metadata="\ud800"),
+        offset_commit("bad", group=b"group"),
+        InitProducerId("bad", transactional_id=5),  # type: ignore[arg-type]
+        InitProducerId("bad", transactional_id=b"five"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(shared, client, command: Command) -> None:
+    waiting = client.log.send([offset_commit("good", 7)])
+    with pytest.raises(CommandRefused, match=r"command 2 of 2 .* holds a value that the log cannot hold") as refused:
+        client.log.send([offset_commit("first"), command])
+    assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
+    waiting.wait(client.log.deadline(1))
+    assert shared.client().log.committed_offset("group", *LEFT).offset == 7
+
+
+def commands_of_every_type() -> Iterator[Command]:
+    for kind in msgspec.inspect.multi_type_info(machine._HANDLERS):
+        yield msgspec.convert(example(kind), kind.cls)
+
+
+def example(kind: Any) -> Any:
+    """A value of the type, without anything optional."""
+    match kind:
+        case msgspec.inspect.StructType():
+            values = [example(field.type) for field in kind.fields]
+            if kind.array_like:
+                return values
+            return {field.encode_name: value for field, value in zip(kind.fields, values, strict=True)} | (
+                {"type": kind.tag} if kind.tag else {}
+            )
+        case msgspec.inspect.IntType():
+            return 1
+        case msgspec.inspect.StrType():
+            return "text"
+        case msgspec.inspect.BoolType():
+            return True
+        case msgspec.inspect.DictType():
+            return {"text": "text"}
+        case msgspec.inspect.TupleType():
+            return [example(item) for item in kind.item_types]
+        case msgspec.inspect.VarTupleType():
+            return [example(kind.item_type)]
+        case msgspec.inspect.UnionType():
+            return example(next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType)))
+    raise AssertionError(f"an example of {kind} is missing")
+
+
+def with_hostile(value: Any, hostile: Any) -> Iterator[Any]:
+    """`value` with `hostile` in the place of each value in it."""
+    if isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            for changed in with_hostile(getattr(value, field), hostile):
+                yield replace(value, **{field: changed})
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            for changed in with_hostile(item, hostile):
+                yield (*value[:index], changed, *value[index + 1 :])
+    elif isinstance(value, dict):
+        yield from ({"text": changed} for changed in with_hostile(value["text"], hostile))
+    yield hostile
+
+
+@pytest.mark.parametrize("command", list(commands_of_every_type()), ids=lambda command: type(command).__name__)
+def test_whatever_is_queued_is_what_a_reader_decodes(command: Command) -> None:
+    """Each value in each command, in turn, is each of the hostile ones: refused, or read back as it is."""
+    assert checked_list([command]).commands == (command,)
+    refused = 0
+    for hostile in HOSTILE:
+        for changed in with_hostile(command, hostile):
+            try:
+                commands, encoded = checked_list([changed])
+            except CommandRefused:
+                refused += 1
+                continue
+            assert commands == decode_list(encoded)
+            assert encode_list(commands) == encoded
+    assert refused > len(HOSTILE) // 2
+
+
+@pytest.mark.parametrize("failing", ["apply_list", "encode_entry"])
+def test_what_fails_with_one_list_is_told_to_its_owner_and_the_others_go_on(
+    shared, client, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """A defect, of the state machine or of an encoder, that one list brings to light."""
+    original = getattr(committer, failing)
+
+    def fail(*arguments: Any) -> Any:
+        if "poison" in repr(arguments):
+            raise ZeroDivisionError("a defect")
+        return original(*arguments)
+
+    monkeypatch.setattr(committer, failing, fail)
+    poison = client.log.send([offset_commit("a", metadata="poison", group="poison")])
+    others = [client.log.send([offset_commit(f"b{number}", number, group=f"group-{number}")]) for number in range(3)]
+    for ticket in others:
+        try:
+            ticket.wait(client.log.deadline(1))
+        except KafkaException:
+            pytest.fail("another client's list must not fail")
+    with pytest.raises(KafkaException, match="a defect of sparktxn: ZeroDivisionError"):
+        poison.wait(client.log.deadline(1))
+    assert sorted(shared.client().log.group_ids()) == ["group-0", "group-1", "group-2"]
+
+
+def test_a_defect_that_no_list_has_brought_about_is_told_once_to_each_and_then_over(
+    client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tickets = [client.log.send([offset_commit(f"{number}")]) for number in range(3)]
+    with monkeypatch.context() as patched:
+        patched.setattr(committer, "LogEntry", None)
+        for ticket in tickets:
+            with pytest.raises(KafkaException, match="TypeError"):
+                ticket.wait(client.log.deadline(1))
+    client.submit(offset_commit("well", 3))
+    assert client.log.committed_offset("group", *LEFT).offset == 3
+
+
+def test_an_intent_that_cannot_be_applied_is_left_to_its_owner(shared, client, monkeypatch: pytest.MonkeyPatch) -> None:
+    poison = encode_intent("1" * 32, 1, [[offset_commit("a", group="poison")]])
+    shared.objects.put(names.intent(1, "1" * 32), poison)
+    original = machine.apply_list
+
+    def fail(read: Any, commands: Any, context: Any) -> Any:
+        if "poison" in repr(commands):
+            raise ZeroDivisionError("a defect")
+        return original(read, commands, context)
+
+    monkeypatch.setattr(committer, "apply_list", fail)
+    client.submit(offset_commit("b"))
+    client.submit(offset_commit("c"))
+    assert client.log.group_ids() == ["group"]
+
+
+def test_a_part_of_the_state_that_is_damaged_stops_only_those_who_need_it(shared, client) -> None:
+    for number in range(30):
+        client.submit(offset_commit(f"{number}", number, group=f"group-{number}"))
+    client.log.checkpoint()
+    shared.vacuum(20)
+    groups = {number: part_object(shared, f"group-{number}") for number in range(30)}
+    damaged = next(number for number in groups if list(groups.values()).count(groups[number]) == 1)
+    fresh = shared.client()
+    shared.objects.delete([groups[damaged]])
+    stopped = fresh.log.send([offset_commit("x", group=f"group-{damaged}")])
+    well = next(number for number in groups if groups[number] != groups[damaged])
+    fresh.submit(offset_commit("y", 77, group=f"group-{well}"))
+    with pytest.raises(DamagedObject):
+        stopped.wait(fresh.log.deadline(1))
+    assert shared.client().log.committed_offset(f"group-{well}", *LEFT).offset == 77
+
+
+def part_object(shared, group: str) -> str:
+    """The object that holds a group's part of the newest checkpoint."""
+    head = newest_head(shared.objects)
+    return str(head.parts[part_of(("offset", group, *LEFT))].name)
+
+
+def test_many_large_lists_go_into_entries_that_the_store_takes(shared, client) -> None:
+    metadata = "m" * 4_096
+    client.submit(CreateTopic("wide", "wide", 100))
+    topic_id = client.log.topic("wide").topic_id
+    offsets = tuple(OffsetToCommit(topic_id, partition, 1, metadata) for partition in range(100))
+    count = OBJECT_SIZE_MAX // (100 * 4_096) + 2
+    tickets = [client.log.send([OffsetCommit(f"r{number}", "group", offsets)]) for number in range(count)]
+    tickets[-1].wait(client.log.deadline(60))
+    assert all(ticket.is_done() for ticket in tickets)
+    sizes = [len(shared.objects.get(names.entry(number))) for number in shared.names_of_entries()]
+    assert max(sizes) < 2 * ENTRY_BYTES_MAX
+
+
+def test_a_list_that_is_too_large_for_any_entry_is_refused_before_it_is_queued(shared, client) -> None:
+    offsets = tuple(OffsetToCommit(*LEFT, 1, "m" * 4_096) for _ in range(LIST_BYTES_MAX // 4_096 + 1))
+    with pytest.raises(CommandRefused, match="too large for one log entry") as refused:
+        client.log.send([OffsetCommit("large", "group", offsets)])
+    assert refused.value.error.code() == ErrorCode.MESSAGE_TOO_LARGE
+    client.submit(offset_commit("small"))
+    assert shared.names_of_entries() == [1, 2]
+
+
+def test_the_largest_list_is_written_and_read(shared, client) -> None:
+    offsets = tuple(OffsetToCommit(*LEFT, number, "m" * 4_096) for number in range(LIST_BYTES_MAX // 4_150))
+    client.submit(OffsetCommit("large", "group", offsets))
+    name = names.entry(2)
+    assert decode_entry(shared.objects.get(name), name, 2).commands[0].offsets == offsets
+    assert shared.client().log.committed_offset("group", *LEFT).offset == len(offsets) - 1
