@@ -26,11 +26,14 @@ class Topics:
 
     def of_records(self) -> dict[object, TopicBuffer]:
         """The known topics that take produce()'s records."""
-        return {name: topic for name, topic in self._known.items() if topic.state.schema is None}
+        # A copy: a thread that produces to a new topic adds it meanwhile.
+        return {name: topic for name, topic in list(self._known.items()) if topic.state.schema is None}
 
     def forget_changed(self, log: Log) -> None:
         """Forgets topics that were deleted, made again, or given other partitions, settings or columns."""
-        self._known = {name: topic for name, topic in self._known.items() if log.topic(name) == topic.state}
+        for name, topic in list(self._known.items()):
+            if log.topic(name) != topic.state and self._known.get(name) is topic:
+                self._known.pop(name, None)
 
     def find(self, log: Log, name: str) -> TopicBuffer:
         """A topic by its name.
