@@ -10,14 +10,18 @@ from sparktxn.testing.history import Outcome
 
 __all__ = [
     "check_aborted_reads",
+    "check_acknowledged",
     "check_client_history",
+    "check_drained",
     "check_duplicates",
     "check_gaps",
     "check_group_offsets",
     "check_isolation",
+    "check_let_go",
     "check_lost_writes",
     "check_monotonic_views",
     "check_order",
+    "check_reported_failures",
     "check_skipped_reads",
     "check_stable_offsets",
     "check_torn_transactions",
@@ -28,6 +32,9 @@ def check_client_history(history: ClientHistory) -> None:
     """All of them."""
     for check in (
         check_lost_writes,
+        check_acknowledged,
+        check_reported_failures,
+        check_let_go,
         check_duplicates,
         check_aborted_reads,
         check_torn_transactions,
@@ -37,6 +44,7 @@ def check_client_history(history: ClientHistory) -> None:
         check_gaps,
         check_skipped_reads,
         check_group_offsets,
+        check_drained,
         check_monotonic_views,
         check_cycles,
     ):
@@ -53,6 +61,54 @@ def check_lost_writes(history: ClientHistory) -> None:
         for topic, partition, value in transaction.sent:
             assert value in values or history.may_be_gone(topic, partition, value, final), (
                 f"{value} of {transaction.name} was acknowledged and is not in {topic} {partition}"
+            )
+
+
+def check_acknowledged(history: ClientHistory) -> None:
+    """What a delivery report or an answer says is stored is stored: there, and as it says."""
+    final = history.final_view(committed=True)
+    places = {record.value: (record.place[0], record.place[2], record.offset) for record in final.records}
+    for told in history.deliveries:
+        said, found = (told.topic, told.partition, told.offset), places.get(told.value)
+        assert found == said or history.may_be_gone(told.topic, told.partition, told.value, final), (
+            f"{told.value} was delivered at {said} and is at {found}"
+        )
+    for request in history.requests:
+        assert request.outcome is not Outcome.COMMITTED or request.mark in history.marks, (
+            f"{request.what} {request.mark} of {request.client} was acknowledged and is not in the log"
+        )
+
+
+def check_reported_failures(history: ClientHistory) -> None:
+    """What was reported as failed never happens: not for anybody, and not later."""
+    for request in history.requests:
+        assert request.outcome is not Outcome.REFUSED or request.mark not in history.marks, (
+            f"{request.what} {request.mark} of {request.client} was reported as failed and is entry "
+            f"{history.marks[request.mark]}"
+        )
+    by_value = history.by_value()
+    for batch in history.reads():
+        for record in batch.records:
+            writer = by_value[record.value]
+            assert writer.outcome is not Outcome.REFUSED, (
+                f"{record.value} of {writer.name} was reported as failed, and {batch.reader} read it at {record.offset}"
+            )
+
+
+def check_let_go(history: ClientHistory) -> None:
+    """What its client has let go of is not begun after that: it was offered to the log before, or never is."""
+    for request in history.requests:
+        offered = history.offered.get(request.mark, -1)
+        assert not 0 <= request.let_go < offered, (
+            f"{request.what} {request.mark} of {request.client} was let go of at {request.let_go} and offered to the "
+            f"log at {offered}"
+        )
+    for transaction in history.transactions:
+        for _, _, value in transaction.sent:
+            offered = history.offered.get(value, -1)
+            assert not 0 <= transaction.let_go < offered, (
+                f"{value} of {transaction.name} was let go of at {transaction.let_go} and offered to the log at "
+                f"{offered}"
             )
 
 
@@ -211,6 +267,19 @@ def check_group_offsets(history: ClientHistory) -> None:
             if source in values and values[source].place[::2] == (committed.topic, committed.partition)
         }
         assert found == expected, f"{committed}: put out without it {found - expected}, not put out {expected - found}"
+
+
+def check_drained(history: ClientHistory) -> None:
+    """A group that was read to the end has put out all there is: nothing holds it up for good."""
+    final = history.final_view(committed=True)
+    for group, topic in history.draining.items():
+        put_out = {
+            record.value.partition("<")[2]
+            for record in final.records
+            if group in {other for other, _, _ in history.by_value()[record.value].offsets}
+        }
+        for record in final.records:
+            assert record.place[0] != topic or record.value in put_out, f"group {group} never put {record} out"
 
 
 def check_monotonic_views(history: ClientHistory) -> None:

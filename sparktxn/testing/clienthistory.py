@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from sparktxn.testing.history import Outcome
 
-__all__ = ["Batch", "ClientHistory", "Committed", "Place", "Range", "Record", "Transaction"]
+__all__ = ["Batch", "ClientHistory", "Committed", "Delivery", "Place", "Range", "Record", "Request", "Transaction"]
 
 Place = tuple[str, int, int]
 """A partition: (topic, topic id, partition)."""
@@ -54,7 +54,8 @@ class Transaction(Struct):
 
     `fused` says that nothing was published before its end. `inputs` are the values that it was computed from.
     `offsets` are the group's next offsets that it commits. `ending` is the moment at which the commit was first asked
-    for, -1 before; `entry` is the newest that its process knew when it was told of the commit.
+    for, -1 before; `entry` is the newest that its process knew when it was told of the commit. `let_go` is the moment
+    from which its client holds it no longer, -1 while it does.
     """
 
     name: str
@@ -68,6 +69,30 @@ class Transaction(Struct):
     told: int = -1
     entry: int = -1
     outcome: Outcome = Outcome.UNKNOWN
+    let_go: int = -1
+
+
+class Request(Struct):
+    """A call that asks for one command of the log. `mark` is what this command carries and no other one.
+
+    `outcome` is REFUSED if the call was reported as failed, in words that leave nothing open. `let_go` is the moment
+    from which its client holds it no longer, -1 while it does.
+    """
+
+    what: str
+    mark: str
+    client: str
+    outcome: Outcome = Outcome.UNKNOWN
+    let_go: int = -1
+
+
+class Delivery(Struct, frozen=True):
+    """A delivery report without an error."""
+
+    value: str
+    topic: str
+    partition: int
+    offset: int
 
 
 class Committed(Struct, frozen=True):
@@ -80,7 +105,12 @@ class Committed(Struct, frozen=True):
 
 
 class ClientHistory(Struct):
-    """All of it. `final` are one reader's whole views after everything has come to rest, one of each isolation."""
+    """All of it. `final` are one reader's whole views after everything has come to rest, one of each isolation.
+
+    `marks` are those that the log holds at the end, with their entries; `offered` says when each mark, and each value
+    that is stored, was offered to the log for the first time. `plain_groups` commit offsets without any output;
+    `draining` are groups that have read a topic to its end.
+    """
 
     transactions: list[Transaction] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -88,6 +118,12 @@ class ClientHistory(Struct):
     offsets: list[Committed] = field(default_factory=list)
     deleted_topics: set[str] = field(default_factory=set)
     trimmed_topics: set[str] = field(default_factory=set)
+    requests: list[Request] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+    offered: dict[str, int] = field(default_factory=dict)
+    plain_groups: set[str] = field(default_factory=set)
+    draining: dict[str, str] = field(default_factory=dict)
     operations: int = 0
 
     def begin(self, process: str, transactional_id: str) -> Transaction:
@@ -95,6 +131,11 @@ class ClientHistory(Struct):
         name = f"{process}.{len(self.transactions)}"
         self.transactions.append(Transaction(name, transactional_id, process))
         return self.transactions[-1]
+
+    def ask(self, what: str, client: str) -> Request:
+        """A new request, with a mark of its own."""
+        self.requests.append(Request(what, f"mark {len(self.requests)};", client))
+        return self.requests[-1]
 
     def reads(self) -> Iterator[Batch]:
         """What all readers were given, and the final views."""

@@ -34,6 +34,8 @@ _CALL_S: Final = 5.0
 _PATIENCE: Final = 12
 _PAUSES_S: Final = (0.1, 1.0, 12.0)
 _INPUTS_MAX: Final = 4
+_IDLE_MAX: Final = 8
+"""How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
 
 Program = Callable[[Process], None]
 
@@ -96,12 +98,22 @@ def _again_or_there(error: KafkaException) -> bool:
 class Writer:
     """One process's producer, and what it notes of each of its calls."""
 
-    def __init__(self, process: Process, world: ClientWorld, uri: str, log: Log, transactional_id: str) -> None:
+    def __init__(
+        self,
+        process: Process,
+        world: ClientWorld,
+        uri: str,
+        log: Log,
+        transactional_id: str,
+        *,
+        publishes_offsets: bool = False,
+    ) -> None:
         self._process = process
         self._world = world
         self._uri = uri
         self._log = log
         self._transactional_id = transactional_id
+        self._publishes_offsets = publishes_offsets
         self._producer: Producer | None = None
 
     def initialise(self) -> None:
@@ -195,6 +207,11 @@ class Writer:
                 }
                 producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _CALL_S)
                 history.operations += 1
+                if self._publishes_offsets and random.random() < 0.5:
+                    noted.fused = False
+                    producer.flush(_CALL_S)
+                    if random.random() < 0.2:
+                        raise GivenUp
         except KafkaException as error:
             self._fail(producer, noted, error)
 
@@ -263,19 +280,23 @@ def writing(world: ClientWorld, transactional_id: str, transactions: int) -> Pro
     return program
 
 
-def copying(world: ClientWorld, group: str) -> Program:
+def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
     """Reads the topic "in" as a group, and writes what it has read to "out" with the group's offsets.
 
     The group's offsets are read after the transactional id was taken over: what another process has read before it was
-    fenced is then either committed or void.
+    fenced is then either committed or void. One that is not `alone` has a transactional id of its own, often a new one
+    in each of its lives: no other instance is fenced by it. It publishes offsets early, and may die or give up then.
     """
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
-        writer = Writer(process, world, uri, log, group)
+        transactional_id = group
+        if not alone:
+            transactional_id = process.random.choice((process.name, f"{process.name} {process.ids.token()[:4]}"))
+        writer = Writer(process, world, uri, log, transactional_id, publishes_offsets=not alone)
         consumer = None
         idle = 0
-        while idle < 2 or world.writing:
+        while idle < (2 if alone else _IDLE_MAX) or world.writing:
             try:
                 writer.initialise()
                 if consumer is None:

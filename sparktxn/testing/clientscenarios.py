@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Final
 
 from sparktxn.clock import RandomIds
@@ -16,11 +18,19 @@ from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clienthistory import ClientHistory, Committed
 from sparktxn.testing.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
 from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.impatientprograms import (
+    Client,
+    SinkJob,
+    impatient,
+    producing,
+    sinking,
+)
 from sparktxn.testing.maintenanceprograms import administering, preparing, sweeping, vacuuming
+from sparktxn.testing.offers import note_offers
 from sparktxn.testing.simulator import Simulator
 from sparktxn.testing.truth import records_of
 
-__all__ = ["administered", "clients", "come_to_rest", "maintained", "prepared"]
+__all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared"]
 
 _PARQUET_EVERY: Final = 100
 _AT_REST: Final = replace(SETTINGS, checkpoint_entries=40)
@@ -101,7 +111,35 @@ def prepared(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("follower", following(world))
 
 
-def come_to_rest(objects: ObjectStore, history: ClientHistory) -> None:
+def abandoned(simulator: Simulator, history: ClientHistory) -> None:
+    """Clients that do not wait, several in each process, on a store that falls silent; one query with two drivers."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
+    simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
+    draw = Random(f"{simulator.seed} clients")
+    job = SinkJob("query", 3)
+    works = {"producing": producing, "driver": sinking(job)}
+    for name in ("first", "second", "third"):
+        chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
+        world.begin(name, writes=True)
+        clients_ = [Client(f"{work} {number}", works[work], draw.randint(3, 6)) for number, work in enumerate(chosen)]
+        simulator.add(name, impatient(world, clients_), threaded=True)
+    simulator.add("follower", following(world))
+
+
+def shared(simulator: Simulator, history: ClientHistory) -> None:
+    """Two or three instances of one service, each with a transactional id of its own, and no sweep."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 2})
+    world.timeout_ms = 4_000
+    history.draining["copies"] = "in"
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "first", 3))
+    for name in ("instance", "other instance", "third instance")[: 2 + simulator.seed % 2]:
+        world.begin(name, writes=False)
+        simulator.add(name, copying(world, "copies", alone=False))
+    simulator.add("follower", following(world))
+
+
+def come_to_rest(objects: ObjectStore, history: ClientHistory, offered: Sequence[tuple[int, str, bytes]] = ()) -> None:
     """Ends what was left open, as the next producer of each id would, and reads everything once more."""
     clock = ManualClock()
     log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
@@ -128,11 +166,15 @@ def come_to_rest(objects: ObjectStore, history: ClientHistory) -> None:
                     isolation=isolation,
                 )
                 history.final.append(batch)
+            if history.requests:
+                note_offers(history, objects, objects, offered, view)  # type: ignore[arg-type]
     finally:
         take_log_back(uri)
     names = {topic.topic_id: topic.name for topic in log.topics()}
     history.offsets = [
         Committed(record.group_id, names[record.topic_id], record.partition, record.offset)
         for record in records_of(tail, "groups/")
-        if isinstance(record, CommittedOffset) and record.topic_id in names
+        if isinstance(record, CommittedOffset)
+        and record.topic_id in names
+        and record.group_id not in history.plain_groups
     ]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from sparktxn.testing.checkers import check_history, check_log
 from sparktxn.testing.clientcheckers import check_client_history
 from sparktxn.testing.clienthistory import ClientHistory
-from sparktxn.testing.clientscenarios import administered, clients, come_to_rest, maintained, prepared
+from sparktxn.testing.clientscenarios import abandoned, administered, clients, come_to_rest, maintained, prepared
 from sparktxn.testing.commandprograms import commit, commit_and_vacuum
 from sparktxn.testing.history import History
 from sparktxn.testing.simulator import FaultRates, Simulator
@@ -27,6 +27,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "maintained": maintained,
     "administered": administered,
     "prepared": prepared,
+    "abandoned": abandoned,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS)
 
@@ -76,7 +77,7 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates)
     told = _told(simulator, seen.operations, traced)
-    come_to_rest(simulator.shared, seen)
+    come_to_rest(simulator.shared, seen, simulator.offered)
     check_client_history(seen)
     if seed % _LOG_CHECKED_EVERY == 0:
         check_log(simulator.shared)

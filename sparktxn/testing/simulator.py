@@ -11,20 +11,25 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
+from math import inf
 from random import Random
 from typing import Final
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent
 from msgspec import Struct
 
 from sparktxn.background import Background
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
+from sparktxn.format import names
 from sparktxn.log.log import Log
+from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
+from sparktxn.testing.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber
 from sparktxn.testing.sharedobjects import SharedObjects
 
 __all__ = ["FaultRates", "Process", "Simulator"]
@@ -36,6 +41,10 @@ _PAUSES_S: Final = (0.5, 5.0, 60.0, 3_600.0)
 _LATE_S: Final = (0.01, 0.5, 10.0, 600.0)
 _BURST_S_MAX: Final = 2.0
 _SKEW_S_MAX: Final = 3_600.0
+_REQUEST_S: Final = 2.0
+"""How long a request waits for a store that says nothing."""
+_SILENCES_S: Final = (3.0, 40.0, 200.0)
+_UNANSWERED: Final = (Fault.REFUSED, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE)
 
 
 class Stopped(BaseException):
@@ -84,31 +93,76 @@ class _Ids:
         return f"{self._random.getrandbits(128) >> 48:020x}"
 
 
-class Process:
-    """One simulated process: what its program sees of the world."""
+class _WatchedStore(FaultyStore):
+    """A process's way to the objects; what it offers to the log is noted, whatever becomes of it."""
 
-    def __init__(self, simulator: Simulator, name: str, program: Callable[[Process], None]) -> None:
+    def __init__(self, simulator: Simulator, script: Script, pause: Callable[[], None]) -> None:
+        super().__init__(simulator.shared, script, later=simulator.later, pause=pause)
+        self._simulator = simulator
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        if name.startswith(names.ENTRIES):
+            self._simulator.offered.append((self._simulator.steps, name, data))
+        return super().put_if_absent(name, data, timeout_s=timeout_s)
+
+
+class Process:
+    """One simulated process: what its program sees of the world.
+
+    Its program runs in its first thread; work in the background, and what a client does in a thread of its own, runs in
+    others if it is `threaded`, and at once if it is not. When one thread dies, all die.
+    """
+
+    def __init__(
+        self, simulator: Simulator, name: str, program: Callable[[Process], None], *, threaded: bool = False
+    ) -> None:
         self.simulator = simulator
         self.name = name
         self.random = Random(f"{simulator.seed} {name}")
         self.skewed = self.random.random() < simulator.rates.clock_skew
         self.clock = _Clock(self, self.random.uniform(-_SKEW_S_MAX, _SKEW_S_MAX) if self.skewed else 0.0)
         self.ids = _Ids(self.random)
-        self.background: Background = StrictBackground()
-        self.wake_s = 0.0
+        self.background: Background = FiberBackground(self) if threaded else StrictBackground()
+        self.generation = 0
         self._program = program
-        self._uri: str | None = None
-        self.fiber = greenlet(self._run)
+        self._uris: list[str] = []
+        self.threads: list[Fiber] = [Fiber(self, self._run)]
+
+    @property
+    def scheduler(self) -> Simulator:
+        """Who decides which thread goes on."""
+        return self.simulator
 
     def sleep(self, seconds: float) -> None:
         """Gives the turn away for at least `seconds`."""
-        self.wake_s = self.simulator.now_s + seconds
-        self.simulator.give_turn(self)
+        fiber = current_fiber()
+        assert fiber is not None, "only a process's own threads sleep"
+        fiber.sleep_until(self.simulator.now_s + seconds)
+
+    def spawn(self, work: Callable[[], object]) -> Fiber:
+        """Starts a thread of this process; one that a dying thread starts dies with it."""
+        fiber = Fiber(self, lambda: self._run_beside(fiber, work))
+        parent = current_fiber()
+        if parent is not None:
+            fiber.generation = parent.generation
+        self.threads.append(fiber)
+        self.simulator.enter(fiber)
+        return fiber
+
+    def join(self, *fibers: Fiber) -> None:
+        """Waits until these threads have ended."""
+        for fiber in fibers:
+            if not fiber.dead:
+                fiber.ended.wait(float("inf"))
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the simulation."""
+        self.simulator.fail(error)
 
     def open_log(self, settings: StoreSettings) -> Log:
         """A handle as a process that has just started opens it; a store that does not answer is asked again."""
         while True:
-            objects = FaultyStore(self.simulator.shared, self._fate, later=self.simulator.later, pause=self._pause)
+            objects = _WatchedStore(self.simulator, self._fate, self._pause)
             try:
                 return Log.open(
                     objects,
@@ -122,17 +176,18 @@ class Process:
                 self.sleep(0.1)
 
     def connect(self, settings: StoreSettings) -> tuple[str, Log]:
-        """An address at which the clients of this process find a log of their own, until the process dies or ends."""
+        """An address at which the clients of this process find a log of their own, until the simulation ends."""
         log = self.open_log(settings)
-        self._disconnect()
-        self._uri = f"{self.simulator.shared.uri}-{self.name}-{self.ids.token()}"
-        lend_log(self._uri, log)
-        return self._uri, log
+        uri = f"{self.simulator.shared.uri}-{self.name}-{self.ids.token()}"
+        lend_log(uri, log)
+        self._uris.append(uri)
+        return uri, log
 
-    def _disconnect(self) -> None:
-        if self._uri is not None:
-            take_log_back(self._uri)
-            self._uri = None
+    def disconnect(self) -> None:
+        """Takes the logs back. Not while a thread of the process is about to die: it would open a real store."""
+        for uri in self._uris:
+            take_log_back(uri)
+        self._uris.clear()
 
     def operation(self, what: str) -> None:
         """A scheduling point for something that a program does to the shared objects by itself."""
@@ -141,10 +196,20 @@ class Process:
 
     def _fate(self, operation: Operation) -> Fault:
         simulator = self.simulator
-        simulator.give_turn(self)
+        fiber = current_fiber()
+        assert fiber is not None, "an operation of a simulated process by somebody else"
+        simulator.give_turn(fiber)
         if simulator.pauses():
             self._pause()
-        fault = simulator.draw_fault(operation.verb)
+        if fiber.interrupted_in:
+            fiber.interrupted_in -= 1
+            if not fiber.interrupted_in:
+                simulator.injected["interrupt"] += 1
+                raise KeyboardInterrupt
+        silent_s = simulator.silence_s()
+        if silent_s:
+            self.sleep(min(silent_s, _REQUEST_S))
+        fault = simulator.draw_fault(operation.verb) if silent_s < _REQUEST_S else simulator.draw_silent(operation.verb)
         simulator.done.append((simulator.now_s, self.name, operation, fault))
         return fault
 
@@ -153,13 +218,15 @@ class Process:
 
     def _run(self) -> None:
         simulator = self.simulator
+        fiber = self.threads[0]
         try:
             while not simulator.stopping:
                 try:
                     self._program(self)
                     break
                 except Died:
-                    self._disconnect()
+                    self._die(fiber)
+                    fiber.generation = self.generation
                     simulator.done.append((simulator.now_s, self.name, None, Fault.NONE))
                     self.sleep(self.random.uniform(0.01, 5.0))
         except Stopped:
@@ -167,15 +234,40 @@ class Process:
         except BaseException as error:  # noqa: BLE001 - whoever runs the simulation raises it
             simulator.fail(error)
         finally:
-            self._disconnect()
-            simulator.leave(self)
+            self._die(fiber)
+            self._leave(fiber)
+
+    def _run_beside(self, fiber: Fiber, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Died:
+            self._die(fiber)
+        except Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whoever runs the simulation raises it
+            self.simulator.fail(error)
+        finally:
+            self._leave(fiber)
+
+    def _die(self, fiber: Fiber) -> None:
+        """Lets all other threads die with `fiber`, as soon as it is their turn; those of an older life are dying."""
+        if fiber.generation == self.generation:
+            self.generation += 1
+            for other in self.threads:
+                other.wake_s = self.simulator.now_s
+
+    def _leave(self, fiber: Fiber) -> None:
+        self.threads.remove(fiber)
+        self.simulator.leave(fiber)
+        fiber.ended.wake()
 
 
 class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
     `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
-    fault).
+    fault). `offered` is what was offered to the log, whatever became of it: (moment, name, bytes). `silences` is how
+    often the store falls silent: no operation is answered then, for seconds or minutes.
     """
 
     def __init__(
@@ -195,8 +287,12 @@ class Simulator:
         self.done: list[tuple[float, str, Operation | None, Fault]] = []
         self._calm_after = calm_after
         self._steps_max = steps_max
+        self._hub = getcurrent()
         self._processes: list[Process] = []
-        self._live: list[Process] = []
+        self.silences = 0.0
+        self._silent_until_s = 0.0
+        self.offered: list[tuple[int, str, bytes]] = []
+        self._live: list[Fiber] = []
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_number = count()
         self._burst_until_s = 0.0
@@ -210,9 +306,9 @@ class Simulator:
             thresholds.append((summed, fault))
         return thresholds
 
-    def add(self, name: str, program: Callable[[Process], None]) -> None:
+    def add(self, name: str, program: Callable[[Process], None], *, threaded: bool = False) -> None:
         """Adds a process; its program runs again from its start whenever it dies."""
-        self._processes.append(Process(self, name, program))
+        self._processes.append(Process(self, name, program, threaded=threaded))
 
     def run(self) -> None:
         """Runs until every program has returned.
@@ -220,16 +316,20 @@ class Simulator:
         Raises:
             BaseException: what a program raised, other than dying.
         """
+        self._hub = getcurrent()
         self.injected["clock skew"] += sum(process.skewed for process in self._processes)
-        self._live = list(self._processes)
         for process in self._processes:
-            process.fiber.parent = getcurrent()
-        while self._live and not self.stopping:
-            self._next().fiber.switch()
-        for process in list(self._live):
-            if process.fiber:
-                process.fiber.throw(Stopped)
+            self.enter(process.threads[0])
+        with cooperative_threads():
+            while self._live and not self.stopping:
+                with suppress(Stopped):
+                    self._next().switch()
+            for fiber in list(self._live):
+                if fiber.has_begun():
+                    fiber.throw(Stopped)
         self._live.clear()
+        for process in self._processes:
+            process.disconnect()
         self._land(float("inf"))
         if self._error is not None:
             raise self._error
@@ -264,6 +364,20 @@ class Simulator:
         self.injected["pause"] += 1
         return True
 
+    def silence_s(self) -> float:
+        """For how long the store answers nothing from here on; a silence may begin here."""
+        if not self.silences or self.steps >= self._calm_after:
+            return 0.0
+        if self.now_s >= self._silent_until_s and self._draw() < self.silences:
+            self.injected["silence"] += 1
+            self._silent_until_s = self.now_s + self.random.choice(_SILENCES_S)
+        return max(0.0, self._silent_until_s - self.now_s)
+
+    def draw_silent(self, verb: str) -> Fault:
+        """Draws what has become of an operation that got no answer within its time."""
+        fault = self.random.choice(_UNANSWERED)
+        return fault if fault.means_something_for(verb) else Fault.REFUSED
+
     def draw_fault(self, verb: str) -> Fault:
         """Draws what becomes of the next operation, and lets the time pass that it takes."""
         self.now_s += self._draw() * _OPERATION_S_MAX
@@ -279,18 +393,34 @@ class Simulator:
             self.now_s += self.random.random() * _FAULT_S_MAX
         return fault
 
-    def give_turn(self, process: Process) -> None:
-        """Lets the seed choose who goes on; returns when it is this process's turn again."""
+    def draw(self) -> float:
+        """A number from 0 to 1."""
+        return self._draw()
+
+    def enter(self, fiber: Fiber) -> None:
+        """Takes a thread in."""
+        fiber.parent = self._hub
+        self._live.append(fiber)
+
+    def give_turn(self, fiber: Fiber) -> None:
+        """Lets the seed choose who goes on; returns when it is this thread's turn again.
+
+        Raises:
+            Died: another thread of its process has died.
+            Stopped: the simulation is over.
+        """
         self.steps += 1
         if self.steps > self._steps_max and not self.stopping:
             self.fail(AssertionError(f"no end after {self._steps_max} steps"))
         if self.stopping:
             raise Stopped
         chosen = self._next()
-        if chosen is not process:
-            chosen.fiber.switch()
+        if chosen is not fiber:
+            chosen.switch()
             # Meanwhile another process may have failed.
             self._check_running()
+        if fiber.generation != fiber.owner.generation:
+            raise Died
 
     def _check_running(self) -> None:
         if self.stopping:
@@ -301,9 +431,9 @@ class Simulator:
         self._error = self._error or error
         self.stopping = True
 
-    def leave(self, process: Process) -> None:
-        """Takes a process that has ended out."""
-        self._live.remove(process)
+    def leave(self, fiber: Fiber) -> None:
+        """Takes a thread that has ended out."""
+        self._live.remove(fiber)
 
     def _drawn(self) -> Fault:
         random = self._draw
@@ -321,12 +451,15 @@ class Simulator:
         while self._late and self._late[0][0] <= until_s:
             heapq.heappop(self._late)[2]()
 
-    def _next(self) -> Process:
+    def _next(self) -> Fiber:
         now_s = self.now_s
-        awake = [process for process in self._live if process.wake_s <= now_s]
+        awake = [fiber for fiber in self._live if fiber.wake_s <= now_s]
         if awake:
             return awake[int(self._draw() * len(awake))] if len(awake) > 1 else awake[0]
-        first = min(self._live, key=lambda process: process.wake_s)
+        first = min(self._live, key=lambda fiber: fiber.wake_s)
+        if first.wake_s == inf:
+            self.fail(AssertionError("a deadlock: every thread waits for another one"))
+            raise Stopped
         self.now_s = first.wake_s
         self._land(self.now_s)
         return first

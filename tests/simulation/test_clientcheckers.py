@@ -8,7 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.testing import clientcheckers as checkers
-from sparktxn.testing.clienthistory import Batch, ClientHistory, Committed, Place, Range, Record, Transaction
+from sparktxn.testing.clienthistory import (
+    Batch,
+    ClientHistory,
+    Committed,
+    Delivery,
+    Place,
+    Range,
+    Record,
+    Request,
+    Transaction,
+)
 from sparktxn.testing.cycles import check_cycles, components
 from sparktxn.testing.history import Outcome
 
@@ -101,6 +111,65 @@ def test_what_a_deleted_topic_or_a_trimmed_log_held_is_not_lost() -> None:
         for view in trimmed.final
     ]
     checkers.check_lost_writes(trimmed)
+
+
+@pytest.mark.parametrize("place", [("left", 0, 1), ("right", 0, 0)])
+def test_a_delivery_report_that_is_not_true_is_rejected(place: tuple[str, int, int]) -> None:
+    told = history()
+    told.deliveries = [Delivery("a1.0<", "left", 0, 0)]
+    checkers.check_acknowledged(told)
+    told.deliveries = [Delivery("a1.0<", *place)]
+    rejected(checkers.check_acknowledged, told, r"a1\.0< was delivered at .* and is at \('left', 0, 0\)")
+    told.deliveries = [Delivery("nowhere", *place)]
+    rejected(checkers.check_acknowledged, told, "nowhere was delivered at .* and is at None")
+
+
+def test_an_acknowledged_request_that_is_not_in_the_log_is_rejected() -> None:
+    asked = history()
+    asked.requests = [Request("offset commit", "mark 0;", "client", Outcome.COMMITTED)]
+    rejected(checkers.check_acknowledged, asked, "mark 0; of client was acknowledged and is not in the log")
+    asked.marks = {"mark 0;": 7}
+    checkers.check_client_history(asked)
+
+
+def test_what_was_reported_as_failed_and_happens_is_rejected() -> None:
+    asked = history()
+    asked.requests = [Request("offset commit", "mark 0;", "client", Outcome.REFUSED)]
+    checkers.check_client_history(asked)
+    asked.marks = {"mark 0;": 7}
+    rejected(checkers.check_reported_failures, asked, "mark 0; of client was reported as failed and is entry 7")
+    failed = sent("d1", LEFT, outcome=Outcome.REFUSED)
+    checkers.check_client_history(history(failed))
+    rejected(
+        checkers.check_reported_failures,
+        history(failed, dirty=(*A, *B, *COPY, (LEFT, 4, "d1.0<"))),
+        r"d1\.0< of d1 was reported as failed, and final read it at 4",
+    )
+
+
+def test_what_is_begun_after_its_client_has_let_go_of_it_is_rejected() -> None:
+    asked = history()
+    asked.requests = [Request("init_transactions", "mark 0;", "client", let_go=20)]
+    asked.offered = {"mark 0;": 20}
+    checkers.check_client_history(asked)
+    asked.offered = {"mark 0;": 21}
+    rejected(checkers.check_let_go, asked, "mark 0; of client was let go of at 20 and offered to the log at 21")
+    asked.requests[0].let_go = -1
+    checkers.check_client_history(asked)
+    closed = history(sent("b1", LEFT, RIGHT, let_go=20))
+    closed.offered = {"b1.1<": 21}
+    rejected(checkers.check_let_go, closed, r"b1\.1< of b1 was let go of at 20 and offered to the log at 21")
+
+
+def test_a_group_that_is_held_up_for_good_is_rejected() -> None:
+    held = history()
+    held.draining = {"copies": "right"}
+    rejected(checkers.check_drained, held, r"group copies never put Record\(.*'a1\.1<'\) out")
+    both = sent("c2", OUT, offsets={("copies", "left", 0): 3})
+    both.sent = [("out", 0, "c2.0<b1.0<")]
+    drained = history(both, final=(*A, *B, *COPY, (OUT, 2, "c2.0<b1.0<")))
+    drained.draining = {"copies": "left"}
+    checkers.check_drained(drained)
 
 
 @pytest.mark.parametrize("offset", [4, 0])

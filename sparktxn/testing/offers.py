@@ -1,0 +1,82 @@
+"""What processes have offered to the log, and when for the first time: in an entry or an intent, whatever became of it.
+
+A mark is what one command alone carries, and its client has chosen: an offset's metadata, or the time-out of an
+`init_producer_id`. What names a record is its segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from sparktxn.format import names
+from sparktxn.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
+from sparktxn.format.entry import decode_entry
+from sparktxn.format.intent import decode_intent
+from sparktxn.log.views import ReadView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.testing.clienthistory import ClientHistory
+from sparktxn.testing.history import observe
+from sparktxn.testing.truth import RecordedObjects
+
+__all__ = ["init_mark", "note_offers"]
+
+
+def init_mark(timeout_ms: int) -> str:
+    """The mark of an `init_producer_id`: its client has chosen a time-out of its own."""
+    return f"init {timeout_ms};"
+
+
+def note_offers(
+    history: ClientHistory,
+    objects: ObjectStore,
+    log: RecordedObjects,
+    offered: Iterable[tuple[int, str, bytes]],
+    view: ReadView,
+) -> None:
+    """Notes the marks that the log holds, and when each mark and each stored value was offered first."""
+    for name, data in log.history.items():
+        number = names.parse_entry(name)
+        if number is not None:
+            for mark in _marks(decode_entry(data, name, number).commands):
+                history.marks.setdefault(mark, number)
+    first: dict[str, int] = {}
+    seen: set[bytes] = set()
+    for moment, name, data in offered:
+        if data not in seen:
+            seen.add(data)
+            for commands in _lists(name, data):
+                for mark in _marks(commands):
+                    first.setdefault(mark, moment)
+    history.offered = first | _values(history, objects, view, first)
+
+
+def _lists(name: str, data: bytes) -> Iterator[Sequence[Command]]:
+    number, intent = names.parse_entry(name), names.parse_intent(name)
+    if number is not None:
+        yield decode_entry(data, name, number).commands
+    elif intent is not None:
+        yield from decode_intent(data, name, *intent).lists
+
+
+def _marks(commands: Sequence[Command]) -> Iterator[str]:
+    for command in commands:
+        if isinstance(command, OffsetCommit | TxnOffsetCommit):
+            yield from (offset.metadata for offset in command.offsets if offset.metadata)
+        elif isinstance(command, InitProducerId):
+            yield init_mark(command.timeout_ms)
+        elif isinstance(command, Append):
+            yield command.segment
+
+
+def _values(history: ClientHistory, objects: ObjectStore, view: ReadView, first: dict[str, int]) -> dict[str, int]:
+    """When the segment of each value was offered first."""
+    found = {}
+    placed = {key: observed.segments for key, observed in observe(objects, view.partitions).items()}
+    bases = {key: [base for _, base in segments] for key, segments in placed.items()}
+    for record in history.final_view(committed=False).records:
+        key = record.place[::2]
+        segment = placed[key][bisect_right(bases[key], record.offset) - 1][0]
+        if segment in first:
+            found[record.value] = first[segment]
+    return found

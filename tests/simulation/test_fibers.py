@@ -1,0 +1,153 @@
+"""Threads of simulated processes: they exclude and wake each other by the simulation's clock, and die together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparktxn import background, registry
+from sparktxn.producer import sender
+from sparktxn.testing.faultystore import Died
+from sparktxn.testing.simulator import FaultRates, Process, Simulator
+
+pytestmark = pytest.mark.simulation
+
+
+def run(program: Callable[[Process], None], seed: int = 0) -> None:
+    simulator = Simulator(seed, rates=FaultRates({}))
+    simulator.add("process", program, threaded=True)
+    simulator.run()
+
+
+def test_a_lock_excludes_a_thread_that_sleeps_with_it() -> None:
+    order: list[str] = []
+
+    def program(process: Process) -> None:
+        lock = sender.threading.Lock()
+
+        def holds(name: str) -> None:
+            with lock:
+                order.append(f"{name} in")
+                process.sleep(1)
+                order.append(f"{name} out")
+
+        process.join(*(process.spawn(lambda name=name: holds(name)) for name in "ab"))
+        assert not lock.locked()
+
+    for seed in range(5):
+        run(program, seed)
+    pairs = list(zip(order[::2], order[1::2], strict=True))
+    assert set(pairs) == {("a in", "a out"), ("b in", "b out")}
+
+
+def test_a_lock_is_not_waited_for_longer_than_asked() -> None:
+    waited: list[float] = []
+
+    def program(process: Process) -> None:
+        lock = sender.threading.Lock()
+        with lock:
+
+            def waits() -> None:
+                began_s = process.clock.monotonic_s()
+                assert not lock.acquire(blocking=False)
+                assert not lock.acquire(timeout=2)
+                waited.append(process.clock.monotonic_s() - began_s)
+
+            process.join(process.spawn(waits))
+
+    run(program)
+    assert waited == [pytest.approx(2)]
+
+
+def test_a_condition_wakes_those_that_wait_and_times_out() -> None:
+    woken: list[bool] = []
+
+    def program(process: Process) -> None:
+        changed = sender.threading.Condition()
+
+        def waits(timeout_s: float) -> None:
+            with changed:
+                woken.append(changed.wait(timeout_s))
+
+        waiting = [process.spawn(lambda: waits(0.5)), process.spawn(lambda: waits(60))]
+        process.sleep(1)
+        with changed:
+            changed.notify_all()
+        process.join(*waiting)
+        assert process.clock.monotonic_s() < process.simulator.now_s + 10
+
+    run(program)
+    assert woken == [False, True]
+
+
+def test_work_in_the_background_is_waited_for() -> None:
+    def program(process: Process) -> None:
+        def work() -> int:
+            process.sleep(3)
+            return 7
+
+        future = process.background.submit(work)
+        with pytest.raises(TimeoutError):
+            future.result(1)
+        assert future.result() == 7
+
+    run(program)
+
+
+def test_when_one_thread_dies_all_die_and_the_program_begins_again() -> None:
+    lives: list[str] = []
+
+    def program(process: Process) -> None:
+        lives.append("begins")
+        if lives.count("begins") == 2:
+            return
+
+        def dies() -> None:
+            process.sleep(1)
+            raise Died
+
+        def waits() -> None:
+            try:
+                process.sleep(60)
+                lives.append("has outlived its process")
+            finally:
+                lives.append("ends")
+
+        process.spawn(dies)
+        process.join(process.spawn(waits))
+        lives.append("has outlived its thread")
+
+    run(program)
+    assert sorted(lives) == ["begins", "begins", "ends"]
+
+
+def test_a_deadlock_fails() -> None:
+    def program(process: Process) -> None:
+        lock = sender.threading.Lock()
+        lock.acquire()
+        process.join(process.spawn(lock.acquire))
+
+    with pytest.raises(AssertionError, match="deadlock"):
+        run(program)
+
+
+def test_what_a_thread_raises_fails_the_simulation() -> None:
+    def program(process: Process) -> None:
+        def fails() -> None:
+            raise ZeroDivisionError
+
+        process.join(process.spawn(fails))
+
+    with pytest.raises(ZeroDivisionError):
+        run(program)
+
+
+def test_outside_of_a_simulation_threads_are_real() -> None:
+    import threading
+
+    before = registry.threading
+    run(lambda process: None)
+    assert registry.threading is before is threading
+    assert sender.threading is threading
+    assert isinstance(background.ThreadBackground("name", 1), background.ThreadBackground)
