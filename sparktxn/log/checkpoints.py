@@ -11,7 +11,7 @@ from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head,
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import StateRecord
 
-__all__ = ["hinted_head", "newest_head", "read_head", "read_part", "read_parts"]
+__all__ = ["hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -25,17 +25,25 @@ def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHe
 
 def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
     """A head by its name, or None, loudly, if it is damaged; quietly if it does not exist."""
+    try:
+        return open_head(objects, entry, checkpoint)
+    except (DamagedObject, FormatVersionError) as error:
+        logger.error("checkpoint skipped: %s", error)
+        return None
+
+
+def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
+    """Return a head by its name; None if it does not exist.
+
+    Raises:
+        DamagedObject: it is damaged.
+        FormatVersionError: it is of a newer format.
+    """
     name = checkpoint_head(entry, checkpoint)
     if parse_checkpoint_head(name) is None:
         return None
     data = objects.get(name)
-    if data is None:
-        return None
-    try:
-        return decode_head(data, name, entry)
-    except (DamagedObject, FormatVersionError) as error:
-        logger.error("checkpoint skipped: %s", error)
-        return None
+    return None if data is None else decode_head(data, name, entry)
 
 
 def newest_head(

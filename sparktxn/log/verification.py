@@ -6,7 +6,7 @@ for, it is read whole and compared with one's own replay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparktxn.errors import DamagedObject
@@ -26,6 +26,8 @@ from sparktxn.structs import (
     PartitionSegments,
     PartitionState,
     SegmentRef,
+    StateKey,
+    StateRecord,
     TopicState,
 )
 
@@ -61,6 +63,11 @@ class Replay(Tail):
                 named = self.segments.setdefault((command.topic_id, command.partition), {})
                 named[command.segment] = entry.entry
         return commands
+
+    def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
+        """Fold an entry in, and note the names of topics."""
+        super().take(entry, changes, size_bytes)
+        self.topics.update((topic.topic_id, topic.name) for topic in changes.values() if isinstance(topic, TopicState))
 
     def problem(self, head: CheckpointHead) -> str | None:
         """What is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
@@ -114,7 +121,6 @@ class Replay(Tail):
 
     def _unreadable(self, head: CheckpointHead) -> str | None:
         """Reads every part, and every sealed run that the checkpoint names."""
-        self.topics.update((topic.topic_id, topic.name) for topic in self._topic_records())
         seen: set[_Where] = set()
         for part, records in _read(self._objects, head.parts):
             if not part.startswith(SEGMENTS_PREFIX):

@@ -53,7 +53,8 @@ def find_garbage(
 ) -> Garbage:
     """What is unmarked, and named below the horizon or born below the floor.
 
-    `checkpoints` is the listing that was marked from. Objects whose names are none of ours are left alone.
+    `checkpoints` is the listing that was marked from. Objects whose names are none of ours are left alone. What is
+    listed, and is no garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
     garbage.entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
@@ -67,8 +68,11 @@ def find_garbage(
             garbage.checkpoint_parts.append(info.name)
             garbage.folders.add(_folder(info.name))
             garbage.size_bytes += info.size_bytes
+        else:
+            marks.needed.pop(info.name, None)
     for info in objects.list(names.TOPICS):
-        _look_at(garbage, info, marks, horizon, floor)
+        if not _is_garbage(garbage, info, marks, horizon, floor):
+            marks.needed.pop(info.name, None)
     appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
     garbage.other += [name for name in appends if name not in marks.appends]
     garbage.other += _below(objects.list_names(names.INTENTS), _intent_base, newest_entry - REQUEST_WINDOW)
@@ -88,26 +92,27 @@ def _intent_base(name: str) -> int | None:
     return parsed[0] if parsed is not None else None
 
 
-def _look_at(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, floor: int) -> None:
-    """Judges one object below ``topics/``, whether its topic exists or not."""
+def _is_garbage(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, floor: int) -> bool:
+    """Judge one object below ``topics/``, whether its topic exists or not, and note it if it is garbage."""
     parsed = names.parse_partition_object(info.name)
     if parsed is None:
-        return
+        return False
     topic_id, partition, rest = parsed
     where = (topic_id, partition)
     run = names.parse_sealed_folder(rest)
     if run is not None:
         sealed_entry = names.parse_sealed_entry(run)
         if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
-            return
+            return False
         garbage.sealed_files.append(info.name)
         garbage.folders.add(_folder(info.name))
     else:
         born = names.parse_segment_born(rest)
         if born is None or born >= floor or rest in marks.segments.get(where, ()):
-            return
+            return False
         garbage.segments.append(info.name)
     garbage.size_bytes += info.size_bytes
+    return True
 
 
 def _folder(name: str) -> str:

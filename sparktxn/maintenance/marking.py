@@ -1,7 +1,10 @@
-"""What a vacuum must keep: all that the horizon's checkpoint, a later one, or an entry from the horizon on names.
+"""Marking what a vacuum keeps: all that the horizon's checkpoint, a later one, or an entry from the horizon on names.
 
-Marking begins after the horizon's marker is durable: a checkpoint that is published later, and stands on one below the
-horizon, counts for nobody (`log/horizon.py`).
+Marking begins after the horizon's marker is durable. A checkpoint that is published later, and stands on one below the
+horizon, is not usable (`log/horizon.py`).
+
+A usable head that cannot be read stops the vacuum. A process may hold in memory what that head names, and the
+checkpoints that it publishes later name it again: skipping the head would delete what they need.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from msgspec import Struct, field
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead
-from sparktxn.log.checkpoints import read_head, read_part
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef
+from sparktxn.log.checkpoints import open_head, read_head, read_part
+from sparktxn.log.horizon import is_usable
 from sparktxn.log.verification import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.structs import PartitionSegments, PartitionState, StateRecord
+from sparktxn.structs import PartitionSegments, PartitionState
 
-__all__ = ["Head", "Marks", "heads_in", "mark", "read_heads"]
+__all__ = ["Head", "Marks", "heads_in", "mark", "open_heads", "read_heads"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -36,12 +40,16 @@ class Head(Struct, frozen=True):
 
 
 class Marks(Struct):
-    """Names to keep: parts and append objects whole, runs and segments by partition as (topic id, partition)."""
+    """Names to keep: parts and append objects whole, runs and segments by partition as (topic id, partition).
+
+    `needed` are the objects without which a usable head cannot be read, each with the entry of such a head.
+    """
 
     parts: set[str] = field(default_factory=set)
     appends: set[str] = field(default_factory=set)
     runs: dict[_Where, set[str]] = field(default_factory=dict)
     segments: dict[_Where, set[str]] = field(default_factory=dict)
+    needed: dict[str, int] = field(default_factory=dict)
 
 
 def heads_in(listing: Sequence[ObjectInfo]) -> list[Head]:
@@ -55,70 +63,115 @@ def heads_in(listing: Sequence[ObjectInfo]) -> list[Head]:
 
 
 def read_heads(objects: ObjectStore, listed: Sequence[Head]) -> list[CheckpointHead]:
-    """Those that are whole: nobody opens another."""
+    """Return the heads that decode: readers open no other."""
     read = (read_head(objects, head.entry, head.checkpoint) for head in listed)
     return [head for head in read if head is not None]
 
 
-def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, replay: Replay) -> Marks:
-    """The names to keep. `heads` are all whole ones from the horizon on; `replay` stands at the log's end.
+def open_heads(objects: ObjectStore, listed: Sequence[Head]) -> list[CheckpointHead]:
+    """Return the listed heads that still exist.
 
     Raises:
-        DamagedObject: no checkpoint at the horizon is whole.
+        DamagedObject, FormatVersionError: one cannot be decoded, so what it names is not known.
+    """
+    opened = (open_head(objects, head.entry, head.checkpoint) for head in listed)
+    return [head for head in opened if head is not None]
+
+
+def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, now: int, replay: Replay) -> Marks:
+    """Return the names to keep.
+
+    Args:
+        objects: the store.
+        heads: all heads from the horizon on.
+        horizon: the vacuum's horizon.
+        now: the greatest horizon in force, read after `heads`.
+        replay: a replica at the log's end.
+
+    Raises:
+        DamagedObject: a usable head cannot be read, or there is no usable head at the horizon.
     """
     marks = Marks(appends=replay.appends)
     for where, named in replay.segments.items():
         marks.segments[where] = {name for name, entry in named.items() if entry >= horizon}
-    looked_at: set[str] = set()
-    whole = horizon <= 1
-    for head in heads:
-        at_horizon = head.entry == horizon
-        marks.parts.update(ref.name for ref in head.parts.values())
-        try:
-            for part, ref in head.parts.items():
-                if part.startswith(SEGMENTS_PREFIX) and (at_horizon or ref.name not in looked_at):
-                    looked_at.add(ref.name)
-                    _mark_part(objects, head, part, marks, with_segments=at_horizon, replay=replay)
-        except DamagedObject as damaged:
-            # Nobody can read from it either: others stand in for it.
-            logger.error("checkpoint after entry %d: %s", head.entry, damaged)
-        else:
-            whole = whole or at_horizon
-    if not whole:
+    marking = _Marking(objects, marks, horizon, replay)
+    usable = [head for head in heads if is_usable(objects, head, now)]
+    for head in usable:
+        marking.mark(head, marks.needed)
+    if horizon > 1 and not any(head.entry == horizon for head in usable):
         raise DamagedObject(names.horizon(horizon), "no checkpoint of that entry is whole")
+    for head in heads:
+        if head not in usable:
+            try:
+                marking.mark(head, {})
+            except DamagedObject as damaged:
+                # Published after the marker, on a checkpoint below the horizon: what it names may be gone.
+                logger.warning("checkpoint after entry %d, which is not usable: %s", head.entry, damaged)
     return marks
 
 
-def _mark_part(
-    objects: ObjectStore, head: CheckpointHead, part: str, marks: Marks, *, with_segments: bool, replay: Replay
-) -> None:
-    log_starts = _log_starts(read_part(objects, head.parts[_partitions_of(part)])) if with_segments else {}
-    for record in read_part(objects, head.parts[part]):
-        if not isinstance(record, PartitionSegments):
-            continue
+class _Marking:
+    """Marks head after head; a part that several heads name is read once."""
+
+    def __init__(self, objects: ObjectStore, marks: Marks, horizon: int, replay: Replay) -> None:
+        self._objects = objects
+        self._marks = marks
+        self._horizon = horizon
+        self._replay = replay
+        self._read: set[str] = set()
+
+    def mark(self, head: CheckpointHead, needed: dict[str, int]) -> None:
+        """Mark what a head names, and note in `needed` the objects without which it cannot be read.
+
+        Raises:
+            DamagedObject: a part, or at the horizon a manifest, is missing or damaged.
+        """
+        self._marks.parts.update(ref.name for ref in head.parts.values())
+        needed.update((ref.name, head.entry) for ref in head.parts.values())
+        at_horizon = head.entry == self._horizon
+        for part, ref in head.parts.items():
+            if part.startswith(SEGMENTS_PREFIX) and (at_horizon or ref.name not in self._read):
+                log_starts = self._log_starts(head, part) if at_horizon else None
+                for record in read_part(self._objects, ref):
+                    if isinstance(record, PartitionSegments):
+                        self._mark_places(record, self._folder(record, ref), head.entry, needed, log_starts)
+                self._read.add(ref.name)
+
+    def _mark_places(
+        self,
+        record: PartitionSegments,
+        folder: str,
+        entry: int,
+        needed: dict[str, int],
+        log_starts: dict[_Where, int] | None,
+    ) -> None:
+        """Mark a partition's runs; with `log_starts`, its segments from there on too."""
         where = (record.topic_id, record.partition)
-        marks.runs.setdefault(where, set()).update(run.folder for run in record.sealed)
-        if not with_segments:
-            continue
-        topic = replay.topics.get(record.topic_id)
-        if topic is None:
-            raise DamagedObject(head.parts[part].name, f"it names topic id {record.topic_id}, which the log does not")
-        folder = names.partition_folder(topic, *where)
+        self._marks.runs.setdefault(where, set()).update(run.folder for run in record.sealed)
+        for run in record.sealed:
+            needed[names.manifest(folder, run.folder)] = entry
+            if run.aborted_count:
+                needed[names.transaction_index(folder, run.folder, run.base_offset)] = entry
+        if log_starts is None:
+            return
         kept = list(record.segments)
         for run in record.sealed:
-            kept += replay.manifest(folder, run)
+            kept += self._replay.manifest(folder, run)
         start = log_starts[where]
-        marks.segments.setdefault(where, set()).update(segment.name for segment in kept if segment.end_offset > start)
+        marked = self._marks.segments.setdefault(where, set())
+        marked.update(segment.name for segment in kept if segment.end_offset > start)
 
+    def _folder(self, record: PartitionSegments, ref: PartRef) -> str:
+        topic = self._replay.topics.get(record.topic_id)
+        if topic is None:
+            raise DamagedObject(ref.name, f"it names topic id {record.topic_id}, which the log does not")
+        return names.partition_folder(topic, record.topic_id, record.partition)
 
-def _partitions_of(segments_part: str) -> str:
-    """The part with the log starts of the partitions whose segments `segments_part` holds."""
-    return "partitions/" + segments_part.removeprefix(SEGMENTS_PREFIX)
-
-
-def _log_starts(records: Sequence[StateRecord]) -> dict[_Where, int]:
-    return {
-        (record.topic_id, record.partition): record.log_start_offset
-        for record in records
-        if isinstance(record, PartitionState)
-    }
+    def _log_starts(self, head: CheckpointHead, segments_part: str) -> dict[_Where, int]:
+        """Return the log starts of the partitions whose segments `segments_part` holds."""
+        part = "partitions/" + segments_part.removeprefix(SEGMENTS_PREFIX)
+        return {
+            (record.topic_id, record.partition): record.log_start_offset
+            for record in read_part(self._objects, head.parts[part])
+            if isinstance(record, PartitionState)
+        }

@@ -5,6 +5,10 @@ with a replay of the log. (2) An entry raises the horizon and the segment floor;
 (3) The horizon's marker is durable. (4) Only now is marked what to keep, from a state that contains that entry. (5)
 Only then is anything deleted: what is unmarked, and was named below the horizon, or born below the floor.
 
+Before step 5 the horizon is read again. If another vacuum has gone further, parts that it has deleted were not marked
+from, so nothing is deleted here: it is overtaken. If none has, every usable checkpoint from the horizon on must be
+readable from what is kept, or nothing is deleted either.
+
 It may die between any two steps, and go on in any process; several may run at once.
 """
 
@@ -27,7 +31,7 @@ from sparktxn.log.horizon import is_usable, read_horizon, write_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.verification import Replay
 from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage
-from sparktxn.maintenance.marking import Head, heads_in, mark, read_heads
+from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.maintenance.storeclock import store_now_ms
 from sparktxn.store import Store
 from sparktxn.structs import StoreState
@@ -92,7 +96,8 @@ def vacuum(
         ConfigurationError: a setting is unknown or wrong.
         OutcomeUnknown: it is not known whether the entry was won: nothing was deleted; call again.
         StoreUnavailable: the store did not answer; what was not deleted yet is deleted by the next call.
-        DamagedObject: the log, or the checkpoint at the horizon, cannot be read; nothing was deleted.
+        DamagedObject: the log, or a checkpoint from the horizon on, cannot be read; nothing was deleted.
+        FormatVersionError: a checkpoint from the horizon on is of a newer format; nothing was deleted.
     """
     log = arguments.instance("store", store, Store).log
     parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
@@ -103,10 +108,6 @@ def vacuum(
             return _Round(log, parsed, deadline, dry_run=dry_run).run()
         except _Overtaken:
             continue
-        except DamagedObject:
-            # What another vacuum deletes while this one reads is no damage.
-            if read_horizon(log.objects) <= log.store_state().horizon:
-                raise
     state = log.store_state()
     return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
 
@@ -120,11 +121,30 @@ class _Round:
         self._settings = settings
         self._deadline = deadline
         self._dry_run = dry_run
+        self._horizon = 1
 
     def run(self) -> VacuumReport:
-        """All steps, in their order."""
+        """Take all steps, in their order.
+
+        Raises:
+            _Overtaken: another vacuum has gone further; what it has deleted is no damage.
+        """
+        try:
+            return self._steps()
+        except DamagedObject:
+            self._check_not_overtaken()
+            raise
+
+    def _check_not_overtaken(self) -> None:
+        """Raise _Overtaken if a horizon is in force that is above the one that this round relies on."""
+        if read_horizon(self._objects) > self._horizon:
+            raise _Overtaken
+
+    def _steps(self) -> VacuumReport:
+        self._horizon = read_horizon(self._objects)
         entry = self._log.refresh(self._deadline)
         state = self._log.store_state()
+        self._horizon = max(self._horizon, state.horizon)
         now_ms = store_now_ms(self._objects, self._log.ids)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
         replay, horizon = self._verified(state, heads, now_ms)
@@ -132,6 +152,7 @@ class _Round:
         if not self._dry_run:
             self._win(horizon, floor)
             self._write_marker(horizon)
+        self._horizon = horizon
         garbage = self._garbage(replay, horizon, floor, now_ms)
         if not self._dry_run:
             delete_garbage(self._objects, garbage)
@@ -193,6 +214,7 @@ class _Round:
             if problem is None:
                 found = True
             else:
+                self._check_not_overtaken()
                 logger.error("checkpoint after entry %d does not hold what the log says: %s", head.entry, problem)
         return found
 
@@ -237,14 +259,23 @@ class _Round:
         write_horizon(self._objects, horizon, kept)
 
     def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> Garbage:
-        """What may go: from a listing and a state that are both younger than the marker."""
+        """Return what may be deleted: from listings and a state that are younger than the marker."""
         listing = self._objects.list(names.CHECKPOINTS)
-        heads = read_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
+        heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
+        now = read_horizon(self._objects)
         replay.advance(window=_WINDOW)
         self._confirm(replay)
         state: StoreState = replay.parts.get(("store",)) or StoreState()
         if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
             raise AssertionError(f"entry {replay.entry} does not hold the vacuum that was won")
-        marks = mark(self._objects, heads, horizon, replay)
+        marks = mark(self._objects, heads, horizon, now, replay)
         before_ms = now_ms - self._settings.temporary_age_ms
-        return find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)
+        garbage = find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)
+        self._check_not_overtaken()
+        for name, entry in marks.needed.items():
+            raise DamagedObject(
+                name,
+                f"the checkpoint after entry {entry} names it and it does not exist, nor do {len(marks.needed) - 1} "
+                "others: nothing was deleted; restore them from a copy of the store",
+            )
+        return garbage

@@ -150,10 +150,14 @@ def test_hole_9_a_writer_slower_than_the_floor_is_told_and_can_upload_again(worl
 
 @pytest.mark.holes(10)
 def test_hole_10_what_is_kept_is_marked_after_the_floor_was_won(world: World) -> None:
-    """While the vacuum's entry is under way, another writer names a segment that nothing has named before."""
-    world.grow(checkpoints=3)
-    slow, cleaner = world.process(), world.process()
+    """While the vacuum's entry is under way, another writer names a segment that is born below the coming floor."""
+    world.grow(checkpoints=2)
+    slow = world.process()
     commands = world.fused(slow)
+    world.writer.submit(CreateTopic("other", "other", 1))
+    world.writer.log.checkpoint()
+    world.clock.sleep(200)
+    cleaner = world.process()
     won = []
 
     def fate(operation):
@@ -165,6 +169,9 @@ def test_hole_10_what_is_kept_is_marked_after_the_floor_was_won(world: World) ->
     cleaner.fate = fate
     report = cleaner.vacuum()
     assert won
+    born = names.parse_segment_born(commands[0].segment)
+    assert born is not None
+    assert report.segment_floor > born
     assert report.segments == 0
     world.check()
 
@@ -286,15 +293,35 @@ def test_hole_12_a_checkpoint_that_is_not_whole_is_no_horizon(
     world.grow(checkpoints=4)
     heads = world.heads()
     damage(world, heads[-2], what)
-    report = world.process().vacuum()
-    if what == "manifest":
-        # The newest one names it too, so that only one is left which can be verified.
-        assert (report.horizon, report.entries) == (1, 0)
+    if what in ("head", "missing part", "manifest"):
+        # What it named is not known, and a process may stand on it: nothing is deleted while it counts.
+        before = world.names("")
+        with pytest.raises(DamagedObject, match=str(heads[-2])):
+            world.process().vacuum()
+        assert set(before) <= set(world.names(""))
+        # Of "manifest" the newest one names it too, so that only one is left which can be verified.
+        assert read_horizon(world.objects) == (1 if what == "manifest" else heads[-3])
         return
+    report = world.process().vacuum()
     assert report.horizon == heads[-3]
     assert world.entries()[0] == heads[-3]
     world.writer.log.refresh(world.writer.log.deadline())
     assert digest_of(world.process().log) == digest_of(world.writer.log)
+
+
+def test_a_damaged_checkpoint_stops_vacuums_until_the_horizon_has_passed_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "sparktxn")
+    world.grow(checkpoints=3)
+    damage(world, world.heads()[-1], "missing part")
+    with pytest.raises(DamagedObject):
+        world.process().vacuum()
+    world.grow(checkpoints=2)
+    report = world.process().vacuum()
+    assert report.horizon == world.heads()[0] == world.heads()[-2]
+    assert report.entries > 0
+    world.check()
 
 
 @pytest.mark.holes(12)

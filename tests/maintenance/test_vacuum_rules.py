@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from sparktxn.errors import StoreError
+from sparktxn.errors import DamagedObject, StoreError
+from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.log import checkpointer, follower, horizon
 from sparktxn.log.verification import Replay
+from sparktxn.maintenance import marking
 from sparktxn.maintenance.vacuum import _Round
 from sparktxn.state import partitions
+from tests.maintenance import test_overtaken as overtaken
 from tests.maintenance import test_vacuum as scenarios
 from tests.maintenance.vacuumworld import World
 
@@ -50,11 +53,11 @@ def marking_before_the_floor_is_won(patch: pytest.MonkeyPatch) -> None:
         replay = Replay(round_._objects, None)
         replay.advance()
         heads = vacuum_module.heads_in(round_._objects.list("_log/_checkpoints/"))
-        marked.append(mark(round_._objects, vacuum_module.read_heads(round_._objects, heads), at, replay))
+        marked.append(mark(round_._objects, vacuum_module.read_heads(round_._objects, heads), at, 1, replay))
         win(round_, at, floor)
 
     patch.setattr(_Round, "_win", mark_then_win)
-    patch.setattr(vacuum_module, "mark", lambda objects, heads, at, replay: marked[-1])
+    patch.setattr(vacuum_module, "mark", lambda objects, heads, at, now, replay: marked[-1])
 
 
 def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
@@ -66,6 +69,22 @@ def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
             win(round_, at, floor)
 
     patch.setattr(_Round, "_win", win_or_not)
+
+
+def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Round, "_check_not_overtaken", lambda round_: None)
+
+
+def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    """What another vacuum has deleted while this one marked is taken for what no process can read."""
+    without_reading_the_horizon_again(patch)
+    mark_head = marking._Marking.mark
+
+    def mark_or_skip(self: marking._Marking, head: CheckpointHead, needed: dict[str, int]) -> None:
+        with contextlib.suppress(DamagedObject):
+            mark_head(self, head, {})
+
+    patch.setattr(marking._Marking, "mark", mark_or_skip)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +126,18 @@ def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
             without_opening_again,
             lambda world, _: scenarios.test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world),
             marks=pytest.mark.holes(13),
+        ),
+        pytest.param(
+            without_reading_the_horizon_again,
+            lambda world, _: overtaken.test_a_vacuum_that_pauses_anywhere_while_another_goes_further(
+                overtaken.sealed_by_two_processes()
+            ),
+        ),
+        pytest.param(
+            skipping_heads_that_cannot_be_read,
+            lambda world, _: overtaken.test_a_vacuum_that_pauses_anywhere_while_another_goes_further(
+                overtaken.sealed_by_two_processes()
+            ),
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 from sparktxn.config.store import StoreSettings
@@ -104,8 +105,9 @@ class World:
         """A world of its own with the same objects; nobody else is in it."""
         return World(of=self)
 
-    def process(self) -> Process:
-        return Process(self, next(self._seeds), self._settings)
+    def process(self, **settings: int) -> Process:
+        """A new process; `settings` are those of its handle."""
+        return Process(self, next(self._seeds), replace(self._settings, **settings))
 
     def upload(self, append: Append, topic: str = TOPIC) -> Append:
         """Puts an object where the command's segment is to be."""

@@ -1,0 +1,70 @@
+"""Processes and vacuums that others overtake: what they hold, and what they may still delete or publish."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparktxn.format import names
+from sparktxn.testing.faultystore import Fault, Operation
+from tests.maintenance.vacuumworld import Process, World
+
+
+def sealed_by_two_processes() -> World:
+    """Two processes have sealed the same segments differently; the newest checkpoint names runs of one alone."""
+    world = World()
+    other = world.process()
+    world.grow(checkpoints=1, transactions=2)
+    for process in (other, world.writer, other):
+        world.commit(2)
+        process.log.refresh(process.log.deadline())
+        assert process.log.checkpoint() is not None
+        world.clock.sleep(200)
+    return world
+
+
+@pytest.fixture(scope="module")
+def sealed_twice() -> World:
+    return sealed_by_two_processes()
+
+
+def pauses_of_a_vacuum(world: World) -> list[Operation]:
+    """Every read of a checkpoint's part after the listing that is marked from, and some of the other operations."""
+    cleaner = world.copy().process()
+    opened = len(cleaner.objects.operations)
+    assert cleaner.vacuum().horizon > 1
+    operations = cleaner.objects.operations[opened:]
+    listing = max(i for i, operation in enumerate(operations) if operation.name == names.CHECKPOINTS)
+    marking = {
+        i
+        for i, operation in enumerate(operations)
+        if i > listing and operation.verb == "get" and names.parse_checkpoint_part(operation.name) is not None
+    }
+    return [operation for i, operation in enumerate(operations) if i in marking or i % 10 == 0]
+
+
+def test_a_vacuum_that_pauses_anywhere_while_another_goes_further(sealed_twice: World) -> None:
+    """It deletes nothing that is named, and takes nothing that the other has deleted for damage."""
+    for chosen in pauses_of_a_vacuum(sealed_twice):
+        world = sealed_twice.copy()
+        cleaner = world.process()
+        overtaking = Overtaking(world, cleaner, chosen)
+        cleaner.vacuum()
+        assert overtaking.ran, chosen
+        world.check()
+
+
+class Overtaking:
+    """Lets the log grow and another vacuum run, from beginning to end, before an operation of `cleaner`."""
+
+    def __init__(self, world: World, cleaner: Process, chosen: Operation) -> None:
+        self.ran = False
+        self._world = world
+        self._number = chosen.number
+        cleaner.fate = self._fate
+
+    def _fate(self, operation: Operation) -> Fault:
+        if operation.number == self._number and not self.ran:
+            self.ran = True
+            self._world.grow(checkpoints=2)
+            self._world.process().vacuum()
+        return Fault.NONE
