@@ -36,6 +36,7 @@ __all__ = [
     "integer_or_none",
     "items",
     "mapping",
+    "shown",
     "text",
     "text_or_none",
     "timeout_s",
@@ -53,6 +54,7 @@ TEXT_BYTES_MAX: Final = 32_767
 """The longest identifier, in bytes of UTF-8: Kafka's protocol has 16 bits for its length."""
 
 _SHOWN_MAX: Final = 80
+_SETTING_SHOWN_MAX: Final = 200
 _SHOWN_BITS_MAX: Final = 256
 
 _Kind = TypeVar("_Kind")
@@ -78,6 +80,16 @@ def described(value: object) -> str:
     except Exception:  # noqa: BLE001 - the caller's own class: its type says enough
         return f"a {kind}"
     return f"{shown} ({kind})" if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}… ({kind})"
+
+
+def shown(value: object) -> str:
+    """What an error about a setting or an option shows of `value`: as `described`, without its type.
+
+    >>> shown(5), shown("5"), shown([5])
+    ('5', "'5'", 'list of length 1')
+    """
+    is_short = isinstance(value, str) and len(value) <= _SETTING_SHOWN_MAX
+    return repr(value) if is_short else described(value).removesuffix(f" ({type(value).__name__})")
 
 
 def _wrong_type(name: str, value: object, expected: str) -> TypeError:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sparktxn import ConfigurationError, RetentionPassed
+from sparktxn import ConfigurationError, RetentionPassed, arguments
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -21,6 +21,7 @@ __all__ = [
     "parse_json",
     "parse_offsets",
     "partitions_of",
+    "topic_named",
     "within_log",
 ]
 
@@ -47,7 +48,7 @@ def parse_json(name: str, value: str, expected: str) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
-            f"{value!r}; {expected}"
+            f"{arguments.shown(value)}; {expected}"
         ) from None
     except (ValueError, RecursionError):  # a number with thousands of digits; lists in lists without end
         raise ConfigurationError(f"option {name!r} is not JSON that can be read; {expected}") from None
@@ -64,26 +65,37 @@ def parse_offsets(name: str, value: str) -> StartingOffsets:
         return word
     parsed = parse_json(name, value, _EXPECTED)
     if not isinstance(parsed, dict) or not parsed:
-        raise ConfigurationError(f"option {name!r} is {value!r}: {_EXPECTED}")
-    return {topic: _topic_offsets(name, topic, by_partition) for topic, by_partition in parsed.items()}
+        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
+    return {
+        topic: _topic_offsets(name, topic_named(name, topic), by_partition) for topic, by_partition in parsed.items()
+    }
+
+
+def topic_named(name: str, topic: str) -> str:
+    """Return the name of a topic in an option's JSON, where an escape may stand for half of a surrogate pair.
+
+    Raises:
+        ConfigurationError: it is not a name.
+    """
+    return arguments.identifier(f"a topic of option {name!r}", topic)
 
 
 def _topic_offsets(name: str, topic: str, by_partition: Any) -> dict[int, int]:
     if not isinstance(by_partition, dict) or not by_partition:
         raise ConfigurationError(
-            f"option {name!r} has {by_partition!r} for topic {topic!r}: expected offsets by partition, as in "
-            f'{{"{topic}":{{"0":23}}}}'
+            f"option {name!r} has {arguments.shown(by_partition)} for topic {topic!r}: expected offsets by partition, "
+            f'as in {{"{topic}":{{"0":23}}}}'
         )
     offsets: dict[int, int] = {}
     for partition, offset in by_partition.items():
-        if not _PARTITION.fullmatch(partition):
+        if not _PARTITION.fullmatch(partition) or int(partition) > arguments.INT32_MAX:
             raise ConfigurationError(
                 f"option {name!r} has partition {partition!r} for topic {topic!r}: expected a number from 0"
             )
-        if type(offset) is not int or offset < EARLIEST:
+        if type(offset) is not int or not EARLIEST <= offset <= arguments.INT64_MAX:
             raise ConfigurationError(
-                f"option {name!r} has offset {offset!r} for partition {partition} of topic {topic!r}: expected a "
-                "number from 0, or -2 for earliest, or -1 for latest"
+                f"option {name!r} has offset {arguments.shown(offset)} for partition {partition} of topic {topic!r}: "
+                "expected a number from 0, or -2 for earliest, or -1 for latest"
             )
         offsets[int(partition)] = offset
     return offsets

@@ -7,13 +7,15 @@ table. `docs` prints the table as it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from pyspark_txnlog.offsets import StartingOffsets, parse_json, parse_offsets
-from sparktxn import ConfigurationError, did_you_mean
+from pyspark_txnlog.offsets import StartingOffsets, parse_json, parse_offsets, topic_named
+from sparktxn import ConfigurationError, arguments, did_you_mean
+from sparktxn.config.topic import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -55,11 +57,13 @@ _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _TABLE_PREFIX: Final = "option."
 """CREATE TABLE hands its options over twice, once with this prefix, among properties of its own."""
 
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+
 TABLE_OPTIONS_KEY: Final = "txnlog.options"
 
 
 def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"option {name!r} is {value!r}: expected {expected}")
+    return ConfigurationError(f"option {name!r} is {arguments.shown(value)}: expected {expected}")
 
 
 def _text(name: str, value: str) -> str:
@@ -75,14 +79,12 @@ def _boolean(name: str, value: str) -> bool:
     return lowered == "true"
 
 
-def _integer(minimum: int) -> Callable[[str, str], int]:
+def _integer(minimum: int, maximum: int = arguments.INT64_MAX) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
-        try:
-            parsed = int(value)
-        except ValueError:
-            parsed = minimum - 1
-        if parsed < minimum:
-            raise _refuse(name, value, f"a whole number from {minimum}")
+        digits = value.strip()
+        parsed = int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None
+        if parsed is None or not minimum <= parsed <= maximum:
+            raise _refuse(name, value, f"a whole number from {minimum} to {maximum}")
         return parsed
 
     return parse
@@ -115,11 +117,14 @@ def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
     if not isinstance(parsed, dict) or not parsed:
         raise _refuse(name, value, expected)
     for topic, partitions in parsed.items():
-        whole = isinstance(partitions, list) and all(type(number) is int and number >= 0 for number in partitions)
+        topic_named(name, topic)
+        whole = isinstance(partitions, list) and all(
+            type(number) is int and 0 <= number <= arguments.INT32_MAX for number in partitions
+        )
         if not whole or not partitions:
             raise ConfigurationError(
-                f"option {name!r} has {partitions!r} for topic {topic!r}: expected a list of partition numbers, "
-                f"as in {expected}"
+                f"option {name!r} has {arguments.shown(partitions)} for topic {topic!r}: expected a list of "
+                f"partition numbers, as in {expected}"
             )
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
 
@@ -155,7 +160,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("txnAppId", frozenset({WRITE}), None, _text, "With txnVersion: a write of a version that was already committed does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
     Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
-    Option("createTopicPartitions", _WRITES, "1", _integer(1), "How many partitions `createTopic` makes."),
+    Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
 )  # fmt: skip
 
@@ -204,6 +209,8 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
         name = given_name.lower()
         if name in _SPARK_OWN:
             continue
+        # Credentials are among the options: an error does not show them.
+        value = arguments.text(f"option {name!r}", value, secret=name.startswith(_STORE_PREFIXES))
         if name.startswith(_STORE_PREFIXES):
             store[name] = value
             continue

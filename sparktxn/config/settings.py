@@ -31,7 +31,6 @@ __all__ = [
 Parser = Callable[[str, Any], Any]
 
 _SETTING: Final = "setting"
-_SHOWN_MAX: Final = 200
 
 
 class Setting(NamedTuple):
@@ -78,13 +77,7 @@ def values_by_field(group: type[Any], parsed: Mapping[str, Any]) -> dict[str, An
 
 
 def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"setting {name!r} is {_shown(value)}: expected {expected}")
-
-
-def _shown(value: object) -> str:
-    """`value` as an error shows it: text and small numbers as they are."""
-    is_short = isinstance(value, str) and len(value) <= _SHOWN_MAX
-    return repr(value) if is_short else arguments.described(value).removesuffix(f" ({type(value).__name__})")
+    return ConfigurationError(f"setting {name!r} is {arguments.shown(value)}: expected {expected}")
 
 
 def integer(minimum: int, maximum: int) -> Parser:
