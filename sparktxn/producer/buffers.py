@@ -17,7 +17,9 @@ import pyarrow as pa
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.config.topic import topic_setting
 from sparktxn.producer.segments import PendingSegment, Row
+from sparktxn.stage.sizes import pieces
 from sparktxn.stage.stager import StageTopic
+from sparktxn.stage.writer import RECORD_BYTES_MAX
 from sparktxn.structs import TopicState
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class TopicBuffer:
         self.partitions = [PartitionBuffer(self, partition) for partition in range(state.partition_count)]
         self.segment_rows: int = topic_setting(state.settings, "segment.rows")
         self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(state.settings, "segment.bytes"))
-        self.size_max = min(message_bytes_max, topic_setting(state.settings, "max.message.bytes"))
+        self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, topic_setting(state.settings, "max.message.bytes"))
         self.sticky = 0
 
 
@@ -127,20 +129,22 @@ class Buffers:
         with self._lock:
             return bool(self._segments) or self._buffered() > 0
 
-    def add(self, buffer: PartitionBuffer, row: Row) -> None:
+    def add(self, buffer: PartitionBuffer, row: Row, size_bytes: int) -> None:
         """Appends a row that `buffer`'s allowance does not cover, and gives it the next allowance.
 
         Raises:
             BufferError: the queue is full, and stayed so while an upload was waited for.
         """
-        self._make_room(buffer)
+        self._make_room(buffer, size_bytes)
         buffer.rows.append(row)
         self._on_waiting()
 
-    def _make_room(self, buffer: PartitionBuffer) -> None:
+    def _make_room(self, buffer: PartitionBuffer, size_bytes: int) -> None:
         while True:
             with self._lock:
                 self._active[buffer] = None
+                if buffer.size_bytes + size_bytes > buffer.topic.segment_bytes and buffer.rows:
+                    self._roll(buffer)
                 self._send_full(buffer)
                 granted = self._grant(buffer)
                 uploading = next((segment for segment in self._segments if segment.staged is None), None)
@@ -253,16 +257,11 @@ class Buffers:
         if not buffer.tables:
             return []
         table = pa.concat_tables(buffer.tables)
-        size_bytes = buffer.table_bytes
         buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
         topic = buffer.topic
-        by_bytes = max(1, table.num_rows * topic.segment_bytes // max(1, size_bytes))
-        step = min(topic.segment_rows, by_bytes)
         return [
-            PendingSegment(
-                self._log, topic.stage, buffer.partition, table.slice(start, step), size_bytes * step // table.num_rows
-            )
-            for start in range(0, table.num_rows, step)
+            PendingSegment(self._log, topic.stage, buffer.partition, piece, piece.nbytes)
+            for piece in pieces(table, topic.segment_rows, topic.segment_bytes)
         ]
 
     def _wait_for(self, segment: PendingSegment) -> None:

@@ -28,7 +28,7 @@ from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.segments import purged
 from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
-from sparktxn.producer.topics import Topics, too_large
+from sparktxn.producer.topics import Topics, check_row_bytes, too_large
 from sparktxn.producer.transaction import Transactions
 from sparktxn.producer.values import (
     Positioned,
@@ -176,8 +176,8 @@ class Producer:
             pairs,
             report,
         )
-        if len(rows) >= buffer.rows_max or buffer.size_bytes >= buffer.bytes_max:
-            self._add(buffer, row)
+        if len(rows) >= buffer.rows_max or buffer.size_bytes + size > buffer.bytes_max:
+            self._add(buffer, row, size)
         else:
             rows.append(row)
         buffer.size_bytes += size
@@ -237,6 +237,7 @@ class Producer:
         table, chosen = stored_table(target.state, given, self._now_ms())
         if table.num_rows == 0:
             return
+        check_row_bytes(target, table)
         buffers = self._opened_buffers()
         if partition >= 0:
             buffers.add_table(target.partitions[partition], table)
@@ -493,8 +494,8 @@ class Producer:
             raise AssertionError("a record passed the topic check before the store was opened")
         return self._buffers
 
-    def _add(self, buffer: PartitionBuffer, row: Any) -> None:
-        self._opened_buffers().add(buffer, row)
+    def _add(self, buffer: PartitionBuffer, row: Any, size_bytes: int) -> None:
+        self._opened_buffers().add(buffer, row, size_bytes)
 
     def _notice(self) -> None:
         if self._sender is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn.arguments import TIMESTAMP_MS_MAX
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
@@ -28,10 +30,14 @@ def stored_table(topic: TopicState, given: pa.Table, timestamp_ms: int) -> tuple
     schema = stored_schema(topic.schema)
     stamp = TIMESTAMP_COLUMN if topic.schema is not None else "timestamp"
     partitions = None
-    if topic.schema is None and PARTITION_COLUMN in given.column_names:
+    if given.column_names.count(PARTITION_COLUMN) == 1 and topic.schema is None:
         partitions = given.column(PARTITION_COLUMN)
+        if not pa.types.is_integer(partitions.type):
+            raise ConfigurationError(f"column {PARTITION_COLUMN!r} is {partitions.type}: expected int32")
         given = given.drop_columns([PARTITION_COLUMN])
-    for name in given.column_names:
+    for name, count in Counter(given.column_names).items():
+        if count > 1:
+            raise ConfigurationError(f"column {name!r} is given {count} times: expected each column once")
         if schema.get_field_index(name) < 0:
             expected = ", ".join(schema.names)
             raise ConfigurationError(
@@ -50,14 +56,27 @@ def stored_table(topic: TopicState, given: pa.Table, timestamp_ms: int) -> tuple
             )
         if field.name == stamp and column.null_count:
             column = pc.fill_null(column, pa.scalar(timestamp_ms, pa.int64()).cast(field.type))
+        if field.name == stamp:
+            _check_timestamps(topic, stamp, column)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema), partitions
+
+
+def _check_timestamps(topic: TopicState, name: str, column: pa.ChunkedArray) -> None:
+    if not len(column):
+        return
+    found = pc.min_max(column)
+    for value in (found["min"].value, found["max"].value):
+        if not 0 <= value <= TIMESTAMP_MS_MAX:
+            raise ConfigurationError(
+                f"column {name!r} of topic {topic.name!r} holds {value} ms: expected 0 to {TIMESTAMP_MS_MAX}"
+            )
 
 
 def _cast(topic: TopicState, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         cast = column if column.type == field.type else column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise ConfigurationError(
             f"column {field.name!r} of topic {topic.name!r} is {column.type}: expected {field.type} ({error})"
         ) from None

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.stage.sizes import row_bytes
+from sparktxn.stage.writer import RECORD_BYTES_MAX
 from sparktxn.state.internal import refuse_change
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Topics", "too_large"]
+__all__ = ["Topics", "check_row_bytes", "too_large"]
 
 
 class Topics:
@@ -95,10 +100,26 @@ def _refresh(log: Log) -> None:
     log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
 
 
+def check_row_bytes(topic: TopicBuffer, table: pa.Table) -> None:
+    """Passes if no row of `table` is larger than a record may be.
+
+    Raises:
+        KafkaException: MSG_SIZE_TOO_LARGE.
+    """
+    if table.nbytes <= topic.size_max:
+        return
+    # The timestamp, the last column, is no part of a record's size.
+    largest = pc.max(row_bytes(table.select(table.column_names[:-1]))).as_py()
+    if largest > topic.size_max:
+        raise too_large(topic, largest)
+
+
 def too_large(topic: TopicBuffer, size: int) -> KafkaException:
     """The refusal of a record of `size` bytes."""
-    reason = (
-        f"a record of {size} bytes is larger than {topic.size_max}: raise message.max.bytes of the producer and "
-        f"max.message.bytes of topic {topic.state.name!r}"
+    advice = (
+        "that is what one request can store: send smaller records"
+        if topic.size_max == RECORD_BYTES_MAX
+        else f"raise message.max.bytes of the producer and max.message.bytes of topic {topic.state.name!r}"
     )
+    reason = f"a record of {size} bytes is larger than {topic.size_max}: {advice}"
     return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))

@@ -6,15 +6,54 @@ sum of its parts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["payload_bytes", "record_bytes"]
+__all__ = ["payload_bytes", "pieces", "record_bytes", "row_bytes", "rows_that_fit"]
+
+_ROW_OVERHEAD_BYTES = 16
+"""What a row takes in a segment besides its payload: lengths and levels of its columns, at most about so much."""
 
 
 def payload_bytes(table: pa.Table) -> int:
     """The bytes of all records of `table`."""
     return sum(_column_bytes(column) for column in table.columns)
+
+
+def row_bytes(table: pa.Table) -> pa.Array:
+    """The payload of each row of `table`, as int64 without nulls."""
+    sizes = _repeat(0, table.num_rows)
+    for column in table.columns:
+        sizes = pc.add(sizes, pa.concat_arrays([record_bytes(chunk) for chunk in column.chunks] or [_repeat(0, 0)]))
+    return sizes
+
+
+def rows_that_fit(table: pa.Table, bytes_max: int) -> int:
+    """How many of the first rows of `table` have at most `bytes_max` bytes together; 0 if the first has more."""
+    return bisect_right(_running_bytes(table), bytes_max)
+
+
+def pieces(table: pa.Table, rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
+    """`table` in pieces of at most `rows_max` rows and `bytes_max` bytes; a row that has more is a piece of its own."""
+    running = _running_bytes(table) if table.nbytes > bytes_max else None
+    start = 0
+    while start < table.num_rows:
+        count = min(rows_max, table.num_rows - start)
+        if running is not None:
+            before = running[start - 1] if start else 0
+            count = max(1, bisect_right(running, before + bytes_max, start, start + count) - start)
+        yield table.slice(start, count)
+        start += count
+
+
+def _running_bytes(table: pa.Table) -> memoryview:
+    """The bytes up to and including each row."""
+    sizes = pc.add(row_bytes(table), pa.scalar(_ROW_OVERHEAD_BYTES, pa.int64()))
+    running = pc.cumulative_sum(sizes)
+    return memoryview(running.buffers()[1]).cast("q")[running.offset : running.offset + len(running)]
 
 
 def _column_bytes(column: pa.ChunkedArray) -> int:

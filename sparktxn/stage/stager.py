@@ -21,9 +21,9 @@ from sparktxn.format.segment import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.layout import PARTITION, record_rows, topic_names, typed_rows
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
-from sparktxn.stage.sizes import record_bytes
+from sparktxn.stage.sizes import record_bytes, rows_that_fit
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.writer import upload_segment
+from sparktxn.stage.writer import RECORD_BYTES_MAX, upload_segment
 
 __all__ = ["SegmentStager", "StageTopic", "StagedSegment"]
 
@@ -61,7 +61,7 @@ class _Topic:
         self.pick = pick
         self.segment_rows: int = topic_setting(stage.settings, "segment.rows")
         self.segment_bytes: int = min(topic_setting(stage.settings, "segment.bytes"), _SEGMENT_BYTES_MAX)
-        self.record_bytes_max: int = topic_setting(stage.settings, "max.message.bytes")
+        self.record_bytes_max: int = min(RECORD_BYTES_MAX, topic_setting(stage.settings, "max.message.bytes"))
         self.key_column = _key_column(stage)
         self.buffers: dict[int, _Buffer] = {}
 
@@ -224,8 +224,11 @@ class SegmentStager:
             size_bytes = rows.nbytes
             room_bytes = topic.segment_bytes - buffer.size_bytes
             if size_bytes > room_bytes:
-                # Rows of uneven sizes make this a guess; a segment's limit is where it is sent off, not a promise.
-                rows = rows.slice(0, max(1, rows.num_rows * room_bytes // size_bytes))
+                fitting = rows_that_fit(rows, room_bytes)
+                if not fitting and buffer.record_count:
+                    self._roll(buffer)
+                    continue
+                rows = rows.slice(0, max(1, fitting))
                 size_bytes = rows.nbytes
             start += rows.num_rows
             buffer.tables.append(rows)
@@ -315,11 +318,14 @@ def _check_record_bytes(topic: _Topic, records: pa.Table) -> None:
         sizes = pc.add(sizes, record_bytes(column.chunk(0)))
     largest = pc.max(sizes).as_py()
     if largest > topic.record_bytes_max:
-        raise CommandRefused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record for topic {topic.stage.name!r} has {largest} bytes: its setting max.message.bytes allows "
-            f"{topic.record_bytes_max}",
-        )
+        raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, _too_large(topic, largest))
+
+
+def _too_large(topic: _Topic, size: int) -> str:
+    found = f"a record for topic {topic.stage.name!r} has {size} bytes"
+    if topic.record_bytes_max == RECORD_BYTES_MAX:
+        return f"{found}: one request can store {RECORD_BYTES_MAX}; send smaller records"
+    return f"{found}: its setting max.message.bytes allows {topic.record_bytes_max}"
 
 
 def _typed_keys(topic: _Topic, records: pa.Table) -> pa.Array:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.stage.sizes import payload_bytes, record_bytes
+from sparktxn.stage.sizes import payload_bytes, pieces, record_bytes, row_bytes, rows_that_fit
 
 rows = st.lists(
     st.fixed_dictionaries(
@@ -62,3 +62,22 @@ def test_values_of_every_kind(array: pa.Array, sizes: list[int]) -> None:
     assert record_bytes(array).to_pylist() == sizes
     assert payload_bytes(pa.table({"c": array})) == sum(sizes)
     assert payload_bytes(pa.table({"c": array.slice(1)})) == sum(sizes[1:])
+
+
+@given(rows, st.integers(1, 5), st.integers(1, 200))
+def test_pieces_have_all_rows_in_order_within_limits(plain: list[dict[str, Any]], rows_max: int, room: int) -> None:
+    table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)
+    found = list(pieces(table, rows_max, room))
+    assert [row for piece in found for row in piece.to_pylist()] == table.to_pylist()
+    for piece in found:
+        assert 1 <= piece.num_rows <= rows_max
+        assert piece.num_rows == 1 or payload_bytes(piece) <= room
+
+
+@given(rows, st.integers(0, 200))
+def test_rows_that_fit_are_within_the_limit(plain: list[dict[str, Any]], room: int) -> None:
+    table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)
+    count = rows_that_fit(table, room)
+    assert sum(row_bytes(table.slice(0, count)).to_pylist()) <= room
+    assert sum(row_bytes(table).to_pylist()) == payload_bytes(table)
+    assert count == table.num_rows or sum(row_bytes(table.slice(0, count + 1)).to_pylist()) + 16 * (count + 1) > room
