@@ -370,21 +370,18 @@ class DamagedObject(StoreError):
 
 
 class FormatVersionError(StoreError):
-    """An object was written in a format that this version does not know."""
+    """An object was written by a newer sparktxn, in a way that this version does not know: it is not damaged."""
 
     kind = "format_version"
     code = ErrorCode.UNSUPPORTED_VERSION
 
-    def __init__(self, object_name: str, found: object, supported: int) -> None:
+    def __init__(self, object_name: str, reason: str) -> None:
         self.object_name = object_name
-        self._arguments = (object_name, found, supported)
-        super().__init__(
-            f"object {object_name!r} has format version {found!r}, this library reads up to {supported}: "
-            "upgrade sparktxn to read it"
-        )
+        self.reason = reason
+        super().__init__(f"object {object_name!r} {reason}: it was written by a newer sparktxn: upgrade")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (FormatVersionError, self._arguments)
+        return (FormatVersionError, (self.object_name, self.reason))
 
 
 class ViewExpired(StoreError):

@@ -87,14 +87,14 @@ class TransactionStatus(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-class ProducerIdAndEpoch(Struct, frozen=True):
+class ProducerIdAndEpoch(Struct, frozen=True, forbid_unknown_fields=True):
     """A producer's identity."""
 
     producer_id: Int64
     producer_epoch: Int64
 
 
-class SegmentRef(Struct, frozen=True, array_like=True):
+class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A segment as a partition's list names it. `name` is the file's name in the partition's folder."""
 
     name: SegmentFile
@@ -116,7 +116,7 @@ class SegmentRef(Struct, frozen=True, array_like=True):
         return self.base_offset + self.record_count
 
 
-class ManifestRef(Struct, frozen=True, array_like=True):
+class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
 
     The run has an index of aborted transactions only if `aborted_count` is above 0.
@@ -136,7 +136,7 @@ class ManifestRef(Struct, frozen=True, array_like=True):
     aborted_count: Natural = 0
 
 
-class AbortedTransaction(Struct, frozen=True, array_like=True):
+class AbortedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A range to filter (kafka AbortedTxn): `last_offset` is that of the control record."""
 
     producer_id: Natural
@@ -145,7 +145,7 @@ class AbortedTransaction(Struct, frozen=True, array_like=True):
     last_stable_offset: Natural
 
 
-class OpenTransaction(Struct, frozen=True, array_like=True):
+class OpenTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A producer whose transaction has published records in the partition and has not ended."""
 
     producer_id: Natural
@@ -153,7 +153,7 @@ class OpenTransaction(Struct, frozen=True, array_like=True):
     transactional_id: str = ""
 
 
-class BatchMetadata(Struct, frozen=True, array_like=True):
+class BatchMetadata(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction."""
 
     first_sequence: Natural
@@ -164,13 +164,15 @@ class BatchMetadata(Struct, frozen=True, array_like=True):
     aborted: bool = False
 
 
-class StoreState(Struct, frozen=True, tag="store"):
+class StoreState(Struct, frozen=True, tag="store", forbid_unknown_fields=True):
     """What belongs to the whole store."""
 
     next_producer_id: Natural = 0
     next_topic_id: Positive = 1
     horizon: Positive = 1
     segment_floor: Natural = 0
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
 
     @property
     def key(self) -> StateKey:
@@ -178,7 +180,7 @@ class StoreState(Struct, frozen=True, tag="store"):
         return ("store",)
 
 
-class TopicState(Struct, frozen=True, tag="topic"):
+class TopicState(Struct, frozen=True, tag="topic", forbid_unknown_fields=True):
     """A topic. `schema` is the declared columns as (name, type, nullable), or None for Kafka's record."""
 
     name: TopicNameText
@@ -194,7 +196,7 @@ class TopicState(Struct, frozen=True, tag="topic"):
         return ("topic", self.name)
 
 
-class PartitionState(Struct, frozen=True, tag="partition"):
+class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields=True):
     """What validation asks of a partition. The last stable offset follows from it."""
 
     topic_id: Positive
@@ -217,7 +219,7 @@ class PartitionState(Struct, frozen=True, tag="partition"):
         return max(self.log_start_offset, first)
 
 
-class PartitionSegments(Struct, frozen=True, tag="segments"):
+class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fields=True):
     """Where a partition's records are: sealed runs, then single segments, and the aborted ranges not yet sealed.
 
     Which segments are sealed differs between processes: validation never asks this record.
@@ -235,7 +237,7 @@ class PartitionSegments(Struct, frozen=True, tag="segments"):
         return ("segments", self.topic_id, self.partition)
 
 
-class ProducerState(Struct, frozen=True, tag="producer"):
+class ProducerState(Struct, frozen=True, tag="producer", forbid_unknown_fields=True):
     """A producer in a partition (kafka ProducerStateEntry)."""
 
     topic_id: Positive
@@ -258,7 +260,7 @@ class ProducerState(Struct, frozen=True, tag="producer"):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
-class SinkBatch(Struct, frozen=True, array_like=True):
+class SinkBatch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A committed micro-batch or application version, with the digest of its rows and bytes per partition."""
 
     batch_id: Int64
@@ -266,7 +268,7 @@ class SinkBatch(Struct, frozen=True, array_like=True):
     entry: Int64
 
 
-class SinkState(Struct, frozen=True, array_like=True):
+class SinkState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What exactly-once sinks need (PROTOCOL.md, "Micro-batches"): one writer's runs and last batches."""
 
     writer_id: str
@@ -276,7 +278,7 @@ class SinkState(Struct, frozen=True, array_like=True):
     batches: tuple[SinkBatch, ...] = ()
 
 
-class PreparedOutcome(Struct, frozen=True, array_like=True):
+class PreparedOutcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """How a prepared transaction has ended, by the identity that prepared it."""
 
     producer_id: Int64
@@ -285,7 +287,7 @@ class PreparedOutcome(Struct, frozen=True, array_like=True):
     committed: bool
 
 
-class TransactionState(Struct, frozen=True, tag="transaction"):
+class TransactionState(Struct, frozen=True, tag="transaction", forbid_unknown_fields=True):
     """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
 
     `start_entry` is the entry that began the current or last transaction. `prepared` is the identity that prepared the
@@ -320,7 +322,7 @@ class TransactionState(Struct, frozen=True, tag="transaction"):
         return ("transaction", self.transactional_id)
 
 
-class CommittedOffset(Struct, frozen=True, tag="offset"):
+class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=True):
     """A group's committed offset for a partition."""
 
     group_id: str
@@ -338,7 +340,7 @@ class CommittedOffset(Struct, frozen=True, tag="offset"):
         return ("offset", self.group_id, self.topic_id, self.partition)
 
 
-class PendingOffset(Struct, frozen=True, tag="pending_offset"):
+class PendingOffset(Struct, frozen=True, tag="pending_offset", forbid_unknown_fields=True):
     """An offset inside an open transaction: it takes effect when that transaction commits (KIP-447)."""
 
     group_id: str
@@ -356,7 +358,7 @@ class PendingOffset(Struct, frozen=True, tag="pending_offset"):
         return ("pending_offset", self.group_id, self.topic_id, self.partition, self.producer_id)
 
 
-class RequestResult(Struct, frozen=True, array_like=True):
+class RequestResult(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A request id that an entry has applied, with what it told its caller."""
 
     request_id: str
@@ -370,7 +372,7 @@ class RequestResult(Struct, frozen=True, array_like=True):
     prepared_producer_epoch: Int64 = -1
 
 
-class RequestWindow(Struct, frozen=True, tag="requests"):
+class RequestWindow(Struct, frozen=True, tag="requests", forbid_unknown_fields=True):
     """The request ids of one bucket that the last entries have applied, oldest first: a repetition has no effect."""
 
     bucket: Int64
@@ -382,7 +384,7 @@ class RequestWindow(Struct, frozen=True, tag="requests"):
         return ("requests", self.bucket)
 
 
-class SettledIntent(Struct, frozen=True, array_like=True):
+class SettledIntent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An intent that an entry has settled: applied (code 0), or refused or cancelled with a code and a reason."""
 
     intent_id: str
@@ -390,7 +392,7 @@ class SettledIntent(Struct, frozen=True, array_like=True):
     reason: str = ""
 
 
-class IntentWindow(Struct, frozen=True, tag="intents"):
+class IntentWindow(Struct, frozen=True, tag="intents", forbid_unknown_fields=True):
     """The intents that one of the last entries has settled: none of them takes effect again.
 
     `slot` is that entry's number modulo the window, so that a later entry takes the place of one that is past it.
@@ -406,7 +408,7 @@ class IntentWindow(Struct, frozen=True, tag="intents"):
         return ("intents", self.slot)
 
 
-class TopicName(Struct, frozen=True, tag="topic_name"):
+class TopicName(Struct, frozen=True, tag="topic_name", forbid_unknown_fields=True):
     """Which topic holds a name in which '.' and '_' are not told apart: Kafka refuses a second one."""
 
     collision_key: str

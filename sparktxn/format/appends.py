@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.bounds import check_parquet
 from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.segment import checksum
@@ -51,6 +51,7 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
     """The commands in the object, whose checksum an entry names.
 
     Raises:
+        FormatVersionError: it has a column that is not known.
         DamagedObject: its bytes are not those that the entry names, or they are no append commands.
     """
     if checksum(data) != expected:
@@ -59,11 +60,13 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         if file.metadata.num_rows > _APPENDS_MAX:
             raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected {_APPENDS_MAX} at most")
+        if added := sorted(set(file.schema_arrow.names) - set(APPENDS_SCHEMA.names)):
+            raise FormatVersionError(name, f"has columns that this version does not know: {added}")
         if check_parquet(data, APPENDS_SCHEMA.names):
             raise DamagedObject(name, "its texts are longer than those of any commands")
         table = file.read(columns=APPENDS_SCHEMA.names, use_threads=False)
         columns = [table.column(field).to_pylist() for field in APPENDS_SCHEMA.names]
-    except DamagedObject:
+    except (DamagedObject, FormatVersionError):
         raise
     except Exception as error:  # foreign bytes make the decoders below us fail in any way
         raise DamagedObject(name, f"it cannot be decoded: {error}") from error

@@ -18,6 +18,7 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format.entry import open_document, seal_document
 from sparktxn.format.names import checked_name
+from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.structs import (
     Int64,
     ManifestRef,
@@ -54,7 +55,7 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     """The head. `token`, `entry_checksum` and `timestamp_ms` are those of the entry; `checkpoint` is in its name.
 
     `base` is the entry of the checkpoint from which it has the names that it did not write itself; its own entry if it
-    has written all of them.
+    has written all of them. The features are those of the store, named where a reader sees them before any part.
     """
 
     format: Int64
@@ -66,6 +67,8 @@ class CheckpointHead(Struct, frozen=True, kw_only=True):
     digest: str
     parts: dict[str, PartRef]
     base: Int64 = 0
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
     checksum: str = ""
 
 
@@ -131,6 +134,7 @@ def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
     """The records of a part.
 
     Raises:
+        FormatVersionError: it holds a record or member that is not known.
         DamagedObject: its bytes are not those that the head names, or they are no records.
     """
     if digest(data) != ref.digest:
@@ -138,7 +142,7 @@ def decode_part(data: bytes, name: str, ref: PartRef) -> list[StateRecord]:
     try:
         records = _part_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedObject(name, f"it is not a checkpoint's part ({error})") from None
+        raise undecodable(data, name, list[StateRecord], "a checkpoint's part", error) from None
     for record in records:
         if problem := _problem(record):
             raise DamagedObject(name, problem)
@@ -173,14 +177,15 @@ def decode_head(data: bytes, name: str, entry: int) -> CheckpointHead:
     """The head in `data`, its parts' names checked.
 
     Raises:
-        FormatVersionError: it is of a newer format.
+        FormatVersionError: it is of a newer format, or requires a feature that this version cannot read.
         DamagedObject: it is damaged, or is not of entry `entry`.
     """
     open_document(data, name)
     try:
         head = _head_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedObject(name, f"it is not a checkpoint's head ({error})") from None
+        raise undecodable(data, name, CheckpointHead, "a checkpoint's head", error) from None
+    check_features(head.reader_features, READER_FEATURES, name, "read")
     if head.entry != entry:
         raise DamagedObject(name, f"it holds the state after entry {head.entry}")
     for ref in head.parts.values():

@@ -34,6 +34,7 @@ __all__ = [
     "OffsetCommit",
     "OffsetToCommit",
     "PrepareTxn",
+    "RequireFeatures",
     "SettleIntent",
     "SinkBatchCommit",
     "TxnOffsetCommit",
@@ -166,7 +167,7 @@ class Appends(_Base, frozen=True, tag="appends"):
     count: Int64
 
 
-class OffsetToCommit(Struct, frozen=True, array_like=True):
+class OffsetToCommit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One partition's offset in an offset commit: the next offset to read."""
 
     topic_id: Int64
@@ -297,6 +298,16 @@ class Vacuum(_Base, frozen=True, tag="vacuum"):
     segment_floor: Int64
 
 
+class RequireFeatures(_Base, frozen=True, tag="require_features"):
+    """Names features that readers, and features that writers of the store must know from the next entry on.
+
+    A writer must know all features of readers too. A feature that is required once stays required.
+    """
+
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
 class SettleIntent(_Base, frozen=True, tag="settle_intent"):
     """Settles an intent: the next `command_count` commands are its own, or it is refused and none follow.
 
@@ -338,6 +349,7 @@ Command = (
     | DeleteRecords
     | DeleteGroup
     | Vacuum
+    | RequireFeatures
     | SettleIntent
     | CancelIntent
 )

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format.commands import Command
+from sparktxn.format.commands import Command, RequireFeatures
+from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
 from sparktxn.structs import Int64
 
 __all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
@@ -67,26 +68,26 @@ def seal_document(document: bytes) -> tuple[bytes, str]:
 
 
 def open_document(data: bytes, name: str) -> None:
-    """Checks a sealed document's format version and checksum.
+    """Checks a sealed document's checksum, and then its format version: all versions are sealed alike.
 
     Raises:
         FormatVersionError: it is of a newer format.
         DamagedObject: it is not a sealed document, or its bytes are not those that were written.
     """
+    body = data[:-_SUFFIX_LENGTH]
+    expected = f"{google_crc32c.value(body):08x}"
+    if data[-_SUFFIX_LENGTH:] != _SUFFIX + expected.encode() + b'"}':
+        raise DamagedObject(name, f"its checksum is not {expected}")
     try:
         version = _format_decoder.decode(data).format
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedObject(name, f"it is not a JSON object with a format version ({error})") from None
     _check_format(version, name)
-    body = data[:-_SUFFIX_LENGTH]
-    expected = f"{google_crc32c.value(body):08x}"
-    if data[-_SUFFIX_LENGTH:] != _SUFFIX + expected.encode() + b'"}':
-        raise DamagedObject(name, f"its checksum is not {expected}")
 
 
 def _check_format(version: int, name: str) -> None:
     if version > FORMAT_VERSION:
-        raise FormatVersionError(name, version, FORMAT_VERSION)
+        raise FormatVersionError(name, f"has format version {version}, and this version reads up to {FORMAT_VERSION}")
     if version != FORMAT_VERSION:
         raise DamagedObject(name, f"its format version is {version}: expected {FORMAT_VERSION}")
 
@@ -130,8 +131,9 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
     """The entry in `data`.
 
     Raises:
-        FormatVersionError: it is of a newer format.
-        DamagedObject: it is damaged, holds a command that is not known, or is not entry `number`.
+        FormatVersionError: it is of a newer format, holds a command or member that is not known, or requires a
+            feature that this version cannot read.
+        DamagedObject: it is damaged, or is not entry `number`.
     """
     body = data[:-_SUFFIX_LENGTH]
     if data[-_SUFFIX_LENGTH:] != _SUFFIX + b"%08x" % google_crc32c.value(body) + b'"}':
@@ -140,8 +142,11 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
         entry = _entry_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         open_document(data, name)
-        raise DamagedObject(name, f"it is not an entry ({error})") from None
+        raise undecodable(data, name, LogEntry, "an entry", error) from None
     _check_format(entry.format, name)
+    for command in entry.commands:
+        if isinstance(command, RequireFeatures):
+            check_features(command.reader_features, READER_FEATURES, name, "read")
     if entry.entry != number:
         raise DamagedObject(name, f"it holds entry {entry.entry}")
     return entry
@@ -165,4 +170,4 @@ def decode_store(data: bytes, name: str) -> StoreDocument:
     try:
         return _store_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedObject(name, f"it is not a store's document ({error})") from None
+        raise undecodable(data, name, StoreDocument, "a store's document", error) from None

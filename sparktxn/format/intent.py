@@ -21,6 +21,7 @@ from sparktxn.format.commands import (
     TxnOffsetCommit,
 )
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
+from sparktxn.format.newer import undecodable
 from sparktxn.structs import Int64
 
 __all__ = ["Intent", "decode_intent", "encode_intent", "list_id", "may_travel"]
@@ -75,14 +76,14 @@ def decode_intent(data: bytes, name: str, base_entry: int, intent: str) -> Inten
     """The intent in `data`; `base_entry` and `intent` are those in its name.
 
     Raises:
-        FormatVersionError: it is of a newer format.
+        FormatVersionError: it is of a newer format, or holds a command or member that is not known.
         DamagedObject: it is damaged, another one, or holds a command that must not travel.
     """
     open_document(data, name)
     try:
         found = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedObject(name, f"it is not an intent ({error})") from None
+        raise undecodable(data, name, Intent, "an intent", error) from None
     if (found.base_entry, found.intent) != (base_entry, intent):
         raise DamagedObject(name, f"it holds intent {found.intent!r} of entry {found.base_entry}")
     if not all(commands and may_travel(commands) for commands in found.lists):

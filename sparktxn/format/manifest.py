@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.bounds import check_parquet
 from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TRANSACTION, SegmentRef
@@ -80,6 +80,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
     """The segments in the manifest, by base offset.
 
     Raises:
+        FormatVersionError: it has a column that is not known.
         DamagedObject: the bytes are not a manifest, or what they say cannot be.
     """
     try:
@@ -92,10 +93,13 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         table = file.read(use_threads=False)
         table.validate(full=True)
         found = {field.name: field.type for field in table.schema}
+        if set(found) > set(MANIFEST_SCHEMA.names):
+            added = sorted(set(found) - set(MANIFEST_SCHEMA.names))
+            raise FormatVersionError(name, f"has columns that this version does not know: {added}")
         if found != {field.name: field.type for field in MANIFEST_SCHEMA}:
             raise DamagedObject(name, f"it has the columns {found}: expected {MANIFEST_SCHEMA}")
         columns = [table.column(field).to_pylist() for field in MANIFEST_SCHEMA.names]
-    except DamagedObject:
+    except (DamagedObject, FormatVersionError):
         raise
     except Exception as error:  # foreign bytes make the decoders below us fail in any way
         raise DamagedObject(name, f"it cannot be decoded: {error}") from error

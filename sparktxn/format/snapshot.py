@@ -95,7 +95,7 @@ def decode_snapshot(data: bytes, name: str) -> tuple[ProducerSnapshotEntry, ...]
         raise DamagedObject(name, f"it has {len(data)} bytes: expected at least {_HEADER.size + _COUNT.size}")
     version, stored_crc = _HEADER.unpack_from(data)
     if version > _VERSION:
-        raise FormatVersionError(name, version, _VERSION)
+        raise FormatVersionError(name, f"has version {version}, and this version reads up to {_VERSION}")
     if version != _VERSION:
         raise DamagedObject(name, f"its version is {version}: expected {_VERSION}")
     body = data[_HEADER.size :]

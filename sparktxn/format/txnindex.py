@@ -58,7 +58,7 @@ def decode_transaction_index(data: bytes, name: str) -> tuple[AbortedTransaction
     previous = -1
     for version, *numbers in _ENTRY.iter_unpack(data):
         if version > _VERSION:
-            raise FormatVersionError(name, version, _VERSION)
+            raise FormatVersionError(name, f"has version {version}, and this version reads up to {_VERSION}")
         transaction = AbortedTransaction(*numbers)
         problem = "its version is below 0" if version < 0 else _problem(transaction, previous)
         if problem:

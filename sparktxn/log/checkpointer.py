@@ -36,7 +36,15 @@ from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, StateKey, StateRecord, TopicState
+from sparktxn.structs import (
+    PartitionSegments,
+    PartitionState,
+    ProducerState,
+    StateKey,
+    StateRecord,
+    StoreState,
+    TopicState,
+)
 
 __all__ = ["Checkpointer"]
 
@@ -55,6 +63,7 @@ class _Captured(Struct):
     refs: dict[str, PartRef]
     changed: dict[str, tuple[StateRecord, ...]]
     to_seal: list[tuple[PartitionSegments, PartitionState, tuple[ProducerState, ...], str]]
+    store: StoreState
 
 
 class Checkpointer:
@@ -143,6 +152,7 @@ class Checkpointer:
         if tail.confirmed_entry != tail.entry or self._follower.is_passed():
             self._follower.refresh()
             tail = self._follower.tail
+        tail.check_writable()
         parts = tail.parts
         many = self._settings.checkpoint_seal_segments
         to_seal = [
@@ -162,6 +172,7 @@ class Checkpointer:
             dict(parts.refs),
             {part: tuple(parts.part(part).values()) for part in parts.changed},
             to_seal,
+            tail.store(),
         )
 
     def _with_partition(
@@ -210,6 +221,8 @@ class Checkpointer:
             digest=state_digest(refs),
             parts=refs,
             base=captured.base,
+            reader_features=captured.store.reader_features,
+            writer_features=captured.store.writer_features,
         )
         put_new(self._objects, names.checkpoint_head(head.entry, checkpoint), encode_head(head))
         return head, located

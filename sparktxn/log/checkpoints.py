@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.errors import DamagedObject
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, decode_hint, decode_part
 from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
 from sparktxn.objectstore.contract import ObjectStore
@@ -24,10 +24,14 @@ def hinted_head(objects: ObjectStore, hint: bytes | None = None) -> CheckpointHe
 
 
 def read_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHead | None:
-    """A head by its name, or None, loudly, if it is damaged; quietly if it does not exist."""
+    """A head by its name, or None, loudly, if it is damaged; quietly if it does not exist.
+
+    Raises:
+        FormatVersionError: a newer version has written it. It is not skipped: what it names must not be deleted.
+    """
     try:
         return open_head(objects, entry, checkpoint)
-    except (DamagedObject, FormatVersionError) as error:
+    except DamagedObject as error:
         logger.error("checkpoint skipped: %s", error)
         return None
 
@@ -37,7 +41,7 @@ def open_head(objects: ObjectStore, entry: int, checkpoint: str) -> CheckpointHe
 
     Raises:
         DamagedObject: it is damaged.
-        FormatVersionError: it is of a newer format.
+        FormatVersionError: it is of a newer format, or requires a feature that this version cannot read.
     """
     name = checkpoint_head(entry, checkpoint)
     if parse_checkpoint_head(name) is None:

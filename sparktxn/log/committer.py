@@ -281,6 +281,7 @@ class Committer:
 
     def _take(self) -> list[Ticket]:
         """The lists at the head of the queue that fit one entry, at least one: by bytes, whatever is in them."""
+        self._follower.tail.check_writable()
         taken: list[Ticket] = []
         size_bytes = 0
         while self._waiting and (not taken or size_bytes + len(self._waiting[0].encoded) <= ENTRY_BYTES_MAX):

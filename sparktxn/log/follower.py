@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sparktxn.clock import Clock, Deadline
-from sparktxn.errors import DamagedObject, OutcomeUnknown
+from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.log.checkpoints import hinted_head, newest_head
@@ -68,10 +68,11 @@ class Follower:
 
         Raises:
             DamagedObject: the log contradicts itself, and not because entries were deleted and created again.
+            FormatVersionError: a newer version has written an entry.
         """
         try:
             self.tail.advance(at_most=at_most)
-        except DamagedObject:
+        except (DamagedObject, FormatVersionError):
             if not self.is_behind():
                 raise
             self.reopen()
@@ -142,10 +143,10 @@ class Follower:
             rejected = (tail.confirmed_entry, horizon) if listed else None
             listed = True
 
-    def _advance_opened(self, tail: Tail) -> DamagedObject | None:
+    def _advance_opened(self, tail: Tail) -> DamagedObject | FormatVersionError | None:
         """Follows the log; what contradicts itself is told, and judged once the horizon is known."""
         try:
             tail.advance(window=self._window)
-        except DamagedObject as damage:
+        except (DamagedObject, FormatVersionError) as damage:
             return damage
         return None

@@ -16,13 +16,14 @@ from sparktxn.format.appends import decode_appends, expand
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
 from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
+from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.checkpoints import read_part, read_parts
 from sparktxn.log.horizon import read_horizon, usable_head
 from sparktxn.log.parts import StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list, touches
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail"]
 
@@ -123,6 +124,21 @@ class Tail:
             if isinstance(result, Refusal):
                 raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
         self.take(entry, delta.changes, size_bytes)
+
+    def store(self) -> StoreState:
+        """Return what belongs to the whole store."""
+        return self.parts.get(("store",)) or StoreState()
+
+    def check_writable(self) -> None:
+        """Check that this version may write the store, as this state knows it.
+
+        Raises:
+            FormatVersionError: the store requires a feature that this version cannot write.
+        """
+        store = self.store()
+        if store.writer_features or store.reader_features:
+            required = (*store.reader_features, *store.writer_features)
+            check_features(required, WRITER_FEATURES, names.STORE, "write")
 
     def _note(self, command: SettleIntent, delta: Delta, context: Context) -> None:
         """Notes what becomes of a list of this process, before the commands that the entry has of it are applied."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sparktxn.format import commands
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import coordinator, expiry, groups, intents, partitions, prepared, sinks, topics, vacuum
+from sparktxn.state import coordinator, expiry, features, groups, intents, partitions, prepared, sinks, topics, vacuum
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.requests import request_key
 from sparktxn.structs import StateKey, StateRecord
@@ -38,6 +38,7 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.SettleIntent: intents.settle_intent,
     commands.CancelIntent: intents.cancel_intent,
     commands.Vacuum: vacuum.vacuum,
+    commands.RequireFeatures: features.require_features,
     commands.ExpireTransactionalId: expiry.expire_transactional_id,
     commands.ExpireProducers: expiry.expire_producers,
     commands.ExpireOffsets: expiry.expire_offsets,

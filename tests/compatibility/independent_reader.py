@@ -73,6 +73,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "settle_intent": (("intent_id", "base_entry"), {"command_count": 0, "refused_code": 0, "reason": ""}),
     "cancel_intent": (("intent_id", "base_entry"), {}),
     "vacuum": (("horizon", "segment_floor"), {}),
+    "require_features": ((), {"reader_features": [], "writer_features": []}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 # The members that most commands have, by the short names that entries have for them.

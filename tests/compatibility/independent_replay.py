@@ -69,6 +69,8 @@ class Replay:
             "next_topic_id": 1,
             "horizon": 1,
             "segment_floor": 0,
+            "reader_features": [],
+            "writer_features": [],
         }
 
     # entries
@@ -493,6 +495,16 @@ class Replay:
         self.need(all(store[member] <= value <= self.entry for member, value in raised.items()), "a vacuum goes astray")
         self.need(any(store[member] < value for member, value in raised.items()), "a vacuum changes nothing")
         self.put(store | raised)
+
+    def require_features(self, command: Command) -> None:
+        names = [*command["reader_features"], *command["writer_features"]]
+        self.need(all(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) for name in names), "a feature has no valid name")
+        store = self.store()
+        added = {
+            member: sorted({*store[member], *command[member]}) for member in ("reader_features", "writer_features")
+        }
+        self.need(any(store[member] != names for member, names in added.items()), "features are required already")
+        self.put(store | added)
 
     # expiry
 

@@ -63,8 +63,9 @@ def test_what_allocates_fences_or_decides_does_not_travel(command) -> None:
         (encode_intent("0" * 20, 41, [[END]]), "holds intent"),
         (encode_intent(TOKEN, 41, [[]]), "only its owner"),
         (seal_document(b'{"format":1,"intent":"x"}')[0], "not an intent"),
-        (seal_document(b'{"format":1,"intent":"x","base_entry":1,"lists":[[{"type":"other"}]]}')[0], "not an intent"),
-        (b"", "not a JSON object"),
+        (seal_document(b'{"format":1,"intent":"x","base_entry":1,"lists":[[{"type":1}]]}')[0], "not an intent"),
+        (seal_document(b"[1]")[0], "not a JSON object"),
+        (b"", "checksum"),
     ],
 )
 def test_another_object_is_not_an_intent(data: bytes, reason: str) -> None:
