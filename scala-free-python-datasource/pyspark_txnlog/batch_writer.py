@@ -89,7 +89,7 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
     if options.topic is None:
         check_columns_to_write(schema, None)
         # Topics with declared columns too: the error for rows that name one then says so.
-        return store.stage_plan(topics)
+        return store.stage_plan(list(topics))
     topic = topics.get(options.topic)
     if topic is None and options.create_topic:
         topic = _created_topic(store, options.topic, options.create_topic_partitions, schema)
