@@ -11,10 +11,12 @@ from typing import Any
 from sparktxn.background import ThreadBackground
 from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
+from sparktxn.dropped import hold, release
+from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
 
-__all__ = ["acquire_log", "lend_log", "objects_of", "release_log", "take_log_back"]
+__all__ = ["acquire_log", "lend_log", "objects_of", "release_dropped", "release_log", "take_log_back"]
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
@@ -66,6 +68,7 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
         if key in _logs:
             log, users = _logs[key]
             _logs[key] = (log, users + 1)
+            hold()
             return log
         objects, settings = _open_objects(uri, options)
         try:
@@ -81,6 +84,7 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
             objects.close()
             raise
         _logs[key] = (log, 1)
+        hold()
         return log
 
 
@@ -91,11 +95,28 @@ def release_log(log: Log) -> None:
             return
         for key, (known, users) in list(_logs.items()):
             if known is log:
+                release()
                 if users > 1:
                     _logs[key] = (log, users - 1)
                     return
                 del _logs[key]
     log.close()
+
+
+def release_dropped(log: Log, fork: ForkGuard) -> None:
+    """Give back a log of `acquire_log` whose handle was dropped without `close()`; one from before a fork is kept."""
+    if not fork.forked() and any(known is log for known, _ in list(_logs.values())):
+        release_log(log)
+
+
+def _start_anew_in_child() -> None:
+    """Make the lock anew: a thread that does not exist in the forked child may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_in_child)
 
 
 def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:

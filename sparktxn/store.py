@@ -15,7 +15,9 @@ import hashlib
 import json
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from sparktxn import arguments
 from sparktxn.clock import Deadline, RandomIds, SystemClock
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
+from sparktxn.dropped import give_back_later
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
@@ -42,7 +45,7 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
-from sparktxn.registry import acquire_log, objects_of, release_log
+from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
@@ -125,6 +128,9 @@ class Store:
         self.log = log
         self._fork = ForkGuard()
         self._closed = False
+        # For a store that is dropped without close(): the log must not stay open for it.
+        self._dropped = weakref.finalize(self, give_back_later, partial(release_dropped, log, self._fork))
+        self._dropped.atexit = False
         self._committing = threading.Lock()
         self._identities: dict[str, tuple[int, int]] = {}
 
@@ -158,7 +164,7 @@ class Store:
         """Gives the log back; calling twice is harmless."""
         if not self._closed:
             self._closed = True
-            if not self._fork.forked():
+            if self._dropped.detach() and not self._fork.forked():
                 release_log(self.log)
 
     def _check(self) -> None:

@@ -16,6 +16,7 @@ from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.reading import Reading
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
+from sparktxn.dropped import weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
 from sparktxn.log.views import PartitionView
@@ -59,7 +60,7 @@ class Consumer:
         self._offsets = GroupOffsets(self._log, self._settings.group_id)
         self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock)
         self._reading = Reading(
-            self._log, self._settings.uri, self._settings, self._assignment, self._offsets, self._rebalance
+            self._log, self._settings.uri, self._settings, self._assignment, self._offsets, weakly(self._rebalance)
         )
         self._ready = self._reading.ready
         self._rebalanced_to: set[PartitionKey] = set()

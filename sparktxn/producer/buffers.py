@@ -129,6 +129,11 @@ class Buffers:
         with self._lock:
             return bool(self._segments) or self._buffered() > 0
 
+    def not_stored(self) -> int:
+        """Records that no entry is known to hold, those that are uploaded among them."""
+        with self._lock:
+            return self._buffered() + sum(segment.record_count for segment in self._segments)
+
     def add(self, buffer: PartitionBuffer, row: Row, size_bytes: int) -> None:
         """Appends a row that `buffer`'s allowance does not cover, and gives it the next allowance.
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +13,14 @@ import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.config.producer import ProducerSettings
+from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.fork import ForkGuard
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.columns import key_column, partition_slices, stored_table
+from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.publisher import Publisher
@@ -39,8 +39,8 @@ from sparktxn.producer.values import (
     record_timestamp,
     seconds,
 )
+from sparktxn.registry import acquire_log, release_log
 from sparktxn.state.internal import listed
-from sparktxn.store import Store
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -52,17 +52,6 @@ _CALLBACK_SETTINGS: Final = frozenset(
 )
 _PAUSE_S: Final = 0.05
 _LOGGER: Final = logging.getLogger("sparktxn")
-
-_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _refuse_records_after_fork() -> None:
-    for producer in _producers:
-        producer._accepting = {}  # produce() then takes the way that checks the handle
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_records_after_fork)
 
 
 class Producer:
@@ -78,6 +67,8 @@ class Producer:
         ConfigurationError: a setting is unknown or wrong.
     """
 
+    _holdings: Holdings | None = None
+
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         dotted = {
             name if name in _CALLBACK_SETTINGS else name.replace("_", "."): value for name, value in settings.items()
@@ -86,7 +77,7 @@ class Producer:
         self._fork = ForkGuard()
         self._closed = False
         self._connecting = threading.Lock()
-        self._store: Store | None = None
+        self._log: Log | None = None
         self._publisher: Publisher | None = None
         self._sender: Sender | None = None
         self._buffers: Buffers | None = None
@@ -104,10 +95,10 @@ class Producer:
                 self._settings.transactional_id,
                 self._settings.transaction_timeout_ms,
                 delivery_timeout_s=self._settings.delivery_timeout_s,
-                on_fatal=self._report_fatal,
-                on_change=self._look_at_topics,
+                on_fatal=weakly(self._report_fatal),
+                on_change=weakly(self._look_at_topics),
             )
-        _producers.add(self)
+        watch(self)
 
     # --- records ---------------------------------------------------------------------------------------------------
 
@@ -289,7 +280,7 @@ class Producer:
         if self._transactions is not None:
             self._flush_transaction(timeout_s)
             self._reports.serve()
-        elif self._store is not None:
+        elif self._log is not None:
             self._flush_sender(timeout_s)
         return len(self)
 
@@ -302,9 +293,9 @@ class Producer:
         in_queue = arguments.boolean("in_queue", in_queue)
         in_flight = arguments.boolean("in_flight", in_flight)
         blocking = arguments.boolean("blocking", blocking)
-        if not in_queue or self._publisher is None or self._store is None:
+        if not in_queue or self._publisher is None or self._log is None:
             return
-        with self._publisher.exclusive(self._store.log.deadline(-1.0 if blocking or in_flight else 0.0)):
+        with self._publisher.exclusive(self._log.deadline(-1.0 if blocking or in_flight else 0.0)):
             self._publisher.discard(purged("the record was purged"))
 
     # --- transactions ----------------------------------------------------------------------------------------------
@@ -476,18 +467,18 @@ class Producer:
     def _connect(self) -> tuple[Log, Publisher]:
         """Opens the store at the first time."""
         with self._connecting:
-            if self._store is None or self._publisher is None:
-                store = Store.open(self._settings.uri, options=self._settings.store_options)
-                log = store.log
-                buffers = Buffers(log, self._settings, on_waiting=self._notice, served=self._reports.__len__)
+            if self._log is None or self._publisher is None:
+                log = acquire_log(self._settings.uri, self._settings.store_options, create=False)
+                buffers = Buffers(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
                 self._publisher = Publisher(log, buffers, self._reports)
                 self._buffers = buffers
                 self._now_ms = log.clock.wall_ms
                 self._choice.seed(log.ids)
                 if self._transactions is None:
-                    self._sender = Sender(log, self._publisher, buffers, self._settings, self._after_round)
-                self._store = store
-            return self._store.log, self._publisher
+                    self._sender = Sender(log, self._publisher, buffers, self._settings, weakly(self._after_round))
+                self._log = log
+                self._holdings = Holdings(self._settings.client_id, log, self._publisher, buffers, self._sender)
+            return self._log, self._publisher
 
     def _opened_buffers(self) -> Buffers:
         if self._buffers is None:
@@ -510,8 +501,8 @@ class Producer:
         transactions = self._transactions
         if transactions is not None and transactions.state is not TransactionState.IN_TRANSACTION:
             self._accepting = {}
-        elif self._store is not None and not self._closed:
-            self._topics.forget_changed(self._store.log)
+        elif self._log is not None and not self._closed:
+            self._topics.forget_changed(self._log)
             self._accepting = self._topics.of_records()
 
     def _open_for(self, name: object, call: str) -> tuple[Log, str]:
@@ -570,7 +561,7 @@ class Producer:
     def _finish(self, timeout_s: float) -> None:
         """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
         if self._transactions is None:
-            if self._store is not None:
+            if self._log is not None:
                 self._flush_sender(timeout_s)
         elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
             try:
@@ -582,10 +573,16 @@ class Producer:
             _LOGGER.warning("closing %s dropped %d records that were not stored", self._settings.client_id, len(self))
 
     def _release(self) -> None:
+        held, self._holdings = self._holdings, None
         if self._sender is not None:
             self._sender.close()
-        if self._store is not None:
-            self._store.close()
+        if self._log is not None and held is not None:
+            release_log(self._log)
+
+    def __del__(self) -> None:
+        # Without close(). This may run anywhere, also where a lock is held: another thread gives back what is held.
+        if self._holdings is not None:
+            give_back_later(self._holdings.give_back)
 
     def _report_fatal(self, error: KafkaError) -> None:
         if self._settings.error_cb is not None:

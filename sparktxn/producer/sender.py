@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline
 from sparktxn.config.producer import ProducerSettings
+from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.format.commands import InitProducerId
 from sparktxn.producer.buffers import Buffers
@@ -32,6 +34,25 @@ _RETRY_PAUSE_S: Final = 0.1
 _LOOK_AGAIN_S: Final = 0.05
 
 
+class _Bell:
+    """What the thread waits for. It refers to nothing of the producer, so that a waiting thread keeps none alive."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.rung = False
+        self.hurried = False
+        self.closed = False
+        self.last_work: tuple[Sender, Callable[[], None]] | None = None
+
+    def wait(self, patience_s: float | None) -> bool:
+        """Return once there may be work, or after `patience_s`; False once the sender is closed."""
+        with self.changed:
+            if not (self.rung or self.closed or self.last_work):
+                self.changed.wait(patience_s)
+            self.rung = False
+            return not self.closed
+
+
 class Sender:
     """Publishes what waits in `buffers` until it is closed. Reports and errors are queued, never raised."""
 
@@ -43,38 +64,58 @@ class Sender:
         self._buffers = buffers
         self._settings = settings
         self._on_round = on_round
-        self._changed = threading.Condition()
-        self._hurried = False
-        self._closed = False
+        self._bell = _Bell()
         self._thread: threading.Thread | None = None
         self._request_id = ""
 
     def notice(self) -> None:
         """Says that records wait; the thread is made at the first time."""
-        with self._changed:
-            if self._closed:
+        bell = self._bell
+        with bell.changed:
+            if bell.closed:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparktxn-sender", daemon=True)
+                hold()
+                self._thread = threading.Thread(
+                    target=_serve, args=(bell, weakref.ref(self)), name="sparktxn-sender", daemon=True
+                )
                 self._thread.start()
-            self._changed.notify_all()
+            bell.rung = True
+            bell.changed.notify_all()
 
     def hurry(self) -> None:
         """Sends what waits now, without lingering."""
-        with self._changed:
-            self._hurried = True
-            self._changed.notify_all()
+        with self._bell.changed:
+            self._bell.hurried = self._bell.rung = True
+            self._bell.changed.notify_all()
 
     def close(self) -> None:
         """Stops the thread after the round under way."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        with self._bell.changed:
+            self._bell.closed = True
+            self._bell.changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _run(self) -> None:
-        while self._gather():
+    def finish(self, then: Callable[[], None]) -> bool:
+        """Have the thread publish what waits, for delivery.timeout.ms at most, call `then`, and end.
+
+        False if there is no thread: then nothing waits, and `then` is not called.
+        """
+        bell = self._bell
+        with bell.changed:
+            if self._thread is None or bell.closed:
+                return False
+            bell.last_work = (self, then)
+            bell.hurried = True
+            bell.changed.notify_all()
+            return True
+
+    def work(self, until: Deadline | None = None) -> bool:
+        """Publish in rounds until nothing waits; False if nothing did. Called by the thread."""
+        worked = False
+        while self._gather() and not (until is not None and until.passed()):
+            worked = True
             deadline = self._log.deadline(self._settings.delivery_timeout_s)
             try:
                 with self._publisher.exclusive(deadline):
@@ -83,19 +124,23 @@ class Sender:
                 _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
                 self._publisher.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
             self._on_round()
+        return worked
+
+    def finish_work(self) -> None:
+        """Publish what waits of a producer that is gone; what fails for delivery.timeout.ms is given up."""
+        self.work(self._log.deadline(self._settings.delivery_timeout_s))
 
     def _gather(self) -> bool:
-        """Waits for records, then for linger.ms or a full batch; False once closed."""
-        with self._changed:
-            patience_s: float | None = _LOOK_AGAIN_S
-            while not self._buffers.has_records() and not self._closed:
-                self._hurried = False
-                self._changed.wait(patience_s)
-                patience_s = None
+        """Waits for linger.ms or a full batch; False if no record waits, and once closed."""
+        bell = self._bell
+        with bell.changed:
+            if not self._buffers.has_records():
+                bell.hurried = False
+                return False
             linger = self._log.deadline(self._settings.linger_s)
-            while not (self._closed or self._hurried or linger.passed() or self._is_batch_full()):
-                self._changed.wait(linger.remaining_s())
-            return not self._closed
+            while not (bell.closed or bell.hurried or bell.last_work or linger.passed() or self._is_batch_full()):
+                bell.changed.wait(linger.remaining_s())
+            return not bell.closed
 
     def _is_batch_full(self) -> bool:
         return (
@@ -111,7 +156,7 @@ class Sender:
             except CommandRefused as refused:
                 self._publisher.discard(refused.error)
             except StoreError as error:
-                if error.error.retriable() and not deadline.passed() and not self._closed:
+                if error.error.retriable() and not deadline.passed() and not self._bell.closed:
                     self._log.clock.sleep(_RETRY_PAUSE_S)
                     continue
                 self._give_up(error)
@@ -153,3 +198,20 @@ class Sender:
         self._publisher.withdraw()
         reason = f"not stored within delivery.timeout.ms: {error.error.str()}"
         self._publisher.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))
+
+
+def _serve(bell: _Bell, reference: weakref.ref[Sender]) -> None:
+    """Work whenever the bell rings. Between two rings this thread refers to nothing of the producer."""
+    patience_s: float | None = _LOOK_AGAIN_S
+    try:
+        while bell.wait(patience_s):
+            if bell.last_work is not None:
+                sender, then = bell.last_work
+                sender.finish_work()
+                then()
+                return
+            found = reference()
+            patience_s = _LOOK_AGAIN_S if found is not None and found.work() else None
+            del found
+    finally:
+        release()

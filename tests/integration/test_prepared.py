@@ -82,7 +82,7 @@ def error_of(call: Any, *arguments: Any, kind: type[KafkaException] = KafkaExcep
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch, producer: Producer, count: int = 1) -> None:
     """The next `count` lists are written, and their sender is not told."""
-    log = producer._store.log
+    log = producer._log
     send = log.send
     left = [count]
 

@@ -1,0 +1,106 @@
+"""What a producer holds of its process: a share of a log, a sender's thread, and records that wait."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sparktxn.fork import ForkGuard
+from sparktxn.registry import release_dropped
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+    from sparktxn.producer.buffers import Buffers
+    from sparktxn.producer.publisher import Publisher
+    from sparktxn.producer.sender import Sender
+
+__all__ = ["Holdings", "watch"]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+
+_finishing: set[Holdings] = set()
+
+
+class Holdings:
+    """What is left when a producer is dropped without `close()`, or the interpreter ends before it is closed."""
+
+    def __init__(self, client_id: str, log: Log, publisher: Publisher, buffers: Buffers, sender: Sender | None) -> None:
+        self._client_id = client_id
+        self._log = log
+        self._publisher = publisher
+        self._buffers = buffers
+        self._sender = sender
+        self._fork = ForkGuard()
+        self._dropped_before = 0
+
+    def give_back(self) -> None:
+        """Store what the sender has not sent yet, warn of records that are lost, and give the log back.
+
+        For a producer that is gone. Does not wait for the sender.
+        """
+        self._dropped_before = self._publisher.dropped_records
+        _finishing.add(self)
+        if self._sender is None or not self._sender.finish(self._end):
+            self._end()
+
+    def warn_at_exit(self) -> None:
+        """Log how many records the end of the interpreter loses, if it loses any."""
+        lost = self._buffers.not_stored()
+        if lost:
+            _LOGGER.warning(
+                "the interpreter ends while %d records of producer %s wait to be stored, and they are lost: call "
+                "flush() or close() before, and in a transaction commit_transaction()",
+                lost,
+                self._client_id,
+            )
+
+    def _end(self) -> None:
+        lost = self._buffers.not_stored() + self._publisher.dropped_records - self._dropped_before
+        if lost:
+            _LOGGER.warning(
+                "producer %s was dropped without close(), and %d records that were not stored are lost: call flush() "
+                "or close() before, and in a transaction commit_transaction()",
+                self._client_id,
+                lost,
+            )
+        _finishing.discard(self)
+        release_dropped(self._log, self._fork)
+
+
+class _Holder(Protocol):
+    """What this module knows of a producer."""
+
+    _holdings: Holdings | None
+    _accepting: dict[Any, Any]
+
+
+_producers: weakref.WeakSet[_Holder] = weakref.WeakSet()
+
+
+def watch(producer: _Holder) -> None:
+    """Take part in what becomes of `producer` after a fork, and at the end of the interpreter."""
+    _producers.add(producer)
+
+
+def _after_fork_in_child() -> None:
+    for producer in _producers:
+        producer._accepting = {}  # produce() then takes the way that checks the handle
+        producer._holdings = None  # what it holds is the parent's to give back
+
+
+def _at_exit() -> None:
+    """Warn of all records that wait: the threads that would store them end with the interpreter."""
+    for producer in list(_producers):
+        holdings, producer._holdings = producer._holdings, None
+        if holdings is not None:
+            holdings.warn_at_exit()
+    for holdings in list(_finishing):
+        holdings.warn_at_exit()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

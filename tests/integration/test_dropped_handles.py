@@ -1,0 +1,352 @@
+"""Handles that are dropped without close(), as most programs for confluent-kafka do, leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparktxn import dropped, registry
+from sparktxn.admin import AdminClient
+from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.config.store import StoreSettings
+from sparktxn.consumer import Consumer
+from sparktxn.errors import KafkaError, StoreUnavailable
+from sparktxn.format.commands import CreateTopic
+from sparktxn.log.log import Log
+from sparktxn.message import Message
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.producer import Producer
+from sparktxn.registry import lend_log, take_log_back
+from sparktxn.store import Store
+from sparktxn.testing.background import StrictBackground
+
+_FEW = 15
+_MANY = 60
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """A store with topic `t`, which no handle is open on."""
+    with Store.open(str(tmp_path), create=True) as store:
+        store.create_topic("t", 1)
+    settled()
+    return str(tmp_path)
+
+
+def settled() -> None:
+    """Waits until what was dropped has been given back."""
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while dropped._held and time.monotonic() < deadline:
+        time.sleep(0.005)
+        gc.collect()
+    assert not dropped._held
+    while dropped._thread is not None and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def plain(uri: str) -> None:
+    """As in confluent-kafka's own examples: produce, flush, and no close()."""
+    told: list[object] = []
+    producer = Producer({"bootstrap.servers": uri})
+    producer.produce("t", b"x" * 1000, callback=lambda error, message: told.append((producer, error)))
+    producer.flush()
+
+
+def plain_unserved(uri: str) -> None:
+    """Its callbacks refer to it, and it is dropped before they were called."""
+
+    class Service:
+        def __init__(self) -> None:
+            self.producer = Producer({"bootstrap.servers": uri, "on_delivery": self.told, "error_cb": self.failed})
+            self.producer.produce("t", b"x")
+
+        def told(self, error: KafkaError | None, message: Message) -> None: ...
+
+        def failed(self, error: KafkaError) -> None: ...
+
+    Service()
+
+
+def transactional(uri: str) -> None:
+    producer = Producer({"bootstrap.servers": uri, "transactional.id": "orders"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("t", b"x" * 1000, callback=lambda *_: producer.poll(0))
+    producer.commit_transaction()
+
+
+def left_open(uri: str) -> None:
+    """With a transaction that is open, and a record in the queue whose callback refers to it."""
+    producer = Producer({"bootstrap.servers": uri, "transactional.id": "orders"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("t", b"x" * 1000, callback=lambda *_: producer.poll(0))
+
+
+def unused(uri: str) -> None:
+    Producer({"bootstrap.servers": uri, "transactional.id": "orders"})
+
+
+def consumer(uri: str) -> None:
+    settings = {"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "latest", "fetch.wait.max.ms": 5}
+    reader = Consumer(settings)
+    reader.subscribe(["t"], on_assign=lambda *_: reader.assignment())
+    reader.poll(0.01)
+
+
+def admin(uri: str) -> None:
+    AdminClient({"bootstrap.servers": uri}).list_topics()
+
+
+def store(uri: str) -> None:
+    Store.open(uri).topics()
+
+
+def threads() -> int:
+    """All but a shared log's own pool, whose size is bounded by store.upload.threads."""
+    return sum(not thread.name.startswith("sparktxn_") for thread in threading.enumerate())
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+@pytest.mark.parametrize("handle", [plain, plain_unserved, transactional, left_open, unused, consumer, admin, store])
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "beside another"])
+def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
+    uri: str, handle: Callable[[str], None], shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("sparktxn"), "disabled", True)  # pytest keeps what is logged in memory
+    beside = Store.open(uri) if shared else None
+    held = dropped._held
+    users = {key: count for key, (_, count) in registry._logs.items()}
+
+    def drop(count: int) -> tuple[int, int, int]:
+        for _ in range(count):
+            handle(uri)
+        gc.collect()
+        deadline = time.monotonic() + 60
+        while dropped._held > held and time.monotonic() < deadline:
+            time.sleep(0.005)
+            gc.collect()
+        assert dropped._held == held
+        gc.collect()
+        return threads(), descriptors(), tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = drop(_FEW)
+        after = drop(_MANY)
+    finally:
+        tracemalloc.stop()
+    print(f"\n{handle.__name__:15} {(after[2] - before[2]) / _MANY:8.0f} bytes a handle")
+    assert after[:2] <= before[:2], "threads or descriptors have grown"
+    assert {key: count for key, (_, count) in registry._logs.items()} == users
+    # A shared log holds the entries since its last checkpoint, and segments that are not sealed: some kilobytes.
+    assert (after[2] - before[2]) / _MANY < (8_000 if shared else 2_000)
+    if beside is not None:
+        beside.close()
+
+
+def test_a_finalizer_waits_for_nothing_that_the_collecting_thread_holds(uri: str) -> None:
+    """The collector may run inside any locked region of the same thread."""
+    producer = Producer({"bootstrap.servers": uri})
+    producer.produce("t", b"x")
+    holdings = producer._holdings
+    assert holdings is not None
+    locks = [registry._lock, dropped._lock, holdings._buffers._lock, producer._connecting, producer._publisher._lock]  # type: ignore[union-attr]
+    del holdings
+
+    def drop_while_locked() -> None:
+        nonlocal producer
+        for lock in locks:
+            lock.acquire()
+        try:
+            del producer
+            gc.collect()
+        finally:
+            for lock in locks:
+                lock.release()
+
+    # In a thread of its own: a finalizer that waits would keep this test from ending.
+    thread = threading.Thread(target=drop_while_locked, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    settled()
+
+
+def test_records_of_a_dropped_producer_are_stored(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its sender goes on until nothing waits, without lingering for more."""
+
+    def drop() -> None:
+        producer = Producer({"bootstrap.servers": uri, "linger.ms": 600_000})
+        for number in range(10):
+            producer.produce("t", str(number))
+
+    with caplog.at_level(logging.WARNING, "sparktxn"):
+        drop()
+        settled()
+    assert caplog.messages == []
+    assert count_of(uri) == 10
+
+
+def test_records_that_a_dropped_producer_cannot_store_are_counted_in_a_warning(
+    uri: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop() -> None:
+        producer = Producer({"bootstrap.servers": uri, "delivery.timeout.ms": 300, "client.id": "mine"})
+        for number in range(10):
+            producer.produce("t", str(number))
+
+    def unavailable(*_: object) -> None:
+        raise StoreUnavailable("the store does not answer")
+
+    with caplog.at_level(logging.WARNING, "sparktxn"), monkeypatch.context() as patched:
+        patched.setattr("sparktxn.producer.segments.PendingSegment.finish", unavailable)
+        drop()
+        settled()
+    assert [message for message in caplog.messages if "10 records" in message and "mine" in message]
+    assert count_of(uri) == 0
+
+
+def test_records_of_a_dropped_transaction_are_counted_in_a_warning(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    def drop() -> None:
+        producer = Producer({"bootstrap.servers": uri, "transactional.id": "orders"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(10):
+            producer.produce("t", str(number))
+
+    with caplog.at_level(logging.WARNING, "sparktxn"):
+        drop()
+        settled()
+    assert [message for message in caplog.messages if "10 records" in message]
+    assert count_of(uri) == 0
+
+
+def test_a_producer_of_a_lent_log_ends_its_thread_and_leaves_the_log_open() -> None:
+    address = "memory://lent-and-dropped"
+    log = Log.open(
+        MemoryStore("lent-and-dropped", SystemClock()),
+        settings=StoreSettings(),
+        clock=SystemClock(),
+        ids=RandomIds(),
+        background=StrictBackground(),
+        create=True,
+    )
+    log.submit([CreateTopic("t", "t", 1)], log.deadline(5))
+    lend_log(address, log)
+    before = threads()
+    try:
+        for _ in range(5):
+            producer = Producer({"bootstrap.servers": address})
+            producer.produce("t", b"x")
+            producer.flush()
+            del producer
+        settled()
+        assert threads() == before
+        assert count_of(address) == 5
+    finally:
+        take_log_back(address)
+
+
+def test_a_closed_handle_gives_its_log_back_once(uri: str) -> None:
+    """Dropping it afterwards gives nothing back that another handle holds."""
+    other = Store.open(uri)
+    handles: list[Any] = [
+        Producer({"bootstrap.servers": uri}),
+        Consumer({"bootstrap.servers": uri, "group.id": "g"}),
+        AdminClient({"bootstrap.servers": uri}),
+        Store.open(uri),
+    ]
+    handles[0].produce("t", b"x")
+    handles[2].list_topics()
+    references = [weakref.ref(handle) for handle in handles]
+    for handle in handles:
+        handle.close()
+        handle.close()
+    del handle
+    handles.clear()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 4
+    other.create_topic("still-open", 1)
+    other.close()
+    settled()
+
+
+EXIT = """
+import sys
+from sparktxn import Producer
+from sparktxn.admin import AdminClient
+mode, uri = sys.argv[1:]
+settings = {"bootstrap.servers": uri, "linger.ms": 600_000, "client.id": "mine"}
+if mode == "transaction":
+    settings |= {"transactional.id": "orders"}
+producer = Producer(settings)
+if mode == "transaction":
+    producer.init_transactions()
+    producer.begin_transaction()
+for number in range(7):
+    producer.produce("t", str(number))
+if mode == "flushed":
+    producer.flush()
+if mode == "closed":
+    producer.close()
+if mode == "purged":
+    producer.purge()
+"""
+
+
+@pytest.mark.parametrize("mode", ["queued", "transaction", "flushed", "closed", "purged"])
+def test_the_end_of_the_interpreter_counts_the_records_that_it_loses(uri: str, mode: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", EXIT, mode, uri], capture_output=True, text=True, timeout=60, check=True
+    )
+    lost = mode in ("queued", "transaction")
+    assert ("7 records of producer mine wait to be stored, and they are lost" in ended.stderr) == lost, ended.stderr
+    assert lost or ended.stderr == ""
+    assert count_of(uri) == (7 if mode in ("flushed", "closed") else 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_handles_that_are_dropped_in_a_forked_child_change_nothing_of_the_parent(uri: str) -> None:
+    producer = Producer({"bootstrap.servers": uri})
+    producer.produce("t", b"x")
+    producer.flush()
+    opened = Store.open(uri)
+    child = os.fork()
+    if child == 0:
+        try:
+            del producer, opened
+            gc.collect()
+            with Store.open(uri) as own:
+                own.create_topic("child", 1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    producer.produce("t", b"y")
+    assert producer.flush() == 0
+    assert opened.topics()[0].name == "child"
+    producer.close()
+    opened.close()
+
+
+def count_of(uri: str) -> int:
+    with Store.open(uri) as reading:
+        view = reading.view(["t"])
+        return view.partitions["t", 0].log_end_offset
