@@ -25,6 +25,8 @@ __all__ = ["Database", "administering", "preparing", "sweeping", "vacuuming"]
 
 _CALL_S: Final = 5.0
 _ADMINISTRATIONS: Final = 12
+_NOTHING_DECIDED: Final = PreparedTransaction(2**63 - 1, 0)
+"""What no producer has prepared: a transaction that waits is then aborted."""
 _VACUUM: Final = {"vacuum.retention.ms": 500, "vacuum.segment.age.ms": 0}
 _SWEEP: Final = {"transactional.id.expiration.ms": 7_200_000, "producer.id.expiration.ms": 7_200_000}
 
@@ -211,7 +213,7 @@ def _taken_over(
     process.operation("database: take over")
     database.owner = me
     before = [noted for noted in tried if noted.outcome is Outcome.UNKNOWN]
-    decided = PreparedTransaction.parse(database.decided) if database.decided else PreparedTransaction(-1, -1)
+    decided = PreparedTransaction.parse(database.decided) if database.decided else _NOTHING_DECIDED
     _insist(process, world, lambda: producer.complete_transaction(decided, _CALL_S))
     for noted in before:
         # Those that the database had not decided when it was taken over never will be.
