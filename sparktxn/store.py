@@ -38,11 +38,13 @@ from sparktxn.errors import (
     OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
+    StoreUnavailable,
 )
 from sparktxn.fork import ForkGuard
 from sparktxn.format.commands import Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
+from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
@@ -119,6 +121,27 @@ class CommitResult(Struct, frozen=True):
     replayed: bool
 
 
+class _Contents(Struct, frozen=True):
+    """What a commit asks for: a segment is named by one transaction only."""
+
+    segments: tuple[str, ...]
+    sink: SinkCommit | None
+
+
+class _Attempt(Struct):
+    """A transaction that was sent, and whose outcome is not known yet."""
+
+    contents: _Contents
+    ticket: Ticket
+
+
+class _Stored(Struct):
+    """A transaction that turned out to be committed after its caller was told that this is not known."""
+
+    contents: _Contents
+    entry: int
+
+
 class Store:
     """A store, opened for planning and committing. Handles of one process and address share one log."""
 
@@ -133,6 +156,8 @@ class Store:
         self._dropped.atexit = False
         self._committing = threading.Lock()
         self._identities: dict[str, tuple[int, int]] = {}
+        self._unresolved: dict[str, _Attempt] = {}
+        self._stored: dict[str, _Stored] = {}
 
     @classmethod
     def open(cls, uri: str, *, options: Mapping[str, Any] | None = None, create: bool = False) -> Store:
@@ -347,7 +372,9 @@ class Store:
             BatchRefused: a newer run or query has committed, or the batch was committed with other rows.
             SegmentExpired: vacuum has passed a segment: stage it again.
             ProducerFenced, CommandRefused: another producer has initialised the transactional id.
-            OutcomeUnknown: the outcome is not known at the deadline; call again with the same arguments and a `sink`.
+            StoreUnavailable: nothing was committed by the deadline: call again.
+            OutcomeUnknown: the outcome is not known at the deadline: call again with the same arguments, which tells. A
+                call with others first learns the outcome, or cancels what has not taken effect.
         """
         self._check()
         segments = arguments.items("staged", staged, StagedSegment)
@@ -361,6 +388,9 @@ class Store:
     def _commit(
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline
     ) -> CommitResult:
+        contents = _Contents(tuple(sorted(segment.segment for segment in staged)), sink)
+        if transactional_id in self._unresolved:
+            self._resolve(transactional_id, contents, deadline)
         self.log.refresh(deadline)
         if sink is not None:
             replayed = self._replayed(staged, transactional_id, sink)
@@ -368,10 +398,12 @@ class Store:
                 return replayed
         if not staged and sink is None:
             return CommitResult(self.log.entry, replayed=False)
+        stored = self._stored.get(transactional_id)
+        if stored is not None and stored.contents == contents:
+            return CommitResult(stored.entry, replayed=True)
         state = self._initialised(transactional_id, deadline)
-        commands = self._transaction(staged, state, sink)
         try:
-            self.log.submit(commands, deadline)
+            self._submit(self._transaction(staged, state, sink), transactional_id, contents, deadline)
         except CommandRefused as refused:
             # Another driver may have committed the very batch since we looked.
             replayed = self._replayed(staged, transactional_id, sink) if sink is not None else None
@@ -379,6 +411,46 @@ class Store:
                 return replayed
             raise _prescriptive(refused) from None
         return CommitResult(self.log.entry, replayed=False)
+
+    def _submit(
+        self, commands: Sequence[Command], transactional_id: str, contents: _Contents, deadline: Deadline
+    ) -> None:
+        """Sends a transaction and waits; while its outcome is unknown this handle keeps it, and begins no other."""
+        ticket = self.log.send(commands)
+        self._unresolved[transactional_id] = _Attempt(contents, ticket)
+        try:
+            ticket.wait(deadline)
+        finally:
+            if ticket.is_done() or ticket.withdraw():
+                del self._unresolved[transactional_id]
+
+    def _resolve(self, transactional_id: str, contents: _Contents, deadline: Deadline) -> None:
+        """Learns what has become of the transaction whose outcome is unknown; one with other contents is cancelled.
+
+        Two transactions would have one number and the same sequences: the second could be taken for the first.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
+        """
+        attempt = self._unresolved[transactional_id]
+        try:
+            if attempt.contents == contents:
+                attempt.ticket.wait(deadline)
+            else:
+                attempt.ticket.cancel(deadline)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            if not attempt.ticket.is_done():
+                if attempt.contents == contents:
+                    raise
+                raise StoreUnavailable(
+                    f"nothing was written: what became of the commit before under {transactional_id!r} is not known "
+                    f"by the deadline ({error}); call again"
+                ) from error
+        except CommandRefused:
+            pass
+        if attempt.ticket.results is not None:
+            self._stored[transactional_id] = _Stored(attempt.contents, self.log.entry)
+        del self._unresolved[transactional_id]
 
     def _replayed(
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit

@@ -154,7 +154,10 @@ class OpenTransaction(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class BatchMetadata(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction."""
+    """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction.
+
+    `token` is that of the segment's name: the sequences say that a batch may be a repetition, the token that it is one.
+    """
 
     first_sequence: Natural
     last_sequence: Natural
@@ -162,6 +165,7 @@ class BatchMetadata(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     timestamp_ms: Int64
     transaction: NaturalOrNone
     aborted: bool = False
+    token: str = ""
 
 
 class StoreState(Struct, frozen=True, tag="store", forbid_unknown_fields=True):

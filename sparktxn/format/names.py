@@ -46,6 +46,7 @@ __all__ = [
     "sealed_folder",
     "segment",
     "segment_file",
+    "segment_token",
     "snapshot",
     "transaction_index",
 ]
@@ -181,6 +182,11 @@ def parse_segment_born(file_name: str) -> int | None:
     """The born number in a segment's file name; None if it is not one."""
     match = _SEGMENT.fullmatch(file_name)
     return int(match[1]) if match else None
+
+
+def segment_token(file_name: str) -> str:
+    """The token in a segment's file name, which no other segment has."""
+    return file_name[_DIGITS + 1 :].partition(".")[0]
 
 
 def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:

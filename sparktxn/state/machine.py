@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sparktxn.errors import ErrorCode
 from sparktxn.format import commands
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.state import coordinator, expiry, features, groups, intents, partitions, prepared, sinks, topics, vacuum
@@ -61,22 +62,36 @@ def apply(delta: Delta, command: Command, context: Context) -> CommandResult | R
 def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> Applied | Refusal:
     """Applies a list in order, all or nothing.
 
-    Commands that have taken effect before succeed with their original results and are not to be written again.
+    Commands that have taken effect before succeed with their original results and are not to be written again. Of
+    appends that are no longer remembered that is so only if another append of the list is: one list has named both.
     """
     changes = Delta(read)
-    results = []
+    results: list[CommandResult] = []
     to_write = []
+    forgotten = False
     for command in list_:
         delta = Delta(changes.get)
         result = _HANDLERS[type(command)](delta, command, context)
         if isinstance(result, Refusal):
             return result
         results.append(result)
+        if result is partitions.FORGOTTEN:
+            forgotten = True
         if not result.duplicate:
             # What is not written must change nothing either: whoever follows the log never sees it.
             changes.changes.update(delta.changes)
             to_write.append(command)
+    if forgotten and not _is_repetition(list_, results):
+        return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
     return Applied(changes.changes, results, to_write)
+
+
+def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -> bool:
+    """True if one of the list's appends names the segment that is stored under its sequences."""
+    return any(
+        isinstance(command, commands.Append) and result.duplicate and result is not partitions.FORGOTTEN
+        for command, result in zip(list_, results, strict=True)
+    )
 
 
 def touches(command: Command) -> tuple[StateKey, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
-from sparktxn.format.names import parse_segment_born
+from sparktxn.format.names import parse_segment_born, segment_token
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.transactions import Begun, join_transaction
@@ -24,7 +24,10 @@ from sparktxn.structs import (
     TransactionState,
 )
 
-__all__ = ["append", "end_partition"]
+__all__ = ["FORGOTTEN", "append", "end_partition"]
+
+FORGOTTEN: Final = CommandResult(duplicate=True)
+"""The result of a batch that looks like one of those that are no longer remembered, whose names nobody knows."""
 
 _CHECKSUM_DIGITS: Final = 8
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
@@ -54,16 +57,29 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, Refusal):
         return repeated
-    if repeated is not None and repeated.transaction != command.transaction:
-        return Refusal(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {command.producer_id} sends sequence {command.base_sequence} in transaction "
-            f"{command.transaction}: it was stored in transaction {repeated.transaction}",
-        )
+    if repeated is not None and (refusal := _not_repeated(repeated, command)):
+        return refusal
     if repeated is not None:
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
     refusal = _check_born(delta, command, context)
     return refusal or _store(delta, command, context, partition, known)
+
+
+def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
+    """Why a batch with the sequences of a stored one is no repetition of it: only what names the same segment is."""
+    if stored.transaction != command.transaction:
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {command.producer_id} sends sequence {command.base_sequence} in transaction "
+            f"{command.transaction}: it was stored in transaction {stored.transaction}",
+        )
+    if stored.token != segment_token(command.segment):
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {command.producer_id} sends sequence {command.base_sequence} with segment {command.segment!r}: "
+            "it was stored with another one",
+        )
+    return None
 
 
 def _problem(command: Append) -> str | None:
@@ -95,16 +111,20 @@ def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | No
 
 
 def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
-    """A batch of a transaction that has committed, or is prepared: stored before, or never."""
+    """A batch of a transaction that has committed, or is prepared: stored before, or never.
+
+    Of one that is not remembered nothing says which segment it named: `apply_list` looks at the rest of its list.
+    """
     repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
-    if isinstance(repeated, BatchMetadata) and repeated.transaction == command.transaction:
-        return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
-    if producers.is_past(known, command.producer_epoch, command.base_sequence):
-        return CommandResult(duplicate=True)
+    if isinstance(repeated, BatchMetadata):
+        if _not_repeated(repeated, command) is None:
+            return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
+    elif producers.is_past(known, command.producer_epoch, command.base_sequence):
+        return FORGOTTEN
     return Refusal(
         ErrorCode.INVALID_TXN_STATE,
-        f"transaction {command.transaction} of {command.transactional_id!r} has ended, or is prepared: "
-        "it takes no more records",
+        f"transaction {command.transaction} of {command.transactional_id!r} has ended, or is prepared, without segment "
+        f"{command.segment!r}: it takes no more records",
     )
 
 
@@ -129,6 +149,7 @@ def _store(
         base_offset,
         timestamp_max_ms,
         command.transaction,
+        token=segment_token(command.segment),
     )
     identity = (command.topic_id, command.partition, command.producer_id, command.producer_epoch)
     producer = producers.with_batch(known, identity, batch)

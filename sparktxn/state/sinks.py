@@ -10,7 +10,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, SinkBatchCommit
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.transactions import join_transaction
-from sparktxn.structs import SinkBatch, SinkState
+from sparktxn.structs import SinkBatch, SinkState, TransactionState
 
 __all__ = ["check_batch", "sink_batch_commit"]
 
@@ -52,10 +52,8 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
     begun = join_transaction(delta, command, context, ErrorCode.PRODUCER_FENCED)
     if isinstance(begun, Refusal):
         return begun
-    if begun.transaction.prepared is not None:
-        return _after_preparing(begun.transaction.pending_sink, command)
     if begun.ended:
-        return CommandResult(duplicate=True)
+        return _after_the_end(begun.transaction, command)
     sink = begun.transaction.pending_sink or begun.transaction.sink
     found = check_batch(sink, command)
     if isinstance(found, Refusal):
@@ -78,13 +76,16 @@ def sink_batch_commit(delta: Delta, command: SinkBatchCommit, context: Context) 
     return CommandResult()
 
 
-def _after_preparing(pending: SinkState | None, command: SinkBatchCommit) -> CommandResult | Refusal:
-    """A prepared transaction takes no batch: the one that it has noted may be repeated."""
-    if pending is not None and (pending.writer_id, pending.run_id) == (command.writer_id, command.run_id):
-        noted = pending.batches[-1]
-        if (noted.batch_id, noted.fingerprint) == (command.batch_id, command.fingerprint):
+def _after_the_end(transaction: TransactionState, command: SinkBatchCommit) -> CommandResult | Refusal:
+    """A transaction that has committed, or is prepared, takes no batch: the one that it has noted may be repeated."""
+    sink = transaction.sink if transaction.prepared is None else transaction.pending_sink
+    if sink is not None and (sink.writer_id, sink.run_id) == (command.writer_id, command.run_id):
+        noted = sink.batches[-1]
+        is_its_own = noted.entry >= transaction.start_entry
+        if is_its_own and (noted.batch_id, noted.fingerprint) == (command.batch_id, command.fingerprint):
             return CommandResult(duplicate=True)
     return Refusal(
         ErrorCode.INVALID_TXN_STATE,
-        f"transaction {command.transaction} of {command.transactional_id!r} is prepared: it takes no more batches",
+        f"transaction {command.transaction} of {command.transactional_id!r} has ended, or is prepared, without batch "
+        f"{command.batch_id} of {command.writer_id!r}: it takes no more batches",
     )

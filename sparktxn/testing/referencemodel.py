@@ -27,6 +27,7 @@ class _Batch(Struct):
     count: int
     base_offset: int
     transaction: TransactionKey | None
+    segment: str
 
 
 class _Sequences(Struct):
@@ -89,12 +90,13 @@ class ReferenceModel:
         known = partition.sequences.get(producer.producer_id, _Sequences())
         key = (producer.producer_id, transaction)
         if transaction == producer.transaction and self._status(name) == COMMITTED:
-            return self._append_after_commit(known, epoch, key, sequence, count)
+            return self._append_after_commit(known, epoch, key, sequence, count, segment)
         if not self._may_join(name, transaction):
             return ErrorCode.INVALID_TXN_STATE
         repeated = self._repeated(known, epoch, sequence, count)
         if repeated is not None:
-            return repeated.base_offset if repeated.transaction == key else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            is_same = (repeated.transaction, repeated.segment) == (key, segment)
+            return repeated.base_offset if is_same else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if known.epoch >= 0 and sequence != self._expected(known, epoch):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         self._join(name, transaction)
@@ -102,7 +104,7 @@ class ReferenceModel:
         base_offset = len(partition.offsets)
         partition.offsets += [(segment, key)] * count
         batches = known.batches if known.epoch == epoch else []
-        batches = [*batches, _Batch(sequence, count, base_offset, key)][-_BATCHES_REMEMBERED:]
+        batches = [*batches, _Batch(sequence, count, base_offset, key, segment)][-_BATCHES_REMEMBERED:]
         partition.sequences[producer.producer_id] = _Sequences(epoch, batches)
         return base_offset
 
@@ -232,13 +234,11 @@ class ReferenceModel:
         producer.offsets = {}
 
     def _append_after_commit(
-        self, known: _Sequences, epoch: int, key: TransactionKey, sequence: int, count: int
+        self, known: _Sequences, epoch: int, key: TransactionKey, sequence: int, count: int, segment: str
     ) -> int | ErrorCode:
         repeated = self._repeated(known, epoch, sequence, count)
-        if repeated is not None and repeated.transaction == key:
+        if repeated is not None and (repeated.transaction, repeated.segment) == (key, segment):
             return repeated.base_offset
-        if known.epoch == epoch and known.batches and sequence < self._expected(known, epoch):
-            return -1
         return ErrorCode.INVALID_TXN_STATE
 
     def _repeated(self, known: _Sequences, epoch: int, sequence: int, count: int) -> _Batch | None:

@@ -329,7 +329,8 @@ class Replay:
         times = command["timestamp_min_ms"], command["timestamp_max_ms"]
         least, greatest = (self.timestamp_ms, self.timestamp_ms) if times == (-1, -1) else times
         last_sequence = (command["base_sequence"] + count - 1) % SEQUENCES
-        batch = [command["base_sequence"], last_sequence, base_offset, greatest, command["transaction"], False]
+        token = command["segment"][21:].partition(".")[0]
+        batch = [command["base_sequence"], last_sequence, base_offset, greatest, command["transaction"], False, token]
         same_epoch = known is not None and known["producer_epoch"] == command["producer_epoch"]
         first_offset = known["current_transaction_first_offset"] if known is not None else -1
         opens = in_transaction and first_offset < 0
@@ -425,7 +426,7 @@ class Replay:
         still_open = [open_ for open_ in partition["open_transactions"] if open_[0] != producer_id]
         self.change(partition, log_end_offset=control_offset + 1, open_transactions=still_open)
         batches = [
-            [*batch[:5], batch[5] or (not committed and batch[4] == transaction["transaction"])]
+            [*batch[:5], batch[5] or (not committed and batch[4] == transaction["transaction"]), *batch[6:]]
             for batch in producer["batches"]
             if transaction["producer_epoch"] == producer["producer_epoch"]
         ]

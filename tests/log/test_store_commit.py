@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from sparktxn import ProducerFenced, Store, read_task
+from sparktxn import ProducerFenced, SinkCommit, Store, read_task
 from sparktxn.clock import RandomIds
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import OutcomeUnknown, StoreUnavailable
+from sparktxn.format.commands import CreateTopic
+from sparktxn.log.log import Log
+from sparktxn.registry import objects_of
 from sparktxn.stage.staged import StagedSegment
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 
 THREADS = 8
 COMMITS = 10
@@ -59,3 +68,131 @@ def test_a_handle_whose_id_was_taken_over_is_fenced_and_writes_nothing(store: St
         older.commit(staged(store, b"c"), transactional_id="job")
     newer.commit(staged(store, b"d"), transactional_id="job")
     assert values_of(store) == [b"a", b"b", b"d"]
+
+
+class Faulty:
+    """A handle of a store, whose objects a test can let fail."""
+
+    def __init__(self) -> None:
+        self.uri = f"memory://{RandomIds().token()}"
+        self.clock = ManualClock()
+        with Store.open(self.uri, create=True) as store:
+            store.create_topic("t", 2)
+        self.objects = FaultyStore(objects_of(self.uri, {}), lambda operation: self.fate(operation), later=self.late)
+        self.store = Store(self.uri, {}, self.log())
+
+    def fate(self, operation: Operation) -> Fault:
+        return Fault.NONE
+
+    def late(self, put: Callable[[], object]) -> None:
+        self.arrives = put
+
+    def log(self) -> Log:
+        return Log.open(
+            self.objects,
+            settings=StoreSettings(),
+            clock=self.clock,
+            ids=RandomIds(),
+            background=StrictBackground(),
+        )
+
+    def hang(self, fault: Fault) -> None:
+        """The next commit is not answered."""
+        self.fate = lambda operation: (  # type: ignore[method-assign]
+            fault if operation.verb == "put_if_absent" and "_log/0" in operation.name else Fault.NONE
+        )
+
+    def recover(self) -> None:
+        self.fate = lambda operation: Fault.NONE  # type: ignore[method-assign]
+
+
+LANDED = {Fault.RESPONSE_LOST: True, Fault.REFUSED: False, Fault.LATE: False}
+
+
+@pytest.fixture
+def faulty() -> Faulty:
+    world = Faulty()
+    world.store.commit(staged(world.store, b"first"), transactional_id="job")
+    return world
+
+
+def commit_without_an_answer(
+    world: Faulty, fault: Fault, segments: list[StagedSegment], sink: SinkCommit | None
+) -> None:
+    def unanswered(operation: Operation) -> Fault:
+        if operation.verb == "put_if_absent" and "_log/0" in operation.name:
+            return fault
+        return (
+            Fault.REFUSED if operation.verb == "get" and "_log/0" in operation.name and sent(operation) else Fault.NONE
+        )
+
+    def sent(operation: Operation) -> bool:
+        return any(
+            before.verb == "put_if_absent" and before.name == operation.name for before in world.objects.operations
+        )
+
+    world.fate = unanswered  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown):
+        world.store.commit(segments, transactional_id="job", sink=sink, timeout_s=0.5)
+    world.recover()
+
+
+@pytest.mark.parametrize("with_sink", [False, True])
+@pytest.mark.parametrize("fault", LANDED)
+def test_a_batch_after_one_whose_outcome_is_unknown_is_stored(faulty: Faulty, fault: Fault, with_sink: bool) -> None:
+    """Both would be the same transaction with the same sequences: the second must not be taken for the first."""
+    sinks = [SinkCommit("writer", "", number) if with_sink else None for number in (1, 2)]
+    unknown = staged(faulty.store, b"a")
+    commit_without_an_answer(faulty, fault, unknown, sinks[0])
+    told = faulty.store.commit(staged(faulty.store, b"b"), transactional_id="job", sink=sinks[1])
+    assert not told.replayed
+    stored = values_of(faulty.store)
+    assert stored.count(b"b") == 1
+    assert stored.count(b"a") == 1 if LANDED[fault] else stored.count(b"a") <= 1
+
+
+@pytest.mark.parametrize("with_sink", [False, True])
+@pytest.mark.parametrize("fault", LANDED)
+def test_the_same_call_tells_what_became_of_it(faulty: Faulty, fault: Fault, with_sink: bool) -> None:
+    sink = SinkCommit("writer", "", 1) if with_sink else None
+    segments = staged(faulty.store, b"a")
+    commit_without_an_answer(faulty, fault, segments, sink)
+    faulty.store.commit(segments, transactional_id="job", sink=sink)
+    assert values_of(faulty.store) == [b"a", b"first"]
+    faulty.store.commit(staged(faulty.store, b"b"), transactional_id="job")
+    assert values_of(faulty.store) == [b"a", b"b", b"first"]
+
+
+def test_a_call_that_is_made_again_after_another_one_stores_its_segments_once(faulty: Faulty) -> None:
+    segments = staged(faulty.store, b"a")
+    commit_without_an_answer(faulty, Fault.RESPONSE_LOST, segments, None)
+    faulty.store.commit(staged(faulty.store, b"b"), transactional_id="job")
+    assert faulty.store.commit(segments, transactional_id="job").replayed
+    assert values_of(faulty.store) == [b"a", b"b", b"first"]
+
+
+def test_while_the_outcome_stays_unknown_nothing_else_begins(faulty: Faulty) -> None:
+    commit_without_an_answer(faulty, Fault.LATE, staged(faulty.store, b"a"), None)
+    faulty.hang(Fault.REFUSED)
+    later = staged(faulty.store, b"b")
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        faulty.store.commit(later, transactional_id="job", timeout_s=0.5)
+    faulty.recover()
+    faulty.arrives()
+    faulty.store.commit(later, transactional_id="job")
+    assert values_of(faulty.store) == [b"a", b"b", b"first"]
+
+
+def test_a_commit_that_could_not_be_sent_is_known_not_to_have_happened(faulty: Faulty) -> None:
+    segments = staged(faulty.store, b"a")
+
+    def unreadable(operation: Operation) -> Fault:
+        return Fault.REFUSED if operation.verb == "get" else Fault.NONE
+
+    faulty.store.log._committer._probe = True
+    faulty.fate = unreadable  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        faulty.store.commit(segments, transactional_id="job", timeout_s=0.5)
+    faulty.recover()
+    faulty.store.log.submit([CreateTopic("other", "other", 1)], faulty.store.log.deadline(5))
+    assert values_of(faulty.store) == [b"first"]

@@ -141,14 +141,18 @@ class StateMachine(RuleBasedStateMachine):
         self.send(producer, transaction, place, max(0, self.sequences.get(where, 0) + jump), count)
 
     def send(
-        self, producer: ProducerCommands, transaction: int, place: tuple[int, int], sequence: int, count: int
+        self,
+        producer: ProducerCommands,
+        transaction: int,
+        place: tuple[int, int],
+        sequence: int,
+        count: int,
+        segment: str = "",
     ) -> None:
         name = producer.transactional_id
         assert name is not None
-        token = f"{next(self.requests):020x}"
-        command = producer.append(
-            place, sequence, count, transaction=transaction, segment=names.segment_file(0, token, "arrow")
-        )
+        segment = segment or names.segment_file(0, f"{next(self.requests):020x}", "arrow")
+        command = producer.append(place, sequence, count, transaction=transaction, segment=segment)
         expected = self.model.append(name, identity_of(producer), transaction, place, sequence, count, command.segment)
         answer = self.answer(command)
         if isinstance(expected, ErrorCode):
@@ -159,7 +163,7 @@ class StateMachine(RuleBasedStateMachine):
             self.sequences[(*identity_of(producer), place)] = max(
                 sequence + count, self.sequences.get((*identity_of(producer), place), 0)
             )
-            self.sent.append((producer, transaction, place, sequence, count))
+            self.sent.append((producer, transaction, place, sequence, count, segment))
 
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
@@ -169,8 +173,14 @@ class StateMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
     def append_again_in_the_current_transaction(self, data: st.DataObject) -> None:
-        producer, _, place, sequence, count = data.draw(st.sampled_from(self.sent[-4:]))
-        self.send(producer, self.current(producer.transactional_id), place, sequence, count)
+        producer, _, place, sequence, count, segment = data.draw(st.sampled_from(self.sent[-4:]))
+        self.send(producer, self.current(producer.transactional_id), place, sequence, count, segment)
+
+    @precondition(lambda self: bool(self.sent))
+    @rule(data=st.data())
+    def append_another_segment_under_the_same_sequences(self, data: st.DataObject) -> None:
+        producer, transaction, place, sequence, count, _ = data.draw(st.sampled_from(self.sent[-8:]))
+        self.send(producer, transaction, place, sequence, count)
 
     @precondition(has_producers)
     @rule(name=names_, place=places, back=st.integers(4, 6))
@@ -182,7 +192,7 @@ class StateMachine(RuleBasedStateMachine):
         for _ in range(7):
             self.send(producer, self.current(name), place, self.sequences.get(where, 0), 1)
         if where in self.sequences:  # the id may have been forgotten: then nothing was stored
-            self.send(producer, self.current(name), place, max(0, self.sequences.get(where, 0) - back), 1)
+            self.send(*self.sent[-back])
 
     def current(self, name: str) -> int:
         """The number of the ongoing or next transaction."""

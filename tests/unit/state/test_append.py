@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
+from sparktxn.format.names import segment_file
 from sparktxn.state.producers import SEQUENCE_MAX
 from sparktxn.structs import AbortedTransaction
 from sparktxn.testing.producercommands import ProducerCommands
@@ -252,3 +253,32 @@ def test_k75_a_commit_is_not_indexed(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))
     assert log.segments().aborted == ()
+
+
+OTHER = segment_file(0, "0" * 20, "arrow")
+
+
+def test_a_batch_with_the_sequences_of_another_is_no_repetition_if_it_names_another_segment(log: PureLog) -> None:
+    producer = log.initialise(None)
+    log.submit(producer.append(HERE, 0, 5))
+    assert log.submit(producer.append(HERE, 0, 5))[0].duplicate
+    assert log.refusal(producer.append(HERE, 0, 5, segment=OTHER)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("counts", [[8], [1] * 8, [4, 4], [2, 6]])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_list_after_the_end_is_a_repetition_only_if_it_names_what_is_stored(
+    log: PureLog, counts: list[int], prepared: bool
+) -> None:
+    """Eight batches were stored, of which five are remembered; the others say nothing of what they named."""
+    producer = log.initialise("job")
+    last = producer.prepare(1) if prepared else producer.end(1)
+    stored = [producer.append(HERE, sequence, transaction=1) for sequence in range(8)] + [last]
+    log.submit(*stored)
+    assert all(result.duplicate for result in log.submit(*stored))
+    others = []
+    for number, count in enumerate(counts):
+        segment = segment_file(0, f"{number:020}", "arrow")
+        others.append(producer.append(HERE, sum(counts[:number]), count, transaction=1, segment=segment))
+    assert log.refusal(*others, last) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(others[0], last) == ErrorCode.INVALID_TXN_STATE

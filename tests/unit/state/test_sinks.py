@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparktxn.errors import ErrorCode
@@ -83,3 +85,21 @@ def test_a_retried_list_is_recognised(log: PureLog, producer) -> None:
     entry = log.entry
     assert all(result.duplicate for result in log.submit(*commands))
     assert log.entry == entry
+
+
+@pytest.mark.parametrize("names", [{"batch_id": 1}, {"fingerprint": "other"}, {"run_id": "b"}, {"writer_id": "other"}])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_another_batch_in_a_transaction_that_has_ended_is_no_repetition(
+    log: PureLog, producer, names: dict[str, Any], prepared: bool
+) -> None:
+    last = producer.prepare(1) if prepared else producer.end(1)
+    log.submit(producer.batch(1, 0), producer.append((1, 0), 0, transaction=1), last)
+    other = producer.batch(1, **{"batch_id": 0, **names})
+    assert log.refusal(other, last) == ErrorCode.INVALID_TXN_STATE
+    assert all(result.duplicate for result in log.submit(producer.batch(1, 0), last))
+
+
+def test_a_batch_of_the_transaction_before_is_no_repetition(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 0)
+    log.submit(producer.append((1, 0), 0, transaction=2), producer.end(2))
+    assert log.refusal(producer.batch(2, 0), producer.end(2)) == ErrorCode.INVALID_TXN_STATE
