@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from sparktxn import dropped
 from sparktxn.errors import DamagedObject, KafkaException
 
 __all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber"]
@@ -291,14 +292,28 @@ class _Threading:
 _THREADING: Final = _Threading()
 
 
+class _DroppedWork:
+    """The queue of `dropped`, without its thread, which serves all handles of a real process."""
+
+    def put(self, work: Callable[[], None] | None) -> None:
+        fiber = current_fiber()
+        if work is not None and fiber is not None:
+            fiber.owner.spawn(work)
+
+
 @contextmanager
 def cooperative_threads() -> Iterator[None]:
-    """Gives the engine's modules threads that the simulator schedules, until the end of the block."""
+    """Gives the engine's modules threads that the simulator schedules, until the end of the block.
+
+    What handles that are dropped have held is given back by a thread of the process that has dropped them.
+    """
     changed = [
         module
         for name, module in sys.modules.items()
         if name.startswith("sparktxn.") and module.__dict__.get("threading") is threading and name != __name__
     ]
+    state = {name: dropped.__dict__[name] for name in ("_lock", "_queue", "_held", "_thread")}
+    dropped.__dict__.update(_queue=_DroppedWork(), _held=0, _thread="no thread is needed")
     for module in changed:
         module.__dict__["threading"] = _THREADING
     try:
@@ -306,6 +321,7 @@ def cooperative_threads() -> Iterator[None]:
     finally:
         for module in changed:
             module.__dict__["threading"] = threading
+        dropped.__dict__.update(state)
 
 
 class _FiberFuture(Future[Result]):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparktxn import background, registry
+from sparktxn import background, dropped, registry
 from sparktxn.producer import sender
 from sparktxn.testing.faultystore import Died
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
@@ -141,6 +141,22 @@ def test_what_a_thread_raises_fails_the_simulation() -> None:
 
     with pytest.raises(ZeroDivisionError):
         run(program)
+
+
+def test_what_a_dropped_handle_held_is_given_back_by_a_thread_of_its_process() -> None:
+    given_back: list[str] = []
+    before = dict(dropped.__dict__)
+
+    def program(process: Process) -> None:
+        dropped.hold()
+        dropped.give_back_later(lambda: given_back.append(process.name))
+        assert not given_back
+        process.sleep(1)
+        dropped.release()
+
+    run(program)
+    assert given_back == ["process"]
+    assert dropped.__dict__ == before
 
 
 def test_outside_of_a_simulation_threads_are_real() -> None:
