@@ -86,6 +86,7 @@ class Committer:
         self._flight: Flight | None = None
         self._probe = objects.probe_is_cheap
         self._last_won = 0
+        self._end_is_checked = False
         self._won_in_a_row = 0
         self._clock_skew_ms_max = clock_skew_ms_max
         self._clock_skew_told = False
@@ -237,6 +238,9 @@ class Committer:
         fresh = self._probe
         if fresh:
             self._follower.advance()
+        if not self._end_is_checked:
+            self._follower.check_end()
+            self._end_is_checked = True
         taken = self._take()
         try:
             while True:

@@ -15,6 +15,7 @@ from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.log.checkpoints import hinted_head, newest_head
+from sparktxn.log.ending import check_end
 from sparktxn.log.horizon import is_kept, is_usable, read_horizon
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
@@ -34,6 +35,7 @@ class Follower:
         self._window = 1 if objects.probe_is_cheap else checkpoint_entries + 1
         self._lock = threading.RLock()
         self._kept: tuple[int, str] | None = None
+        self._checked_entry = -1
         self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
         self.tail = self._open(hint)
@@ -73,6 +75,22 @@ class Follower:
         try:
             self.tail.advance(at_most=at_most)
         except (DamagedObject, FormatVersionError):
+            if not self.is_behind():
+                raise
+            self.reopen()
+
+    def check_end(self) -> None:
+        """Check, before this process's first put, that the log has not lost an entry since the store was opened.
+
+        Raises:
+            DamagedObject: an entry is missing, and a later one exists.
+        """
+        if self.tail.entry == self._checked_entry:
+            return
+        try:
+            check_end(self._objects, self.tail)
+            self._checked_entry = self.tail.entry
+        except DamagedObject:
             if not self.is_behind():
                 raise
             self.reopen()
@@ -147,6 +165,8 @@ class Follower:
         """Follows the log; what contradicts itself is told, and judged once the horizon is known."""
         try:
             tail.advance(window=self._window)
+            check_end(self._objects, tail)
+            self._checked_entry = tail.entry
         except (DamagedObject, FormatVersionError) as damage:
             return damage
         return None

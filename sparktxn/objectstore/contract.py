@@ -68,8 +68,11 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""
 
-    def list_names(self, folder: str) -> Sequence[str]:
-        """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing."""
+    def list_names(self, folder: str, after: str = "") -> Sequence[str]:
+        """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing.
+
+        Only names that sort after `after`: where they are few, the listing costs one request however many are before.
+        """
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects; absent ones are no error."""

@@ -140,14 +140,16 @@ class LocalStore:
             _unlink(temporary)
             raise _unavailable("write", path, error) from error
 
-    def list_names(self, folder: str) -> list[str]:
-        """Names of the objects directly in `folder`."""
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        """Names of the objects directly in `folder` that sort after `after`."""
         path = self._base + checked_prefix(folder)
         try:
             with os.scandir(path) as found:
                 self._path(folder)
                 return [
-                    folder + item.name for item in found if item.name[0] != "." and item.is_file(follow_symlinks=False)
+                    folder + item.name
+                    for item in found
+                    if folder + item.name > after and item.name[0] != "." and item.is_file(follow_symlinks=False)
                 ]
         except (FileNotFoundError, NotADirectoryError):
             return []

@@ -83,11 +83,11 @@ class MemoryStore:
         with self._shelf.lock:
             self._shelf.folders.setdefault(folder, {})[name] = stored
 
-    def list_names(self, folder: str) -> list[str]:
-        """Names of the objects directly in `folder`."""
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        """Names of the objects directly in `folder` that sort after `after`."""
         checked_prefix(folder)
         with self._shelf.lock:
-            return [*self._shelf.folders.get(folder, ())]
+            return [name for name in self._shelf.folders.get(folder, ()) if name > after]
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""

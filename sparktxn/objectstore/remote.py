@@ -127,9 +127,9 @@ class RemoteStore:
         checked_data(name, data)
         self._wait(self._answer("write", key, lambda: requests.write(key, data)))
 
-    def list_names(self, folder: str) -> list[str]:
-        """Names of the objects directly in `folder`."""
-        return [info.name for info in self._list(folder, deep=False)]
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        """Names of the objects directly in `folder` that sort after `after`."""
+        return [info.name for info in self._list(folder, deep=False, after=after) if info.name > after]
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
@@ -157,9 +157,10 @@ class RemoteStore:
     def _key(self, name: str) -> str:
         return self._base + checked_object_name(name)
 
-    def _list(self, prefix: str, *, deep: bool) -> Iterable[ObjectInfo]:
+    def _list(self, prefix: str, *, deep: bool, after: str = "") -> Iterable[ObjectInfo]:
         requests, key = self._connected(), self._base + checked_prefix(prefix)
-        found = self._wait(self._answer("list", key, lambda: requests.list(key, deep)))
+        start = self._base + checked_object_name(after) if after else ""
+        found = self._wait(self._answer("list", key, lambda: requests.list(key, deep, start)))
         return (info._replace(name=info.name[len(self._base) :]) for info in found if not info.name.endswith("/"))
 
     def _connected(self) -> _Requests:
@@ -247,8 +248,11 @@ class _Requests(Protocol):
     async def delete(self, keys: Sequence[str]) -> None:
         """Deletes; absent keys are no error."""
 
-    async def list(self, prefix: str, deep: bool) -> Sequence[ObjectInfo]:
-        """All objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it."""
+    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
+        """All objects (by key) that begin with `prefix`; unless `deep`, not those in folders below it.
+
+        Those up to key `after` may be left out, where the store can.
+        """
 
 
 class _S3Requests:
@@ -288,9 +292,11 @@ class _S3Requests:
         for refused in answer.get("Errors", ()):
             raise OSError(f"{refused['Code']} for {refused['Key']!r}")
 
-    async def list(self, prefix: str, deep: bool) -> Sequence[ObjectInfo]:
+    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         bucket, _, path = prefix.partition("/")
         request = {"Bucket": bucket, "Prefix": path} | ({} if deep else {"Delimiter": "/"})
+        if after:
+            request["StartAfter"] = after.partition("/")[2]
         found: list[ObjectInfo] = []
         while True:
             page = await self._s3._call_s3("list_objects_v2", **request)
@@ -327,7 +333,7 @@ class _FsspecRequests:
             if isinstance(error, BaseException) and not isinstance(error, FileNotFoundError):
                 raise error
 
-    async def list(self, prefix: str, deep: bool) -> Sequence[ObjectInfo]:
+    async def list(self, prefix: str, deep: bool, after: str = "") -> Sequence[ObjectInfo]:
         self._files.invalidate_cache()
         folder = prefix[: prefix.rfind("/")]
         depth = None if deep else 1

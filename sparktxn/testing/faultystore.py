@@ -122,9 +122,9 @@ class FaultyStore:
         """All objects whose name starts with `prefix`."""
         return self._read("list", prefix, lambda: self._inner.list(prefix))
 
-    def list_names(self, folder: str) -> Sequence[str]:
-        """Names of the objects directly in `folder`."""
-        return self._read("list_names", folder, lambda: self._inner.list_names(folder))
+    def list_names(self, folder: str, after: str = "") -> Sequence[str]:
+        """Names of the objects directly in `folder` that sort after `after`."""
+        return self._read("list_names", folder, lambda: self._inner.list_names(folder, after))
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         """Creates the object if the name is free, unless the script says otherwise."""

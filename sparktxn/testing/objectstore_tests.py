@@ -236,6 +236,9 @@ class ObjectStoreTests:
         assert sorted(store.list_names("_log/")) == ["_log/1", "_log/2"]
         assert list(store.list_names("")) == ["top"]
         assert list(store.list_names("nothing/")) == []
+        assert sorted(store.list_names("_log/", "_log/0")) == ["_log/1", "_log/2"]
+        assert list(store.list_names("_log/", "_log/1")) == ["_log/2"]
+        assert list(store.list_names("_log/", "_log/2")) == []
 
     def test_a_listing_is_complete_past_one_page(self, store: ObjectStore) -> None:
         names = [f"_log/{number:020d}.json" for number in range(1100)]

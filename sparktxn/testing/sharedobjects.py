@@ -66,9 +66,9 @@ class SharedObjects:
             if name.startswith(prefix)
         )
 
-    def list_names(self, folder: str) -> Sequence[str]:
-        """Names of the objects directly in `folder`."""
-        return [*self._folders.get(folder, ())]
+    def list_names(self, folder: str, after: str = "") -> Sequence[str]:
+        """Names of the objects directly in `folder` that sort after `after`."""
+        return [name for name in self._folders.get(folder, ()) if name > after]
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects."""

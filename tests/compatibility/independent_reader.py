@@ -207,6 +207,8 @@ class StoreReader:
             expect(entry["previous"] == previous, name, "it does not follow the entry before")
             yield entry, self._commands(name, entry)
             previous, number = entry["checksum"], number + 1
+        later = [file for file in self.names("_log") if re.fullmatch(r"\d{20}\.json", file) and int(file[:20]) > number]
+        expect(not later, name, f"it is missing, and {later[:1]} exists")
 
     def _commands(self, name: str, entry: Record) -> list[Command]:
         commands: list[Command] = []

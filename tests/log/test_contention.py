@@ -65,9 +65,9 @@ class DistantObjects:
         self._takes(LIST_S)
         return found
 
-    def list_names(self, folder: str) -> Sequence[str]:
+    def list_names(self, folder: str, after: str = "") -> Sequence[str]:
         self._takes(LIST_S)
-        found = self._inner.list_names(folder)
+        found = self._inner.list_names(folder, after)
         self._takes(LIST_S)
         return found
 

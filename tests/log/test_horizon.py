@@ -249,8 +249,10 @@ def test_a_forked_entry_in_an_intact_log_is_damage(shared) -> None:
     reader, other = shared.client(), shared.client()
     other.submit(InitProducerId("a", "a"))
     other.submit(InitProducerId("b", "b"))
-    shared.objects.delete([names.entry(2)])
+    last = shared.objects.get(names.entry(3))
+    shared.objects.delete([names.entry(2), names.entry(3)])
     shared.client().submit(InitProducerId("fork", "fork"))
+    shared.objects.put(names.entry(3), last)
     with pytest.raises(DamagedObject, match="it follows an entry"):
         reader.log.refresh(reader.log.deadline())
 
