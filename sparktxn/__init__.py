@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sparktxn.consumer import Consumer as Consumer
     from sparktxn.errors import BatchRefused as BatchRefused
+    from sparktxn.errors import ClockSkewError as ClockSkewError
     from sparktxn.errors import CommandRefused as CommandRefused
     from sparktxn.errors import ConfigurationError as ConfigurationError
     from sparktxn.errors import DamagedObject as DamagedObject
@@ -62,6 +63,7 @@ _HOMES: Final = {
     "sparktxn.consumer": ("Consumer",),
     "sparktxn.errors": (
         "BatchRefused",
+        "ClockSkewError",
         "CommandRefused",
         "ConfigurationError",
         "DamagedObject",

@@ -28,6 +28,7 @@ from typing import Final
 
 __all__ = [
     "BatchRefused",
+    "ClockSkewError",
     "CommandRefused",
     "ConfigurationError",
     "DamagedObject",
@@ -326,6 +327,15 @@ class StoreUnavailable(StoreError):
     def __init__(self, reason: str, *, transient: bool = True) -> None:
         super().__init__(reason)
         self.transient = transient
+
+
+class ClockSkewError(StoreUnavailable):
+    """This machine's clock is far from the store's, so nothing was written: set it right, then call again."""
+
+    kind = "clock_skew"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, transient=False)
 
 
 class OutcomeUnknown(StoreError):

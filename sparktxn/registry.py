@@ -79,6 +79,7 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
                 ids=RandomIds(),
                 background=ThreadBackground("sparktxn", settings.upload_threads + 1),
                 create=create,
+                check_clock=True,
             )
         except BaseException:
             objects.close()

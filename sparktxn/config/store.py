@@ -54,7 +54,7 @@ class StoreSettings:
         "clock.skew.max.ms",
         600_000,
         integer(1_000, 2**53),
-        "A writer whose clock is further behind the log's newest timestamp logs a warning; entries keep that timestamp.",
+        "How far a writer's clock may be from the store's, in either direction; a writer that is further off writes nothing.",
     )
 
     @classmethod

@@ -34,6 +34,7 @@ from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode
 from sparktxn.log.follower import Follower
 from sparktxn.log.intents import Intents
 from sparktxn.log.lists import checked_list
+from sparktxn.log.storeclock import ClockCheck
 from sparktxn.log.tail import Tail
 from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, Ticket, WaitingList
 from sparktxn.log.writing import put_new
@@ -74,6 +75,7 @@ class Committer:
         clock_skew_ms_max: int,
         intents: Intents,
         after_win: Callable[[], None],
+        clock_check: ClockCheck | None = None,
     ) -> None:
         self._objects = objects
         self._follower = follower
@@ -90,6 +92,7 @@ class Committer:
         self._won_in_a_row = 0
         self._clock_skew_ms_max = clock_skew_ms_max
         self._clock_skew_told = False
+        self._clock_check = clock_check
 
     def send(self, commands: Sequence[Command]) -> Ticket:
         """Queues a list; nothing is written before a caller waits, for it or for another list.
@@ -143,6 +146,8 @@ class Committer:
 
     def _try_round(self, ticket: Ticket, deadline: Deadline) -> StoreUnavailable | None:
         try:
+            if self._clock_check is not None and self._flight is None and ticket.intent is None:
+                self._clock_check.check()
             with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
                 self._wait_for_turn(ticket, deadline)
                 self._round(deadline)

@@ -22,6 +22,7 @@ from sparktxn.log.follower import Follower
 from sparktxn.log.history import first_entry
 from sparktxn.log.horizon import read_horizon, usable_head
 from sparktxn.log.intents import Intents
+from sparktxn.log.storeclock import ClockCheck
 from sparktxn.log.tail import Tail
 from sparktxn.log.timeouts import Timeouts
 from sparktxn.log.views import ReadView, capture_view, with_internal
@@ -60,6 +61,7 @@ class Log:
         background: Background,
         store_id: str,
         hint: bytes | None,
+        check_clock: bool = False,
     ) -> None:
         self.objects = objects
         self.settings = settings
@@ -78,6 +80,7 @@ class Log:
             clock_skew_ms_max=settings.clock_skew_ms_max,
             intents=Intents(objects, background, clock, ids, self._follower.watched),
             after_win=self._after_win,
+            clock_check=ClockCheck(objects, clock, ids, settings.clock_skew_ms_max) if check_clock else None,
         )
         self._timeouts = Timeouts(
             self._follower,
@@ -97,8 +100,11 @@ class Log:
         ids: Ids,
         background: Background,
         create: bool = False,
+        check_clock: bool = False,
     ) -> Log:
         """Opens a store's log, to a confirmed state; with `create`, makes the store if there is none.
+
+        With `check_clock`, nothing is written while `clock` is far from the store's; see `ClockCheck`.
 
         Raises:
             StoreNotFound: there is no store, and `create` is False.
@@ -123,6 +129,7 @@ class Log:
             background=background,
             store_id=store_id,
             hint=hint,
+            check_clock=check_clock,
         )
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
@@ -257,16 +264,6 @@ class Log:
                     return tail
             if horizon in (before, 1) or horizon > entry:
                 raise ViewExpired(f"entry {entry} can no longer be viewed: vacuum has deleted entries below {horizon}")
-
-    def entry_at(self, timestamp_ms: int, deadline: Deadline) -> int:
-        """The last entry whose timestamp is not after `timestamp_ms`; at least the one before the horizon.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
-        """
-        with self._follower.locked(deadline, "entry at a time"):
-            self._follower.refresh()
-            return self._entry_at(timestamp_ms, self._follower.tail)
 
     def _entry_at(self, timestamp_ms: int, newest: Tail) -> int:
         """The last entry whose timestamp is not after `timestamp_ms`, by bisection: timestamps never fall."""

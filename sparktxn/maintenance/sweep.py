@@ -20,8 +20,9 @@ from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.horizon import read_horizon
+from sparktxn.log.storeclock import modified_ms, rounding_ms, store_now_ms
 from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
-from sparktxn.maintenance.storeclock import modified_ms, rounding_ms, store_now_ms
+from sparktxn.maintenance.idle import Ages, IdleFrom
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
 from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
@@ -148,6 +149,7 @@ class _Round:
         self._lost: list[LostRace] = []
         self._unresolved = 0
         self.now_ms = store_now_ms(self._log.objects, self._log.ids)
+        self._ages = Ages(self._log, self.now_ms)
 
     def sweep(self, transactions: Sequence[TransactionState], overdue: Sequence[Overdue]) -> SweepReport:
         """Proposes everything, and reports."""
@@ -164,7 +166,7 @@ class _Round:
         )
         expired_ids = tuple(
             command.transactional_id
-            for command in self._proposed([_expire(idle) for idle in transactions if self._is_idle(idle)])
+            for command in self._proposed([_expire(idle) for idle in self._idle_ids(transactions)])
             if isinstance(command, ExpireTransactionalId)
         )
         producers = self._proposed(self._idle_producers())
@@ -210,41 +212,45 @@ class _Round:
 
     # what is idle
 
-    def _is_idle(self, transaction: TransactionState) -> bool:
+    def _idle_ids(self, transactions: Iterable[TransactionState]) -> list[TransactionState]:
         """K46: between transactions, and unused for long.
 
         What others outside rely on, a sink's batches and how a prepared transaction ended, only if a setting says so.
         """
-        expiration_ms: int | None = self._settings.transactional_id_expiration_ms
-        if transaction.sink is not None or transaction.last_prepared is not None:
-            expiration_ms = self._settings.sink_expiration_ms
-        idle_ms = self.now_ms - transaction.last_update_timestamp_ms
-        return transaction.status in _IDLE and expiration_ms is not None and idle_ms >= expiration_ms
+        by_expiration: dict[int, list[TransactionState]] = defaultdict(list)
+        for transaction in transactions:
+            expiration_ms: int | None = self._settings.transactional_id_expiration_ms
+            if transaction.sink is not None or transaction.last_prepared is not None:
+                expiration_ms = self._settings.sink_expiration_ms
+            if transaction.status in _IDLE and expiration_ms is not None:
+                by_expiration[expiration_ms].append(transaction)
+        found = []
+        for expiration_ms, candidates in by_expiration.items():
+            idle = self._ages.idle_for(expiration_ms)
+            found += [known for known in candidates if idle.holds_since(known.last_update_timestamp_ms)]
+        return found
 
     def _idle_producers(self) -> list[Command]:
-        """K69: by the time of the last record or marker, and not before the entry of it is as old.
+        """K69: by the age of the entry that holds the last record or marker.
 
-        Times of records are the application's: a producer that writes old times is not idle. Those of partitions that
-        do not exist any more are of no use to anybody.
+        Times of records are the application's, and say nothing. Producers of partitions that do not exist any more are
+        of no use to anybody.
         """
-        latest_ms = self.now_ms - self._settings.producer_id_expiration_ms
         by_partition: dict[tuple[int, int], list[ProducerState]] = defaultdict(list)
         for producer in self._log.all_producers():
             by_partition[producer.topic_id, producer.partition].append(producer)
-        idle_entry: int | None = None
+        idle: IdleFrom | None = None
         commands: list[Command] = []
         for where, producers in sorted(by_partition.items()):
             found = self._log.partition(*where)
             if found is not None:
+                idle = idle or self._ages.idle_for(self._settings.producer_id_expiration_ms)
                 producers = [
                     producer
                     for producer in producers
-                    if producer.current_transaction_first_offset < 0 and producer.timestamp_ms <= latest_ms
+                    if producer.current_transaction_first_offset < 0
+                    and idle.holds_since_entry(_last_entry(producer, found[1]), producer.timestamp_ms)
                 ]
-            if found is not None and producers:
-                if idle_entry is None:
-                    idle_entry = self._log.entry_at(latest_ms, self._deadline)
-                producers = [producer for producer in producers if _last_entry(producer, found[1]) <= idle_entry]
             seen = [
                 (known.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
                 for known in producers

@@ -29,10 +29,10 @@ from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
 from sparktxn.log.horizon import is_usable, read_horizon, write_horizon
 from sparktxn.log.log import Log
+from sparktxn.log.storeclock import store_now_ms
 from sparktxn.log.verification import Replay
 from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage
 from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
-from sparktxn.maintenance.storeclock import store_now_ms
 from sparktxn.store import Store
 from sparktxn.structs import StoreState
 

@@ -40,13 +40,13 @@ numbers = count()
 class World:
     """A store with a topic of two partitions. Its clock is the store's; each process has its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, skew_s: int = 0) -> None:
         self.number = next(numbers)
         self.clock = ManualClock()
         self.objects = MemoryStore(f"sweep-{self.number}", self.clock)
         self._seeds = count(1000 * self.number)
         self._requests = count()
-        self.store = self.process()
+        self.store = self.process(clock=ManualClock(self.clock.now_s + skew_s) if skew_s else None)
         self.submit(CreateTopic("topic", "topic", 2))
 
     def process(self, objects: ObjectStore | None = None, clock: ManualClock | None = None, **settings: int) -> Store:
@@ -312,6 +312,50 @@ def test_a_producer_in_a_sealed_run_counts_from_the_runs_last_entry(world: World
     assert sweep(world.process()).expired_producers == 0
     world.clock.sleep(DAY_S)
     assert sweep(world.process()).expired_producers == 1
+
+
+@pytest.mark.kafka("K46", "K69")
+@pytest.mark.parametrize("skew_s", [-30 * DAY_S, 3_650 * DAY_S])
+def test_what_a_writer_with_a_wrong_clock_has_just_used_does_not_expire(skew_s: int) -> None:
+    """A time of one machine is never compared with one of another: how old an entry is, the store says."""
+    world = World(skew_s)
+    producer = world.initialise("live")
+    world.submit(producer.append(LEFT, 0, transaction=1), producer.end(1))
+    world.clock.sleep(60)
+    for writer_s in (0, skew_s):
+        sweeping = world.process(clock=ManualClock(world.clock.now_s + writer_s))
+        report = sweep(sweeping)
+        assert (report.expired_transactional_ids, report.expired_producers) == ((), 0)
+    world.clock.sleep(8 * DAY_S)
+    report = sweep(world.process())
+    assert (report.expired_transactional_ids, report.expired_producers) == (("live",), 1)
+
+
+@pytest.mark.parametrize("between", [1, 7, 40])
+def test_what_is_idle_is_found_among_any_number_of_entries(world: World, between: int) -> None:
+    for number in range(between):
+        world.initialise(f"old-{number}")
+        world.clock.sleep(3_600)
+    world.clock.sleep(7 * DAY_S - 1_800 - 3_600 * (between // 2))
+    assert len(sweep(world.process()).expired_transactional_ids) == between - between // 2
+    for number in range(3):
+        world.initialise(f"new-{number}")
+    world.clock.sleep(3_600 * between)
+    assert len(sweep(world.process()).expired_transactional_ids) == between // 2
+
+
+def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_timestamp(world: World) -> None:
+    """The store tells nothing of it any more: where entries are kept for a shorter time than the expiration."""
+    world.initialise("old")
+    world.clock.sleep(2 * DAY_S)
+    world.initialise("new")
+    log = world.store.log
+    log.checkpoint()
+    world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
+    world.objects.delete([names.entry(number) for number in range(1, log.entry)])
+    for slept_s, expired in ((0, ()), (5 * DAY_S - 1, ()), (602, ("old",)), (2 * DAY_S - 601, ("new",))):
+        world.clock.sleep(slept_s)
+        assert sweep(world.process()).expired_transactional_ids == expired, slept_s
 
 
 def test_what_deleted_topics_left_behind_goes_at_once(world: World) -> None:
