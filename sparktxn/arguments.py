@@ -266,9 +266,13 @@ def items(name: str, value: object, kind: type[_Kind]) -> list[_Kind]:
         TypeError: `value` is not such an iterable, or an item is not a `kind`.
     """
     expected = f"a list of {kind.__name__}"
-    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
         raise _wrong_type(name, value, expected)
-    found = list(value)
+    try:
+        iterator = iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        raise _wrong_type(name, value, expected) from None
+    found = list(iterator)
     for place, item in enumerate(found):
         if not isinstance(item, kind):
             raise _wrong_type(f"{name}[{place}]", item, f"a {kind.__name__}")

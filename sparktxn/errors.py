@@ -202,6 +202,10 @@ _Text = str
 """`str`, where a method of that name hides it."""
 
 
+_REASON_MAX: Final = 4_000
+"""Characters: a reason may repeat what a caller has passed."""
+
+
 class KafkaError(metaclass=_KafkaErrorCodes):
     """One error with librdkafka's numeric code and its three flags.
 
@@ -219,7 +223,7 @@ class KafkaError(metaclass=_KafkaErrorCodes):
         txn_requires_abort: bool = False,
     ) -> None:
         self._code = int(error)
-        self._reason = reason
+        self._reason = reason if reason is None or len(reason) <= _REASON_MAX else f"{reason[:_REASON_MAX]}…"
         self._fatal = fatal
         self._retriable = retriable
         self._txn_requires_abort = txn_requires_abort

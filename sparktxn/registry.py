@@ -12,6 +12,7 @@ from sparktxn.background import ThreadBackground
 from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn.dropped import hold, release
+from sparktxn.errors import ConfigurationError
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
@@ -28,7 +29,15 @@ _objects: dict[_Key, ObjectStore] = {}
 
 
 def _key(uri: str, options: Mapping[str, Any]) -> _Key:
-    return (uri, tuple(sorted((name, repr(value)) for name, value in options.items())), os.getpid())
+    return (uri, tuple(sorted((name, _spelling(name, value)) for name, value in options.items())), os.getpid())
+
+
+def _spelling(name: str, value: object) -> str:
+    """What tells two values of an option apart."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the caller's own class, or a number of thousands of digits
+        raise ConfigurationError(f"option {name!r} is a {type(value).__name__} that has no repr()") from None
 
 
 def _open_objects(uri: str, options: Mapping[str, Any]) -> tuple[ObjectStore, StoreSettings]:

@@ -50,7 +50,7 @@ from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
+from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.internal import refuse_change
@@ -297,7 +297,7 @@ class Store:
         arguments.choice("isolation", isolation, _ISOLATIONS)
         columns = None if columns is None else arguments.identifiers("columns", columns)
         rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
-        ranges = {key: _range(key, given) for key, given in _by_partition("ranges", ranges).items()}
+        ranges = checked_ranges(view, ranges)
         # The address as resolved here: a relative path may mean another folder where a task runs.
         return plan_ranges(
             self.log.objects,
@@ -322,9 +322,8 @@ class Store:
         arguments.instance("view", view, ReadView)
         arguments.choice("alignment", alignment, ("transaction", "lso"))
         rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
-        starts = {
-            key: arguments.integer(f"starts[{key}]", start, 0) for key, start in _by_partition("starts", starts).items()
-        }
+        given = by_partition("starts", starts)
+        starts = {key: arguments.integer(f"starts[{key}]", start, 0) for key, start in given.items()}
         return aligned_cut(self.log.objects, view, starts, rows_max=rows_max, alignment=alignment)
 
     def offset_for_time(
@@ -546,27 +545,6 @@ def _address(uri: object) -> str:
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
     return arguments.text("uri", os.fspath(uri))
-
-
-def _by_partition(name: str, given: object) -> dict[TopicPartitionKey, Any]:
-    """A mapping by (topic, partition)."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{name} is {arguments.described(given)}: expected a dict by (topic, partition)")
-    checked: dict[TopicPartitionKey, Any] = {}
-    for key, value in given.items():
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise TypeError(f"a key of {name} is {arguments.described(key)}: expected (topic, partition)")
-        topic = arguments.text(f"the topic of a key of {name}", key[0])
-        checked[topic, arguments.integer(f"the partition of a key of {name}", key[1], 0)] = value
-    return checked
-
-
-def _range(key: TopicPartitionKey, given: object) -> tuple[int, int]:
-    """A range of offsets of `Store.plan`."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"ranges[{key}] is {arguments.described(given)}: expected (start offset, end offset)")
-    start = arguments.integer(f"the start of ranges[{key}]", given[0], 0)
-    return start, arguments.integer(f"the end of ranges[{key}]", given[1], 0)
 
 
 def _end(partition: PartitionView, isolation: Isolation) -> int:

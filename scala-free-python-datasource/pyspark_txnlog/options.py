@@ -72,6 +72,10 @@ def _text(name: str, value: str) -> str:
     return value.strip()
 
 
+def _identifier(name: str, value: str) -> str:
+    return arguments.identifier(f"option {name!r}", _text(name, value))
+
+
 def _boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
@@ -143,7 +147,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
     Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
-    Option("topic", _ALL, None, _text, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
+    Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
     Option("startingOffsets", _READS, None, parse_offsets, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default) or {"flights":{"0":23,"1":-2}}; -2 is earliest, -1 latest.'),
     Option("endingOffsets", frozenset({READ}), "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}.'),
     Option("maxOffsetsPerTrigger", frozenset({READ_STREAM}), None, _integer(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one."),
@@ -156,8 +160,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
-    Option("transactionalId", _WRITES, None, _text, "The transactional id of the writes. Default: one per query, or per batch write."),
-    Option("txnAppId", frozenset({WRITE}), None, _text, "With txnVersion: a write of a version that was already committed does nothing."),
+    Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query, or per batch write."),
+    Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version that was already committed does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
     Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
@@ -209,10 +213,9 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
         name = given_name.lower()
         if name in _SPARK_OWN:
             continue
-        # Credentials are among the options: an error does not show them.
-        value = arguments.text(f"option {name!r}", value, secret=name.startswith(_STORE_PREFIXES))
         if name.startswith(_STORE_PREFIXES):
-            store[name] = value
+            # Credentials are among these: an error does not show them.
+            store[name] = arguments.text(f"option {name!r}", value, secret=True)
             continue
         option = _BY_LOWER.get(_resolve(name))
         if option is None:
@@ -221,7 +224,7 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
             raise ConfigurationError(
                 f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}"
             )
-        parsed = option.parse(option.name, value)
+        parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
         if values.setdefault(option.name, parsed) != parsed:
             raise ConfigurationError(
                 f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"

@@ -128,7 +128,13 @@ class ConfigSource(IntEnum):
 class ConfigEntry(arguments.Checked):
     """A setting and its value; in `incremental_alter_configs`, also what to do with it."""
 
-    _checks: ClassVar = {"name": _name("name")}
+    _checks: ClassVar = {
+        "name": _name("name"),
+        "source": lambda value: arguments.integer("source", value, 0, arguments.INT32_MAX),
+        "incremental_operation": lambda value: (
+            None if value is None else arguments.instance("incremental_operation", value, AlterConfigOpType)
+        ),
+    }
 
     def __init__(
         self,
@@ -144,12 +150,12 @@ class ConfigEntry(arguments.Checked):
     ) -> None:
         self.name = name
         self.value = value
-        self.source = int(source)
-        self.is_read_only = is_read_only
-        self.is_default = is_default
-        self.is_sensitive = is_sensitive
-        self.is_synonym = is_synonym
-        self.synonyms = {synonym: synonym for synonym in synonyms}
+        self.source: int = source
+        self.is_read_only = arguments.boolean("is_read_only", is_read_only)
+        self.is_default = arguments.boolean("is_default", is_default)
+        self.is_sensitive = arguments.boolean("is_sensitive", is_sensitive)
+        self.is_synonym = arguments.boolean("is_synonym", is_synonym)
+        self.synonyms = {synonym: synonym for synonym in arguments.items("synonyms", synonyms, str)}
         self.incremental_operation = incremental_operation
 
     def __repr__(self) -> str:

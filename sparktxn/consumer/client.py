@@ -512,4 +512,4 @@ def _offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | Non
         raise KafkaException(error)
     if topic is None or partition is None or offset is None:
         raise ValueError("the message has no offset: it was not consumed")
-    return [TopicPartition(topic, partition, offset + 1)]
+    return [TopicPartition(topic, partition, TopicPartition(topic, partition, offset).offset + 1)]

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.names import PARTITION_COLUMN
 
@@ -102,13 +103,14 @@ def _columns_of(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
     if isinstance(schema, pa.Schema):
         return tuple((field.name, _column_type(field.name, field.type), field.nullable) for field in schema)
     columns = []
-    for column in schema:
-        if isinstance(column, str) or len(column) != 3 or not isinstance(column[2], bool):
-            raise ConfigurationError(f"column {column!r} is not valid: expected (name, type, nullable)")
+    for column in arguments.items("schema", schema, object):
+        if not isinstance(column, tuple | list) or len(column) != 3 or not isinstance(column[2], bool):
+            shown = arguments.described(column)
+            raise ConfigurationError(f"a column of the schema is {shown}: expected (name, type, nullable)")
         name, declared, nullable = column
         data_type = declared if isinstance(declared, pa.DataType) else _column_parse(name, declared)
         columns.append((name, _column_type(name, data_type), nullable))
-    return tuple(columns)  # type: ignore[arg-type]
+    return tuple(columns)
 
 
 def _column_type(name: object, data_type: pa.DataType) -> str:

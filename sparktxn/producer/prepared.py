@@ -42,5 +42,7 @@ class PreparedTransaction(Struct, frozen=True):
         text = arguments.text("text", text)
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no prepared transaction: expected <producer id>:<epoch>, such as '7:0'")
+            raise ValueError(
+                f"{arguments.shown(text)} is no prepared transaction: expected <producer id>:<epoch>, such as '7:0'"
+            )
         return cls(int(found[1]), int(found[2]))

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 
@@ -51,9 +52,10 @@ def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = 
     Raises:
         ConfigurationError: the topic has no such column, or one is named twice.
     """
-    whole = _whole_output(topic_schema)
+    whole = _whole_output(None if topic_schema is None else _declared(topic_schema))
     if columns is None:
         return whole
+    columns = arguments.items("columns", columns, str)
     for column in columns:
         if column not in whole.names:
             known = ", ".join(whole.names)
@@ -63,6 +65,14 @@ def output_schema(topic_schema: Columns | None, columns: Sequence[str] | None = 
     if len(set(columns)) < len(columns):
         raise ConfigurationError(f"columns {', '.join(columns)}: one is named twice")
     return pa.schema([whole.field(column) for column in columns])
+
+
+def _declared(topic_schema: object) -> Columns:
+    declared = tuple(arguments.items("topic_schema", topic_schema, tuple))
+    for place, column in enumerate(declared):
+        if len(column) != 3 or not isinstance(column[0], str):
+            raise TypeError(f"topic_schema[{place}] has {len(column)} items: expected (name, type, nullable)")
+    return declared
 
 
 @lru_cache(maxsize=256)

@@ -10,11 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn import arguments
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import (
     ConfigurationError,
@@ -43,6 +44,8 @@ __all__ = [
     "Isolation",
     "ReadTask",
     "aborted_between",
+    "by_partition",
+    "checked_ranges",
     "end_of",
     "missing_object",
     "plan_ranges",
@@ -335,10 +338,46 @@ def plan_ranges(
 
 def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> int:
     """About how many rows `ranges` hold: their offsets, or the entries of an internal topic."""
+    arguments.instance("view", view, ReadView)
     return sum(
         entry_of(end) - entry_of(start) if is_internal(view.partitions[key].topic) else end - start
-        for key, (start, end) in ranges.items()
+        for key, (start, end) in checked_ranges(view, ranges).items()
     )
+
+
+def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:
+    """Return what a caller passes as the argument `name`: a mapping by (topic, partition).
+
+    Raises:
+        TypeError: it is not a mapping, or a key is not such a pair.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} is {arguments.described(given)}: expected a dict by (topic, partition)")
+    checked: dict[tuple[str, int], Any] = {}
+    for key, value in given.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise TypeError(f"a key of {name} is {arguments.described(key)}: expected (topic, partition)")
+        topic = arguments.text(f"the topic of a key of {name}", key[0])
+        checked[topic, arguments.integer(f"the partition of a key of {name}", key[1], 0)] = value
+    return checked
+
+
+def checked_ranges(view: ReadView, ranges: object) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the ranges of offsets that a caller passes as `ranges`.
+
+    Raises:
+        TypeError: it is not a dict of (start, end) by (topic, partition).
+        ConfigurationError: a partition is not in the view, or an offset is below 0.
+    """
+    checked = {}
+    for key, given in by_partition("ranges", ranges).items():
+        if key not in view.partitions:
+            raise ConfigurationError(f"ranges has {key}: expected partitions of the view")
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise TypeError(f"ranges[{key}] is {arguments.described(given)}: expected (start offset, end offset)")
+        start, end = (arguments.integer(f"an offset of ranges[{key}]", offset, 0) for offset in given)
+        checked[key] = (start, end)
+    return checked
 
 
 def _history_tasks(

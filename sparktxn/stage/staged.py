@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from sparktxn import arguments
 from sparktxn.format.commands import Append
 from sparktxn.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
 
@@ -30,6 +32,9 @@ class StagedSegment(Struct, frozen=True):
 
     `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
     order, their division into segments and their encoding: a replayed batch has the same sum.
+
+    Raises:
+        TypeError, ConfigurationError: a field is not what a log can hold.
     """
 
     topic: str
@@ -42,6 +47,15 @@ class StagedSegment(Struct, frozen=True):
     timestamp_min_ms: int
     timestamp_max_ms: int
     payload_bytes: int
+
+    def __post_init__(self) -> None:
+        for name in ("topic", "segment", "checksum"):
+            force_setattr(self, name, arguments.identifier(name, getattr(self, name)))
+        force_setattr(self, "partition", arguments.integer("partition", self.partition, 0, arguments.INT32_MAX))
+        for name in ("topic_id", "record_count", "size_bytes"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), 1))
+        for name in ("timestamp_min_ms", "timestamp_max_ms", "payload_bytes"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), -1))
 
     def append(
         self,

@@ -1,0 +1,1 @@
+"""The edge fuzzer: every public method, every parameter, a table of hostile values."""

@@ -1,0 +1,377 @@
+"""One valid call of every public method: the fuzzer replaces its arguments one by one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+import sparktxn
+import sparktxn.admin
+import sparktxn.maintenance
+from sparktxn import (
+    ConsumerGroupMetadata,
+    Message,
+    PreparedTransaction,
+    SinkCommit,
+    StagedSegment,
+    Store,
+    TopicPartition,
+)
+from sparktxn.admin import (
+    AbortTransactionSpec,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConsumerGroupTopicPartitions,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicCollection,
+)
+from sparktxn.arguments import Checked
+from sparktxn.maintenance import Sweeper, sweep, vacuum
+from tests.edge.world import OPTIONS, World
+
+__all__ = ["CALLS", "NOT_CALLED", "Call", "public_calls"]
+
+MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance)
+
+_T = 0.05
+
+
+class Call(NamedTuple):
+    """How a method is called: what it belongs to, made for each call, and valid arguments by name."""
+
+    target: Callable[[World], Callable[..., Any]]
+    arguments: Callable[[World], dict[str, Any]]
+
+
+def _none(_: World) -> dict[str, Any]:
+    return {}
+
+
+def _segments(world: World) -> list[StagedSegment]:
+    stager = world.store.stage_plan(["t"]).open(seed=0)
+    stager.write(pa.table({"topic": ["t"], "value": [b"x"]}))
+    return stager.finish()
+
+
+def _tps(*offsets: int) -> list[TopicPartition]:
+    return [TopicPartition("t", number, offset, "m", 1) for number, offset in enumerate(offsets)]
+
+
+def _consumer(method: str, **arguments: Callable[[], Any]) -> Call:
+    """A method of a consumer that reads ``t``."""
+    return Call(lambda world: getattr(world.consumer(), method), lambda _: {n: make() for n, make in arguments.items()})
+
+
+def _in_transaction(method: str, **arguments: Callable[[], Any]) -> Call:
+    return Call(lambda world: getattr(world.transactional(), method), lambda _: {n: m() for n, m in arguments.items()})
+
+
+def _admin(method: str, arguments: Callable[[World], dict[str, Any]] = _none, *, operation: bool = False) -> Call:
+    timeouts = {"request_timeout": 5.0, **({"operation_timeout": 1.0} if operation else {})}
+    return Call(lambda world: getattr(world.admin, method), lambda world: {**arguments(world), **timeouts})
+
+
+def _waiting(world: World) -> Any:
+    """A producer whose report waits, so that a wait without a limit ends."""
+    producer = world.producer()
+    producer.produce("t", b"x", partition=1, on_delivery=lambda *_: None)
+    return producer
+
+
+def _new(kind: Callable[..., Any], **arguments: Callable[[], Any]) -> Call:
+    return Call(lambda _: kind, lambda _: {name: make() for name, make in arguments.items()})
+
+
+def _prepared(world: World) -> Any:
+    producer = world.transactional()
+    producer.prepare_transaction()
+    return producer
+
+
+def _block(world: World) -> Callable[..., None]:
+    producer = world.transactional()
+    producer.abort_transaction()
+
+    def run(**arguments: Any) -> None:
+        with producer.transaction(**arguments):
+            producer.produce("t", b"x", partition=1)
+
+    return run
+
+
+def _view(world: World) -> Any:
+    return world.store.view(["t"])
+
+
+def _task(world: World) -> Any:
+    view = _view(world)
+    return world.store.plan(view, world.store.ranges(view))[0]
+
+
+def _reads(world: World) -> Callable[..., Any]:
+    return lambda **arguments: list(sparktxn.read_task(**arguments))
+
+
+def _stages(world: World) -> Callable[..., Any]:
+    def stage(**arguments: Any) -> None:
+        stager = world.store.stage_plan(["t"]).open(**arguments)
+        stager.write(pa.table({"topic": ["t"], "value": [b"x"]}))
+        stager.finish()
+
+    return stage
+
+
+def _opens(world: World) -> Callable[..., Any]:
+    return lambda **arguments: Store.open(**arguments).close()
+
+
+def _client(kind: str) -> Callable[[World], Callable[..., Any]]:
+    classes = {"Producer": sparktxn.Producer, "Consumer": sparktxn.Consumer, "AdminClient": sparktxn.admin.AdminClient}
+    return lambda _: lambda **arguments: classes[kind](arguments.pop("config"), **arguments).close()
+
+
+def _group(world: World) -> str:
+    group = world.name("group")
+    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition("t", 0, 1)])]
+    world.admin.alter_consumer_group_offsets(wanted)[group].result()
+    return group
+
+
+def _open_transaction(world: World) -> AbortTransactionSpec:
+    producer = world.transactional()
+    producer.flush(5)
+    return AbortTransactionSpec(TopicPartition("t", 1), producer.producer_id, producer.producer_epoch)
+
+
+def _entries() -> list[ConfigEntry]:
+    return [ConfigEntry("retention.ms", "5", incremental_operation=AlterConfigOpType.SET)]
+
+
+CALLS: Final[dict[str, Call]] = {
+    # values
+    "TopicPartition": _new(TopicPartition, topic=lambda: "t", partition=lambda: 0, offset=lambda: 1, metadata=str, leader_epoch=int),
+    "ConsumerGroupMetadata": _new(ConsumerGroupMetadata, group_id=lambda: "g", generation_id=lambda: 1, member_id=str, group_instance_id=lambda: "i"),
+    "PreparedTransaction": _new(PreparedTransaction, producer_id=lambda: 1, producer_epoch=lambda: 1),
+    "PreparedTransaction.parse": _new(PreparedTransaction.parse, text=lambda: "1:0"),
+    "SinkCommit": _new(SinkCommit, writer_id=lambda: "w", run_id=lambda: "r", batch_id=lambda: 1),
+    "NewTopic": _new(NewTopic, topic=lambda: "n", num_partitions=lambda: 1, replication_factor=lambda: 1, replica_assignment=lambda: None, config=dict, schema=lambda: None),
+    "NewPartitions": _new(NewPartitions, topic=lambda: "n", new_total_count=lambda: 2, replica_assignment=lambda: None),
+    "ConfigEntry": _new(ConfigEntry, name=lambda: "retention.ms", value=lambda: "5"),
+    "ConfigResource": _new(ConfigResource, restype=lambda: "TOPIC", name=lambda: "t", set_config=dict, incremental_configs=_entries),
+    "ConfigResource.add_incremental_config": Call(lambda _: ConfigResource("TOPIC", "t").add_incremental_config, lambda _: {"config_entry": _entries()[0]}),
+    "OffsetSpec": _new(OffsetSpec, earliest_=lambda: True, max_timestamp_=lambda: False, timestamp_ms=lambda: None),
+    "OffsetSpec.earliest": _new(OffsetSpec.earliest),
+    "OffsetSpec.latest": _new(OffsetSpec.latest),
+    "OffsetSpec.max_timestamp": _new(OffsetSpec.max_timestamp),
+    "OffsetSpec.for_timestamp": _new(OffsetSpec.for_timestamp, timestamp=lambda: 5),
+    "AbortTransactionSpec": _new(AbortTransactionSpec, topic_partition=lambda: TopicPartition("t", 0), producer_id=lambda: 1, producer_epoch=lambda: 0, coordinator_epoch=lambda: -1),
+    "TopicCollection": _new(TopicCollection, topic_names=lambda: ["t"]),
+    "ConsumerGroupTopicPartitions": _new(ConsumerGroupTopicPartitions, group_id=lambda: "g", topic_partitions=lambda: _tps(1)),
+    # the producer
+    "Producer": Call(_client("Producer"), lambda world: {"config": world.settings}),
+    "Producer.produce": Call(
+        lambda world: world.transactional().produce,
+        lambda _: {"topic": "t", "value": b"v", "key": b"k", "partition": 0, "callback": None, "on_delivery": None, "timestamp": 5, "headers": [("a", b"b")]},
+    ),
+    "Producer.produce_batch": _in_transaction("produce_batch", topic=lambda: "t", messages=lambda: [{"value": b"x", "timestamp": 5}], partition=lambda: 0, callback=lambda: None, on_delivery=lambda: None),
+    "Producer.produce_arrow": _in_transaction("produce_arrow", topic=lambda: "t", batch=lambda: pa.table({"value": [b"x"]}), partition=lambda: 0),
+    "Producer.poll": Call(lambda world: _waiting(world).poll, lambda _: {"timeout": _T}),
+    "Producer.flush": Call(lambda world: _waiting(world).flush, lambda _: {"timeout": _T}),
+    "Producer.purge": Call(lambda world: _waiting(world).purge, lambda _: {"in_queue": True, "in_flight": True, "blocking": True}),
+    "Producer.init_transactions": Call(lambda world: world.producer(**{"transactional.id": world.name("id")}).init_transactions, lambda _: {"timeout": 5.0, "keep_prepared": False}),
+    "Producer.begin_transaction": Call(lambda world: (p := world.transactional()).abort_transaction() or p.begin_transaction, _none),
+    "Producer.send_offsets_to_transaction": _in_transaction("send_offsets_to_transaction", positions=lambda: _tps(1, 2), group_metadata=lambda: ConsumerGroupMetadata("g"), timeout=lambda: 5.0),
+    "Producer.prepare_transaction": _in_transaction("prepare_transaction", timeout=lambda: 5.0),
+    "Producer.complete_transaction": Call(lambda world: _prepared(world).complete_transaction, lambda _: {"prepared": PreparedTransaction(1, 0), "timeout": 5.0}),
+    "Producer.commit_transaction": _in_transaction("commit_transaction", timeout=lambda: 5.0),
+    "Producer.abort_transaction": _in_transaction("abort_transaction", timeout=lambda: 5.0),
+    "Producer.transaction": Call(_block, lambda world: {"offsets_from": world.consumer()}),
+    "Producer.list_topics": _in_transaction("list_topics", topic=lambda: "t", timeout=lambda: 5.0),
+    "Producer.close": _in_transaction("close", timeout=lambda: 5.0),
+    # the consumer
+    "Consumer": Call(_client("Consumer"), lambda world: {"config": {**world.settings, "group.id": "g"}}),
+    "Consumer.poll": _consumer("poll", timeout=lambda: _T),
+    "Consumer.consume": _consumer("consume", num_messages=lambda: 1, timeout=lambda: _T),
+    "Consumer.consume_arrow": _consumer("consume_arrow", num_records=lambda: 1, timeout=lambda: _T),
+    "Consumer.subscribe": _consumer("subscribe", topics=lambda: ["t"], on_assign=lambda: None, on_revoke=lambda: None, on_lost=lambda: None),
+    "Consumer.unsubscribe": _consumer("unsubscribe"),
+    "Consumer.assign": _consumer("assign", partitions=lambda: _tps(0, 1)),
+    "Consumer.unassign": _consumer("unassign"),
+    "Consumer.incremental_assign": _consumer("incremental_assign", partitions=lambda: [TopicPartition("t", 1, 0)]),
+    "Consumer.incremental_unassign": _consumer("incremental_unassign", partitions=lambda: _tps(0)),
+    "Consumer.assignment": _consumer("assignment"),
+    "Consumer.seek": Call(lambda world: _sought(world), lambda _: {"partition": TopicPartition("t", 0, 1)}),
+    "Consumer.position": _consumer("position", partitions=lambda: _tps(0)),
+    "Consumer.pause": _consumer("pause", partitions=lambda: _tps(0)),
+    "Consumer.resume": _consumer("resume", partitions=lambda: _tps(0)),
+    "Consumer.get_watermark_offsets": _consumer("get_watermark_offsets", partition=lambda: TopicPartition("t", 0), timeout=lambda: 5.0, cached=lambda: False),
+    "Consumer.offsets_for_times": _consumer("offsets_for_times", partitions=lambda: _tps(5), timeout=lambda: 5.0),
+    "Consumer.list_topics": _consumer("list_topics", topic=lambda: "t", timeout=lambda: 5.0),
+    "Consumer.committed": _consumer("committed", partitions=lambda: _tps(0), timeout=lambda: 5.0),
+    "Consumer.commit": Call(lambda world: _committed(world), lambda _: {"message": None, "offsets": _tps(1, 2), "asynchronous": False}),
+    "Consumer.store_offsets": Call(
+        lambda world: world.consumer(**{"enable.auto.offset.store": False}).store_offsets, lambda _: {"message": None, "offsets": _tps(1)}
+    ),
+    "Consumer.consumer_group_metadata": _consumer("consumer_group_metadata"),
+    "Consumer.memberid": _consumer("memberid"),
+    "Consumer.close": _consumer("close"),
+    # the administrator
+    "AdminClient": Call(_client("AdminClient"), lambda world: {"config": world.settings}),
+    "AdminClient.poll": Call(lambda world: world.admin.poll, lambda _: {"timeout": _T}),
+    "AdminClient.close": Call(lambda world: sparktxn.admin.AdminClient(world.settings).close, _none),
+    "AdminClient.create_topics": _admin("create_topics", lambda world: {"new_topics": [NewTopic(world.name("new"), 1)], "validate_only": False}, operation=True),
+    "AdminClient.delete_topics": _admin("delete_topics", lambda world: {"topic_names": [world.topic()]}, operation=True),
+    "AdminClient.create_partitions": _admin("create_partitions", lambda world: {"new_partitions": [NewPartitions(world.topic(), 2)], "validate_only": False}, operation=True),
+    "AdminClient.list_topics": Call(lambda world: world.admin.list_topics, lambda _: {"topic": "t", "timeout": 5.0}),
+    "AdminClient.describe_topics": _admin("describe_topics", lambda _: {"topics_": TopicCollection(["t"])}),
+    "AdminClient.describe_configs": _admin("describe_configs", lambda _: {"resources": [ConfigResource("TOPIC", "t")]}),
+    "AdminClient.incremental_alter_configs": _admin("incremental_alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), incremental_configs=_entries())], "validate_only": False}),
+    "AdminClient.list_offsets": _admin("list_offsets", lambda _: {"topic_partition_offsets": {TopicPartition("t", 0): OffsetSpec.latest()}, "isolation_level": sparktxn.IsolationLevel.READ_COMMITTED}),
+    "AdminClient.delete_records": _admin("delete_records", lambda world: {"topic_partition_offsets_list": [TopicPartition(world.topic(), 0, 0)]}, operation=True),
+    "AdminClient.list_consumer_groups": _admin("list_consumer_groups", lambda _: {"states": None, "types": None}),
+    "AdminClient.describe_consumer_groups": _admin("describe_consumer_groups", lambda _: {"group_ids": ["witness"], "include_authorized_operations": False}),
+    "AdminClient.list_consumer_group_offsets": _admin("list_consumer_group_offsets", lambda _: {"list_consumer_group_offsets_request": [ConsumerGroupTopicPartitions("witness")], "require_stable": True}),
+    "AdminClient.alter_consumer_group_offsets": _admin("alter_consumer_group_offsets", lambda _: {"alter_consumer_group_offsets_request": [ConsumerGroupTopicPartitions("altered", _tps(1, 2))]}),
+    "AdminClient.delete_consumer_groups": _admin("delete_consumer_groups", lambda world: {"group_ids": [_group(world)]}),
+    "AdminClient.list_transactions": _admin("list_transactions", lambda _: {"states": ["Empty"], "producer_ids": [0], "duration_filter_ms": -1, "transactional_id_pattern": ".*"}),
+    "AdminClient.describe_transactions": _admin("describe_transactions", lambda _: {"transactional_ids": ["before"]}),
+    "AdminClient.describe_producers": _admin("describe_producers", lambda _: {"topic_partitions": _tps(0)}),
+    "AdminClient.abort_transaction": _admin("abort_transaction", lambda world: {"spec": _open_transaction(world)}),
+    "AdminClient.fence_producers": _admin("fence_producers", lambda world: {"transactional_ids": [world.name("fenced")]}),
+    "AdminClient.find_hanging_transactions": _admin("find_hanging_transactions", lambda _: {"topic": "t", "partition": 0, "max_transaction_timeout_ms": 5}),
+    "AdminClient.describe_cluster": _admin("describe_cluster", lambda _: {"include_authorized_operations": False}),
+    # the store
+    "Store.open": Call(_opens, lambda world: {"uri": world.uri, "options": OPTIONS, "create": False}),
+    "Store.close": Call(lambda world: Store.open(world.uri, options=OPTIONS).close, _none),
+    "Store.create_topic": Call(lambda world: world.store.create_topic, lambda world: {"name": world.name("made"), "partition_count": 1, "settings": {}, "schema": None, "timeout_s": 5.0}),
+    "Store.topics": Call(lambda world: world.store.topics, lambda _: {"timeout_s": 5.0}),
+    "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
+    "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
+    "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
+    "Store.cut": Call(lambda world: world.store.cut, lambda world: {"view": _view(world), "starts": {("t", 0): 0}, "rows_max": None, "alignment": "transaction"}),
+    "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
+    "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "timeout_s": 5.0}),
+    "Store.commit": Call(
+        lambda world: world.store.commit,
+        lambda world: {"staged": _segments(world), "transactional_id": world.name("id"), "sink": SinkCommit("w", "r", 1), "timeout_s": 5.0},
+    ),
+    "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random"}),
+    "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
+    "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
+    "output_schema": Call(lambda _: sparktxn.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
+    # maintenance
+    "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
+    "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
+    "Sweeper.sweep": Call(lambda world: Sweeper(world.store).sweep, lambda _: {"timeout_s": 5.0}),
+    "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
+}  # fmt: skip
+
+
+def _sought(world: World) -> Callable[..., Any]:
+    """Seeks, and lets the automatic commit take the position."""
+    consumer = world.consumer()
+
+    def seek(**arguments: Any) -> None:
+        consumer.seek(**arguments)
+        consumer.poll(_T)
+        consumer.commit(asynchronous=True)
+
+    return seek
+
+
+def _committed(world: World) -> Callable[..., Any]:
+    """Commits one or the other: a message replaces the offsets."""
+    consumer = world.consumer()
+
+    def commit(**arguments: Any) -> None:
+        if arguments.get("message") is not None:
+            del arguments["offsets"]
+        consumer.commit(**arguments)
+
+    return commit
+
+
+NOT_CALLED: Final = {
+    "KafkaError": "an error that callers read",
+    "Message": "what consumers hand out; Consumer.commit checks one that a caller has made",
+    "Store": "opened by Store.open",
+    "StagePlan": "made by Store.stage_plan",
+    "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",
+    "PartitionView": "made by Store.view",
+    "ReadView": "made by Store.view",
+    "ReadTask": "made by Store.plan",
+    "TopicState": "an answer",
+    "CommitResult": "an answer",
+    "TransactionDescription": "an answer",
+    "did_you_mean": "text for errors",
+    **dict.fromkeys(
+        ("BrokerMetadata", "ClusterMetadata", "ConsumerGroupDescription", "ConsumerGroupListing"), "an answer"
+    ),
+    **dict.fromkeys(
+        ("DeletedRecords", "DescribeClusterResult", "HangingTransaction", "ListOffsetsResultInfo"), "an answer"
+    ),
+    **dict.fromkeys(("ListConsumerGroupsResult", "Node", "PartitionMetadata", "PartitionProducerState"), "an answer"),
+    **dict.fromkeys(("ProducerState", "TopicDescription", "TopicMetadata", "TopicPartitionInfo"), "an answer"),
+    **dict.fromkeys(
+        ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport"), "an answer"
+    ),
+}
+"""Public names without a call, and why."""
+
+
+def public_calls() -> Iterator[str]:
+    """The public functions, constructors and methods of the packages, by introspection."""
+    seen = set()
+    for module in MODULES:
+        for name in module.__all__:
+            found = getattr(module, name)
+            if name in seen:
+                continue
+            seen.add(name)
+            if inspect.isclass(found):
+                if issubclass(found, BaseException) or hasattr(found, "__members__"):
+                    continue
+                yield name
+                if name not in NOT_CALLED or name in ("Store", "StagePlan"):
+                    yield from (f"{name}.{method}" for method in _methods(found))
+            elif inspect.isfunction(found):
+                yield name
+
+
+def _methods(kind: type) -> Iterator[str]:
+    for name in dir(kind):
+        plain = inspect.getattr_static(kind, name)
+        is_method = inspect.isfunction(plain) or isinstance(plain, classmethod | staticmethod)
+        if is_method and not name.startswith("_"):
+            yield name
+
+
+def checked_classes() -> Iterator[type]:
+    """The public classes whose attributes are checked when they are set."""
+    for module in MODULES:
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isclass(found) and issubclass(found, Checked):
+                yield found
+
+
+def hostile_messages() -> Iterator[tuple[str, Message]]:
+    """Messages that no consumer has handed out."""
+    for name, wrong in (
+        ("float", 5.0),
+        ("bool", True),
+        ("far", 2**63 - 1),
+        ("text", "5"),
+        ("None", None),
+        ("below", -5),
+    ):
+        yield f"offset {name}", Message("t", 0, wrong)  # type: ignore[arg-type]
+        yield f"partition {name}", Message("t", wrong, 5)  # type: ignore[arg-type]
+    for topic in (b"t", "\ud800", 5, None, "none"):
+        yield f"topic {topic!r}", Message(topic, 0, 5)  # type: ignore[arg-type]

@@ -1,0 +1,376 @@
+"""Every public method, every parameter, every hostile value: the cases, and what each must leave behind."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from sparktxn import ConfigurationError, DamagedObject, KafkaException, StagedSegment, TopicPartition
+from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.config.consumer import CONSUMER_SETTINGS
+from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.producer import PRODUCER_SETTINGS
+from sparktxn.config.store import STORE_SETTINGS
+from sparktxn.config.topic import TOPIC_SETTINGS
+from tests.edge.calls import CALLS, checked_classes, hostile_messages
+from tests.edge.values import HOSTILE, OPTION_TEXTS, PARTITIONS
+from tests.edge.world import World
+
+__all__ = ["Case", "Finding", "all_cases", "run_cases"]
+
+CALL_S_MAX: Final = 30
+
+# A setting's or a record's place in what was given is named, not the argument.
+_ALSO_NAMED: Final = {
+    "batch": ("column", "batch"),
+    "config": ("setting", "config", "option", "store URI", "No such configuration property", "must be configured"),
+    "options": ("setting", "option", "storage."),
+    "settings": ("setting", "settings"),
+    "headers": ("header",),
+    "messages": ("messages",),
+    "schema": ("column", "type", "schema"),
+    "topics": ("topic",),
+    "topics_": ("topic", "topics_"),
+    "topic": ("topic",),
+    "name": ("topic", "name"),
+    "uri": ("URI", "uri"),
+    "callback": ("callback",),
+    "columns": ("column",),
+    "default_topic": ("topic",),
+    "staged": ("staged", "segment"),
+    "restype": ("restype",),
+    "timestamp_ms": ("timestamp",),
+    "text": ("prepared transaction", "text"),
+    "topic_schema": ("column", "schema", "type"),
+}
+
+
+class Case(NamedTuple):
+    """One call with one argument replaced: `value` names it, `make` makes it in a world."""
+
+    call: str
+    parameter: str
+    value: str
+    make: Callable[[World, dict[str, Any]], Any]
+
+    def __str__(self) -> str:
+        return f"{self.call}({self.parameter}={self.value})"
+
+
+class Finding(NamedTuple):
+    """What a case has shown."""
+
+    case: str
+    what: str
+
+
+def all_cases() -> Iterator[Case]:
+    """Every case, in a fixed order."""
+    for name in CALLS:
+        yield Case(name, "", "as it is", lambda _world, _given: None)
+        for parameter in _parameters(name):
+            yield from _of_parameter(name, parameter)
+    yield from _settings()
+
+
+def _parameters(name: str) -> list[str]:
+    given = inspect.signature(_function(name)).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter.name for parameter in given if parameter.kind in kinds and parameter.name != "self"]
+
+
+def _function(name: str) -> Callable[..., Any]:
+    import sparktxn.admin
+    import sparktxn.maintenance
+
+    head, _, method = name.partition(".")
+    modules = (sparktxn, sparktxn.admin, sparktxn.maintenance)
+    found = next(getattr(module, head) for module in modules if head in module.__all__)
+    return getattr(found, method) if method else found
+
+
+def _of_parameter(name: str, parameter: str) -> Iterator[Case]:
+    for value, make in HOSTILE.items():
+        yield Case(name, parameter, value, lambda _world, _given, make=make: make())
+        # Inside of what is expected: a list's item, a dict's value.
+        yield Case(name, parameter, f"[{value}]", lambda _world, given, make=make: _inside(given, make, parameter))
+    if "partition" in parameter or parameter in ("offsets", "positions"):
+        for value, make in PARTITIONS.items():
+            yield Case(name, parameter, value, lambda _world, given, make=make: _partition_in(given[parameter], make()))
+    if parameter == "message":
+        for value, message in hostile_messages():
+            yield Case(name, parameter, f"message of {value}", lambda _world, _given, message=message: message)
+    if parameter == "staged":
+        for field in StagedSegment.__struct_fields__:
+            for value, make in HOSTILE.items():
+                yield Case(
+                    name,
+                    parameter,
+                    f"{field} {value}",
+                    lambda _world, given, make=make, field=field: [
+                        msgspec.structs.replace(given["staged"][0], **{field: make()})
+                    ],
+                )
+
+
+class _Same(Exception):
+    """The argument has no inside: the case is the call as it is."""
+
+
+def _inside(given: Mapping[str, Any], make: Callable[[], Any], parameter: str) -> Any:
+    plain = given.get(parameter)
+    if isinstance(plain, list):
+        if plain and isinstance(plain[0], dict):
+            return [{**plain[0], "value": make()}, {**plain[0], "partition": make()}, {**plain[0], "headers": make()}]
+        if plain and isinstance(plain[0], tuple):
+            return [(plain[0][0], make()), (make(), plain[0][1])]
+        return [*plain, make()]
+    if isinstance(plain, dict) and plain:
+        return {key: make() for key in plain}
+    raise _Same
+
+
+def _partition_in(plain: Any, partition: TopicPartition) -> Any:
+    if isinstance(plain, list):
+        return [partition]
+    if isinstance(plain, dict):
+        return dict.fromkeys([partition], next(iter(plain.values())))
+    return partition
+
+
+def _settings() -> Iterator[Case]:
+    """Each setting of each client, and of maintenance and topics."""
+    tables = {
+        "Producer": ("config", (*PRODUCER_SETTINGS, *STORE_SETTINGS)),
+        "Consumer": ("config", (*CONSUMER_SETTINGS, *STORE_SETTINGS)),
+        "AdminClient": ("config", STORE_SETTINGS),
+        "Store.open": ("options", STORE_SETTINGS),
+        "Store.create_topic": ("settings", TOPIC_SETTINGS),
+        "sweep": ("settings", SWEEP_SETTINGS),
+        "Sweeper": ("settings", SWEEP_SETTINGS),
+        "vacuum": ("settings", VACUUM_SETTINGS),
+    }
+    for name, (parameter, table) in tables.items():
+        for setting in table:
+            for value, make in HOSTILE.items():
+                yield Case(
+                    name,
+                    parameter,
+                    f"{setting.name}: {value}",
+                    lambda _world, given, make=make, p=parameter, s=setting.name: {**given[p], s: make()},
+                )
+    for setting in TOPIC_SETTINGS:
+        for value, make in HOSTILE.items():
+            yield Case(
+                "AdminClient.incremental_alter_configs",
+                "resources",
+                f"{setting.name}: {value}",
+                lambda world, _given, make=make, s=setting.name: [_change(world, s, make())],
+            )
+
+
+def _change(world: World, name: str, value: Any) -> ConfigResource:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    return ConfigResource("TOPIC", world.topic(), incremental_configs=[entry])
+
+
+def run_cases(cases: list[Case]) -> tuple[int, list[Finding]]:
+    """Run the cases, those of one call in one world; (how many calls were made, what they have found)."""
+    found: list[Finding] = []
+    made = 0
+    by_call: dict[str, list[Case]] = {}
+    for case in cases:
+        by_call.setdefault(case.call, []).append(case)
+    for some in by_call.values():
+        while some:
+            with tempfile.TemporaryDirectory(prefix="edge-", ignore_cleanup_errors=True) as folder:
+                count = _run_in_world(some, Path(folder) / "store", found)
+            made += count
+            some = some[count:]
+    return made, found
+
+
+def _run_in_world(cases: list[Case], folder: Path, found: list[Finding]) -> int:
+    """How many cases were run before one has spoilt the world."""
+    world = World(folder)
+    try:
+        for number, case in enumerate(cases, 1):
+            problems = list(_problems(world, case))
+            found += [Finding(str(case), problem) for problem in problems]
+            if problems:
+                return number
+        try:
+            world.finish()
+        except BaseException as error:
+            found.append(Finding(f"all of {cases[0].call}", f"afterwards: {_told(error)}"))
+        return len(cases)
+    finally:
+        try:
+            world.close()
+        except Exception as error:
+            if not found:
+                found.append(Finding(str(cases[0]), f"the clients cannot be closed: {_told(error)}"))
+
+
+def _problems(world: World, case: Case) -> Iterator[str]:
+    call = CALLS[case.call]
+    given = call.arguments(world)
+    try:
+        wrong = case.make(world, given)
+    except _Same:
+        world.close_clients()
+        return
+    except BaseException as error:
+        # A value that is checked when it is made cannot be passed.
+        yield from _wrong_error(case, error)
+        return
+    target = call.target(world)
+    alarm = threading.Timer(CALL_S_MAX, _too_long, [str(case)])
+    alarm.daemon = True
+    alarm.start()
+    try:
+        if case.parameter:
+            given[case.parameter] = wrong
+        _results(target(**given))
+    except BaseException as error:
+        if not case.parameter:
+            yield f"the valid call raises {_told(error)}"
+        yield from _wrong_error(case, error)
+    finally:
+        alarm.cancel()
+    try:
+        world.close_clients()
+    except BaseException as error:
+        yield f"its client cannot abort or close: {_told(error)}"
+    try:
+        world.check()
+    except BaseException as error:
+        yield f"afterwards: {_told(error)}"
+
+
+def _too_long(case: str) -> None:
+    import faulthandler
+
+    print(f"{case} has taken {CALL_S_MAX} s", flush=True)
+    faulthandler.dump_traceback()
+
+
+def _results(answer: Any) -> None:
+    """Ask every future of an answer."""
+    futures = answer.values() if isinstance(answer, dict) else [answer]
+    for future in futures:
+        if isinstance(future, Future):
+            future.result(timeout=CALL_S_MAX)
+
+
+def _wrong_error(case: Case, error: BaseException) -> Iterator[str]:
+    """An error of another kind, or one whose text does not name what was wrong."""
+    allowed = isinstance(error, TypeError | ValueError | KafkaException | BufferError)
+    refused = isinstance(error, UnicodeError | DamagedObject | pa.ArrowException | msgspec.MsgspecError)
+    if not allowed or refused or type(error).__module__ == "numpy":
+        yield f"raises {_told(error)}"
+        return
+    if isinstance(error, KafkaException) and not isinstance(error, ValueError):
+        return  # a refusal of the store, by Kafka's codes
+    text = str(error)
+    names = (case.parameter, *_ALSO_NAMED.get(case.parameter, ()), *_fields_of(case))
+    if not any(name in text for name in names):
+        yield f"its error does not name {case.parameter!r}: {text[:200]}"
+    if len(text) > 5_000:
+        yield f"its error has {len(text)} characters: {text[:100]}"
+
+
+def _fields_of(case: Case) -> tuple[str, ...]:
+    """Attributes of values that a call checks one by one."""
+    if "partition" in case.parameter or case.parameter in ("offsets", "positions", "message"):
+        return ("topic", "partition", "offset", "metadata", "leader_epoch")
+    if case.parameter == "staged":
+        return StagedSegment.__struct_fields__
+    if case.parameter == "messages":
+        return ("value", "partition", "header")
+    return ()
+
+
+def _told(error: BaseException) -> str:
+    where = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip()
+    return f"{type(error).__module__}.{type(error).__name__}: {str(error)[:300]} ({where[:300]})"
+
+
+def attribute_findings() -> Iterator[Finding]:
+    """Each checked attribute of each public class is set to each hostile value: refused, or a plain value."""
+    for kind in checked_classes():
+        for name in kind._checks:
+            for value, make in HOSTILE.items():
+                owner = CALLS[kind.__name__].arguments(None)  # type: ignore[arg-type]
+                made = kind(**owner)
+                try:
+                    setattr(made, name, make())
+                except (TypeError, ValueError) as error:
+                    if name not in str(error) or isinstance(error, UnicodeError):
+                        yield Finding(f"{kind.__name__}.{name} = {value}", f"raises {_told(error)}")
+                    continue
+                except BaseException as error:
+                    yield Finding(f"{kind.__name__}.{name} = {value}", f"raises {_told(error)}")
+                    continue
+                found = getattr(made, name)
+                if type(found) not in (int, str, bool, type(None), dict, list) and not isinstance(found, Enum):
+                    yield Finding(f"{kind.__name__}.{name} = {value}", f"holds a {type(found).__name__}")
+
+
+def option_findings() -> Iterator[Finding]:
+    """Each option of Spark's source, in each of its uses, has each hostile text: refused by its name, or usable."""
+    from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, ReadOptions, WriteOptions
+
+    for option in OPTIONS:
+        for use in sorted(option.uses):
+            for text in OPTION_TEXTS:
+                case = f"{use} with {option.name}={text[:40]!r}"
+                given: dict[str, str] = {"path": "/s"}
+                if use in (READ, READ_STREAM):
+                    given |= {} if option.name in ("subscribe", "assign", "topic") else {"subscribe": "t"}
+                elif option.name in ("txnAppId", "txnVersion"):
+                    given |= {"txnAppId": "a", "txnVersion": "1"}
+                elif option.name == "createTopic":
+                    given |= {"topic": "t"}
+                given[option.name] = text
+                try:
+                    parsed = (
+                        ReadOptions.parse(given, use) if use in (READ, READ_STREAM) else WriteOptions.parse(given, use)
+                    )
+                    repr(parsed)
+                except (ConfigurationError, TypeError) as error:
+                    if option.name not in str(error) or isinstance(error, UnicodeError):
+                        yield Finding(case, f"its error does not name the option: {_told(error)}")
+                except BaseException as error:
+                    yield Finding(case, f"raises {_told(error)}")
+                else:
+                    yield from _far_numbers(case, parsed)
+
+
+def _far_numbers(case: str, parsed: Any) -> Iterator[Finding]:
+    """Numbers that a log cannot hold."""
+    for name in parsed.__struct_fields__:
+        value = getattr(parsed, name)
+        numbers = [value] if isinstance(value, int) else _numbers_in(value) if isinstance(value, dict) else []
+        if any(type(number) not in (int, bool) or not -2 <= number < 2**63 for number in numbers):
+            yield Finding(case, f"{name} is {value!r}")
+
+
+def _numbers_in(value: Mapping[Any, Any]) -> list[Any]:
+    found: list[Any] = []
+    for inner in value.values():
+        if isinstance(inner, dict):
+            found += [*inner, *inner.values()]
+        elif isinstance(inner, tuple):
+            found += inner
+    return found
