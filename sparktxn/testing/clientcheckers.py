@@ -96,20 +96,20 @@ def check_reported_failures(history: ClientHistory) -> None:
 
 
 def check_let_go(history: ClientHistory) -> None:
-    """What its client has let go of is not begun after that: it was offered to the log before, or never is."""
+    """What its client has let go of is not begun by its process after that."""
     for request in history.requests:
-        offered = history.offered.get(request.mark, -1)
-        assert not 0 <= request.let_go < offered, (
-            f"{request.what} {request.mark} of {request.client} was let go of at {request.let_go} and offered to the "
-            f"log at {offered}"
-        )
+        _check_not_offered(history, request.mark, request.client, request.let_go)
     for transaction in history.transactions:
         for _, _, value in transaction.sent:
-            offered = history.offered.get(value, -1)
-            assert not 0 <= transaction.let_go < offered, (
-                f"{value} of {transaction.name} was let go of at {transaction.let_go} and offered to the log at "
-                f"{offered}"
-            )
+            _check_not_offered(history, value, transaction.process, transaction.let_go)
+
+
+def _check_not_offered(history: ClientHistory, what: str, client: str, let_go: int) -> None:
+    """A client is called after its process: "process's client"."""
+    offered = history.offered.get(what, {}).get(client.partition("'s ")[0], -1)
+    assert not 0 <= let_go < offered, (
+        f"{what} of {client} was let go of at {let_go}, and its process has offered it to the log at {offered}"
+    )
 
 
 def check_duplicates(history: ClientHistory) -> None:

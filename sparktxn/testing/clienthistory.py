@@ -108,7 +108,7 @@ class ClientHistory(Struct):
     """All of it. `final` are one reader's whole views after everything has come to rest, one of each isolation.
 
     `marks` are those that the log holds at the end, with their entries; `offered` says when each mark, and each value
-    that is stored, was offered to the log for the first time. `plain_groups` commit offsets without any output;
+    that is stored, was last offered to the log by each process. `plain_groups` commit offsets without any output;
     `draining` are groups that have read a topic to its end.
     """
 
@@ -121,7 +121,7 @@ class ClientHistory(Struct):
     requests: list[Request] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)
-    offered: dict[str, int] = field(default_factory=dict)
+    offered: dict[str, dict[str, int]] = field(default_factory=dict)
     plain_groups: set[str] = field(default_factory=set)
     draining: dict[str, str] = field(default_factory=dict)
     operations: int = 0

@@ -34,7 +34,7 @@ _CALL_S: Final = 5.0
 _PATIENCE: Final = 12
 _PAUSES_S: Final = (0.1, 1.0, 12.0)
 _INPUTS_MAX: Final = 4
-_IDLE_MAX: Final = 8
+_IN_VAIN_MAX: Final = 8
 """How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
 
 Program = Callable[[Process], None]
@@ -296,7 +296,9 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
         writer = Writer(process, world, uri, log, transactional_id, publishes_offsets=not alone)
         consumer = None
         idle = 0
-        while idle < (2 if alone else _IDLE_MAX) or world.writing:
+        in_vain = 0
+        while idle < 2 or world.writing or (in_vain < _IN_VAIN_MAX and not alone):
+            in_vain = 0 if world.writing else in_vain + 1
             try:
                 writer.initialise()
                 if consumer is None:
@@ -304,6 +306,7 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
                 inputs = _consumed(process, world, log, consumer, f"{process.name} copies")
                 idle = 0 if inputs else idle + 1
                 if inputs:
+                    in_vain = 0
                     records = [("out", process.random.randrange(world.topics["out"]), value) for value in inputs]
                     noted = writer.transaction(records, inputs=inputs, consumer=consumer)
                     if noted.outcome is not Outcome.COMMITTED:

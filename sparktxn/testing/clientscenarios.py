@@ -24,10 +24,12 @@ from sparktxn.testing.impatientprograms import (
     impatient,
     producing,
     sinking,
+    slipping,
+    storing,
 )
 from sparktxn.testing.maintenanceprograms import administering, preparing, sweeping, vacuuming
 from sparktxn.testing.offers import note_offers
-from sparktxn.testing.simulator import Simulator
+from sparktxn.testing.simulator import Offer, Simulator
 from sparktxn.testing.truth import records_of
 
 __all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared"]
@@ -117,11 +119,11 @@ def abandoned(simulator: Simulator, history: ClientHistory) -> None:
     simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
     draw = Random(f"{simulator.seed} clients")
     job = SinkJob("query", 3)
-    works = {"producing": producing, "driver": sinking(job)}
+    works = {"store": storing("stored"), "producing": producing, "driver": sinking(job), "slip": slipping}
     for name in ("first", "second", "third"):
         chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
         world.begin(name, writes=True)
-        clients_ = [Client(f"{work} {number}", works[work], draw.randint(3, 6)) for number, work in enumerate(chosen)]
+        clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
         simulator.add(name, impatient(world, clients_), threaded=True)
     simulator.add("follower", following(world))
 
@@ -139,7 +141,7 @@ def shared(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("follower", following(world))
 
 
-def come_to_rest(objects: ObjectStore, history: ClientHistory, offered: Sequence[tuple[int, str, bytes]] = ()) -> None:
+def come_to_rest(objects: ObjectStore, history: ClientHistory, offered: Sequence[Offer] = ()) -> None:
     """Ends what was left open, as the next producer of each id would, and reads everything once more."""
     clock = ManualClock()
     log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)

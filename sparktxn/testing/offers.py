@@ -1,4 +1,4 @@
-"""What processes have offered to the log, and when for the first time: in an entry or an intent, whatever became of it.
+"""What processes have offered to the log, and when: in an entry or an intent, whatever became of it.
 
 A mark is what one command alone carries, and its client has chosen: an offset's metadata, or the time-out of an
 `init_producer_id`. What names a record is its segment.
@@ -17,9 +17,10 @@ from sparktxn.log.views import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.testing.clienthistory import ClientHistory
 from sparktxn.testing.history import observe
+from sparktxn.testing.simulator import Offer
 from sparktxn.testing.truth import RecordedObjects
 
-__all__ = ["init_mark", "note_offers"]
+__all__ = ["init_mark", "marks_of", "note_offers"]
 
 
 def init_mark(timeout_ms: int) -> str:
@@ -31,24 +32,27 @@ def note_offers(
     history: ClientHistory,
     objects: ObjectStore,
     log: RecordedObjects,
-    offered: Iterable[tuple[int, str, bytes]],
+    offered: Iterable[Offer],
     view: ReadView,
 ) -> None:
-    """Notes the marks that the log holds, and when each mark and each stored value was offered first."""
+    """Notes the marks that the log holds, and when each process has offered each mark and each stored value last.
+
+    An entry that is put again as it was is no new offer: its first put may still arrive.
+    """
     for name, data in log.history.items():
         number = names.parse_entry(name)
         if number is not None:
-            for mark in _marks(decode_entry(data, name, number).commands):
+            for mark in marks_of(decode_entry(data, name, number).commands):
                 history.marks.setdefault(mark, number)
-    first: dict[str, int] = {}
+    last: dict[str, dict[str, int]] = {}
     seen: set[bytes] = set()
-    for moment, name, data in offered:
-        if data not in seen:
-            seen.add(data)
-            for commands in _lists(name, data):
-                for mark in _marks(commands):
-                    first.setdefault(mark, moment)
-    history.offered = first | _values(history, objects, view, first)
+    for offer in offered:
+        if offer.data not in seen:
+            seen.add(offer.data)
+            for commands in _lists(offer.name, offer.data):
+                for mark in marks_of(commands):
+                    last.setdefault(mark, {})[offer.process] = offer.moment
+    history.offered = last | _values(history, objects, view, last)
 
 
 def _lists(name: str, data: bytes) -> Iterator[Sequence[Command]]:
@@ -59,7 +63,8 @@ def _lists(name: str, data: bytes) -> Iterator[Sequence[Command]]:
         yield from decode_intent(data, name, *intent).lists
 
 
-def _marks(commands: Sequence[Command]) -> Iterator[str]:
+def marks_of(commands: Sequence[Command]) -> Iterator[str]:
+    """The marks of commands, and the segments that they name."""
     for command in commands:
         if isinstance(command, OffsetCommit | TxnOffsetCommit):
             yield from (offset.metadata for offset in command.offsets if offset.metadata)
@@ -69,14 +74,16 @@ def _marks(commands: Sequence[Command]) -> Iterator[str]:
             yield command.segment
 
 
-def _values(history: ClientHistory, objects: ObjectStore, view: ReadView, first: dict[str, int]) -> dict[str, int]:
-    """When the segment of each value was offered first."""
+def _values(
+    history: ClientHistory, objects: ObjectStore, view: ReadView, last: dict[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """When the segment of each value was offered last."""
     found = {}
     placed = {key: observed.segments for key, observed in observe(objects, view.partitions).items()}
     bases = {key: [base for _, base in segments] for key, segments in placed.items()}
     for record in history.final_view(committed=False).records:
         key = record.place[::2]
         segment = placed[key][bisect_right(bases[key], record.offset) - 1][0]
-        if segment in first:
-            found[record.value] = first[segment]
+        if segment in last:
+            found[record.value] = last[segment]
     return found

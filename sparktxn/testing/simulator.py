@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import count
 from math import inf
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from greenlet import getcurrent
 from msgspec import Struct
@@ -32,7 +32,7 @@ from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Sc
 from sparktxn.testing.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber
 from sparktxn.testing.sharedobjects import SharedObjects
 
-__all__ = ["FaultRates", "Process", "Simulator"]
+__all__ = ["FaultRates", "Offer", "Process", "Simulator"]
 
 _START_S: Final = 1_700_000_000.0
 _OPERATION_S_MAX: Final = 0.02
@@ -93,16 +93,26 @@ class _Ids:
         return f"{self._random.getrandbits(128) >> 48:020x}"
 
 
+class Offer(NamedTuple):
+    """A put of an object of the log: when, by which process, and what."""
+
+    moment: int
+    process: str
+    name: str
+    data: bytes
+
+
 class _WatchedStore(FaultyStore):
     """A process's way to the objects; what it offers to the log is noted, whatever becomes of it."""
 
-    def __init__(self, simulator: Simulator, script: Script, pause: Callable[[], None]) -> None:
-        super().__init__(simulator.shared, script, later=simulator.later, pause=pause)
-        self._simulator = simulator
+    def __init__(self, process: Process, script: Script, pause: Callable[[], None]) -> None:
+        super().__init__(process.simulator.shared, script, later=process.simulator.later, pause=pause)
+        self._process = process
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         if name.startswith(names.ENTRIES):
-            self._simulator.offered.append((self._simulator.steps, name, data))
+            simulator = self._process.simulator
+            simulator.offered.append(Offer(simulator.steps, self._process.name, name, data))
         return super().put_if_absent(name, data, timeout_s=timeout_s)
 
 
@@ -162,7 +172,7 @@ class Process:
     def open_log(self, settings: StoreSettings) -> Log:
         """A handle as a process that has just started opens it; a store that does not answer is asked again."""
         while True:
-            objects = _WatchedStore(self.simulator, self._fate, self._pause)
+            objects = _WatchedStore(self, self._fate, self._pause)
             try:
                 return Log.open(
                     objects,
@@ -266,8 +276,8 @@ class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
     `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
-    fault). `offered` is what was offered to the log, whatever became of it: (moment, name, bytes). `silences` is how
-    often the store falls silent: no operation is answered then, for seconds or minutes.
+    fault). `offered` is what was offered to the log, whatever became of it. `silences` is how often the store falls
+    silent: no operation is answered then, for seconds or minutes.
     """
 
     def __init__(
@@ -291,7 +301,7 @@ class Simulator:
         self._processes: list[Process] = []
         self.silences = 0.0
         self._silent_until_s = 0.0
-        self.offered: list[tuple[int, str, bytes]] = []
+        self.offered: list[Offer] = []
         self._live: list[Fiber] = []
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_number = count()

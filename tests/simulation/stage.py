@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
+import pyarrow as pa
+
+from sparktxn.background import InlineBackground
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format import names
@@ -19,17 +22,50 @@ from sparktxn.format.commands import (
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance import VacuumReport, vacuum
+from sparktxn.registry import lend_log
+from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.reader import read
 from sparktxn.store import Store
+from sparktxn.testing.clocks import SeededIds
 from sparktxn.testing.director import Act, Director
+from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, Script
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.truth import Truth, digest_of, replay
 
-__all__ = ["LEFT", "RIGHT", "SETTINGS", "Stage"]
+__all__ = ["LEFT", "RIGHT", "SETTINGS", "Stage", "Visitor"]
 
 SETTINGS = StoreSettings(checkpoint_entries=1_000, checkpoint_seal_segments=2, request_timeout_ms=1_000)
 LEFT, RIGHT = (1, 0), (2, 0)
 NO_RETENTION = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
 _numbers = count()
+_seeds = count(1_000_000)
+
+
+class Visitor:
+    """A process with a log of its own, whose store fails as `weather` says; without weather nothing does."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.weather: Script | None = None
+        self._stage = stage
+        objects = FaultyStore(stage.shared, self._fate, later=stage.late.append)
+        self.log = Log.open(
+            objects,
+            settings=SETTINGS,
+            clock=stage.clock,
+            ids=SeededIds(next(_seeds)),
+            background=InlineBackground(),
+        )
+        self.uri = f"{stage.shared.uri}-visitor-{next(_seeds)}"
+        lend_log(self.uri, self.log)
+        stage.lent.append(self.uri)
+
+    def _fate(self, operation: Operation) -> Fault:
+        return self.weather(operation) if self.weather is not None else Fault.NONE
+
+    def write_something(self) -> None:
+        """What another client of this process does."""
+        name = f"visitor {next(_seeds)}"
+        self.log.submit([InitProducerId(name, name, 60_000)], self.log.deadline())
 
 
 class Stage(Director):
@@ -37,11 +73,20 @@ class Stage(Director):
 
     def __init__(self) -> None:
         super().__init__()
+        self.settings = SETTINGS
         self.uri, self.calm = self.connect(SETTINGS)
         for topic in ("left", "right"):
             self.submit(CreateTopic(topic, topic, 1))
 
     # Calm steps
+
+    def visitor(self) -> Visitor:
+        """A process of its own."""
+        return Visitor(self)
+
+    def rows_of(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return read(self.shared, task)
 
     def submit(self, *commands: Command) -> list[CommandResult]:
         """What the calm process writes, at once."""

@@ -149,16 +149,16 @@ def test_what_was_reported_as_failed_and_happens_is_rejected() -> None:
 
 def test_what_is_begun_after_its_client_has_let_go_of_it_is_rejected() -> None:
     asked = history()
-    asked.requests = [Request("init_transactions", "mark 0;", "client", let_go=20)]
-    asked.offered = {"mark 0;": 20}
+    asked.requests = [Request("init_transactions", "mark 0;", "process's client", let_go=20)]
+    asked.offered = {"mark 0;": {"process": 20, "other": 30}}
     checkers.check_client_history(asked)
-    asked.offered = {"mark 0;": 21}
-    rejected(checkers.check_let_go, asked, "mark 0; of client was let go of at 20 and offered to the log at 21")
+    asked.offered = {"mark 0;": {"process": 21}}
+    rejected(checkers.check_let_go, asked, "was let go of at 20, and its process has offered it to the log at 21")
     asked.requests[0].let_go = -1
     checkers.check_client_history(asked)
     closed = history(sent("b1", LEFT, RIGHT, let_go=20))
-    closed.offered = {"b1.1<": 21}
-    rejected(checkers.check_let_go, closed, r"b1\.1< of b1 was let go of at 20 and offered to the log at 21")
+    closed.offered = {"b1.1<": {"b": 21}}
+    rejected(checkers.check_let_go, closed, r"b1\.1< of b was let go of at 20")
 
 
 def test_a_group_that_is_held_up_for_good_is_rejected() -> None:

@@ -1,0 +1,272 @@
+"""The shortest traces of clients that do not wait, as functions of a stage: a broken guarantee is an AssertionError.
+
+Each runs one process on a store whose weather the trace decides, alongside the stage's calm one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparktxn.consumer import Consumer
+from sparktxn.errors import KafkaException, OutcomeUnknown
+from sparktxn.format import names
+from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.format.entry import decode_entry
+from sparktxn.message import TopicPartition
+from sparktxn.producer import Producer
+from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.stager import SegmentStager
+from sparktxn.store import SinkCommit, Store
+from sparktxn.testing.faultystore import Fault, Operation, Script
+from sparktxn.testing.offers import init_mark, marks_of
+from tests.simulation.stage import LEFT, Stage, Visitor
+
+__all__ = ["ClientTrace"]
+
+ClientTrace = Callable[[Stage], None]
+_SINKS = {"without a sink": (None, None), "with versions": (SinkCommit("app", "", 1), SinkCommit("app", "", 2))}
+
+
+def answers_lost(fault: Fault = Fault.RESPONSE_LOST) -> Script:
+    """The first put of an entry meets `fault`; from then on nothing is answered and nothing is applied."""
+    is_silent = False
+
+    def weather(operation: Operation) -> Fault:
+        nonlocal is_silent
+        if is_silent:
+            return Fault.REFUSED
+        if operation.verb == "put_if_absent" and names.parse_entry(operation.name) is not None:
+            is_silent = True
+            return fault
+        return Fault.NONE
+
+    return weather
+
+
+def silent(operation: Operation) -> Fault:
+    """Nothing is applied, and nothing is answered."""
+    return Fault.UNAVAILABLE
+
+
+def no_entries(operation: Operation) -> Fault:
+    """Nothing is known of entries."""
+    return Fault.UNAVAILABLE if names.parse_entry(operation.name) is not None else Fault.NONE
+
+
+def values(stage: Stage) -> list[str]:
+    """All that is committed, by a reader that opens the store now."""
+    uri, _ = stage.connect(stage.settings)
+    with Store.open(uri) as store:
+        view = store.view()
+        return [
+            value.decode()
+            for task in store.plan(view, store.ranges(view), columns=["value"])
+            for rows in stage.rows_of(task)
+            for value in rows.column("value").to_pylist()
+        ]
+
+
+def marks(stage: Stage) -> set[str]:
+    """The marks of all commands in the log."""
+    found: set[str] = set()
+    for name, data in stage.shared.history.items():
+        number = names.parse_entry(name)
+        if number is not None:
+            found.update(marks_of(decode_entry(data, name, number).commands))
+    return found
+
+
+def staged(store: Store, value: str) -> list[StagedSegment]:
+    """One record, staged."""
+    plan = store.stage_plan(["left"])
+    stager = SegmentStager(store.log.objects, store.log.ids, plan.born, plan.topics, seed=0, default_topic="left")
+    stager.write(pa.table({"value": [value.encode()]}))
+    return stager.finish()
+
+
+# --- an acknowledged batch is stored --------------------------------------------------------------------------------
+
+
+def other_rows_after_an_unknown_commit(stage: Stage) -> None:
+    """Nobody knows what became of A; the same handle commits B, with the same transaction number and sequences."""
+    for fault in (Fault.RESPONSE_LOST, Fault.LATE):
+        for kind, (first, second) in _SINKS.items():
+            visitor = stage.visitor()
+            with Store.open(visitor.uri) as store:
+                a, b, name = (f"{fault.value} {kind} {what}" for what in ("A", "B", "job"))
+                store.commit(staged(store, f"{a} before"), transactional_id=name)
+                rows_a, rows_b = staged(store, a), staged(store, b)
+                visitor.weather = answers_lost(fault)
+                with pytest.raises(OutcomeUnknown):
+                    store.commit(rows_a, transactional_id=name, sink=first, timeout_s=2)
+                visitor.weather = None
+                with suppress(KafkaException):
+                    store.commit(rows_b, transactional_id=name, sink=second)
+                    assert b in values(stage), f"{b} was acknowledged and is not stored"
+                stage.land()
+                assert values(stage).count(a) <= 1
+
+
+# --- one client never stops another ---------------------------------------------------------------------------------
+
+
+def a_list_that_no_entry_can_hold(stage: Stage) -> None:
+    """It has got past every check of a client; the others of the process go on, and the store can be opened."""
+    visitor = stage.visitor()
+    wrong: list[Any] = [OffsetToCommit(1, 0, 1, "\ud800"), OffsetToCommit(1, 0, 2**63), OffsetToCommit(1, 0, 1.5)]
+    for number, offset in enumerate(wrong):
+        with suppress(Exception):
+            visitor.log.send([OffsetCommit(f"wrong {number}", "group", (offset,))])
+        right = OffsetCommit(f"right {number}", "group", (OffsetToCommit(1, 0, number, f"right {number}"),))
+        try:
+            visitor.log.submit([right], visitor.log.deadline(5))
+        except Exception as error:
+            raise AssertionError(f"another client cannot commit any more: {error!r}") from error
+        assert f"right {number}" in marks(stage)
+    stage.check_agreement(visitor.log)
+
+
+# --- what was reported as failed does not happen later --------------------------------------------------------------
+
+
+def an_offset_commit_that_was_reported_as_failed(stage: Stage) -> None:
+    """Its process goes on later, when another one has committed a newer offset."""
+    told: list[object] = []
+    visitor = stage.visitor()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": visitor.uri,
+            "group.id": "group",
+            "enable.auto.commit": False,
+            "on_commit": lambda error, _: told.append(error),
+        }
+    )
+    consumer.assign([TopicPartition("left", 0, 0)])
+    visitor.weather = silent
+    consumer.commit(offsets=[TopicPartition("left", 0, 1, "failed;")], asynchronous=True)
+    _go_on(visitor, consumer, told)
+    assert told != [None]
+    visitor.weather = None
+    stage.submit(OffsetCommit("newer", "group", (OffsetToCommit(1, 0, 2, "newer;"),)))
+    visitor.write_something()
+    assert "failed;" not in marks(stage), "it was reported as failed, and has happened"
+
+
+def _go_on(visitor: Visitor, consumer: Consumer, told: list[object]) -> None:
+    for _ in range(200):
+        with suppress(KafkaException):
+            consumer.poll(1)
+        if told:
+            return
+    raise AssertionError("nothing was told of the commit")
+
+
+def an_init_that_was_given_up(stage: Stage) -> None:
+    """Its put got no answer, and its producer is closed; the live owner of the id must not be fenced by it later."""
+    for number, weather in enumerate((silent, answers_lost(Fault.REFUSED), answers_lost(Fault.UNAVAILABLE))):
+        timeout_ms = 123_456 + number
+        visitor = stage.visitor()
+        producer = Producer(
+            {
+                "bootstrap.servers": visitor.uri,
+                "transactional.id": f"job {number}",
+                "transaction.timeout.ms": timeout_ms,
+            }
+        )
+        visitor.weather = weather
+        with pytest.raises(KafkaException):
+            producer.init_transactions(1)
+        with suppress(KafkaException):
+            producer.close(1)
+        visitor.weather = None
+        live = stage.initialise(f"job {number}")
+        visitor.write_something()
+        assert init_mark(timeout_ms) not in marks(stage), "its producer is closed, and it has happened"
+        stage.submit(live.append(LEFT, 0, transaction=1), live.end(1))
+
+
+def a_commit_that_was_given_up(stage: Stage) -> None:
+    """It was never sent, and its producer is closed."""
+    visitor = stage.visitor()
+    producer = Producer({"bootstrap.servers": visitor.uri, "transactional.id": "job"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("left", "given up")
+    producer.flush()
+    producer.produce("left", "given up too")
+    visitor.weather = no_entries
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(1)
+    visitor.weather = silent
+    with suppress(KafkaException):
+        producer.close(1)
+    visitor.weather = None
+    visitor.write_something()
+    assert not values(stage), "its producer is closed, and it has happened"
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def two_instances_of_one_service(stage: Stage) -> None:
+    """One group and two transactional ids: both have read the same input, and only one may commit its output."""
+    feeder = Producer({"bootstrap.servers": stage.uri})
+    feeder.produce("left", "input")
+    feeder.flush()
+    instances = []
+    for number in range(2):
+        uri = stage.visitor().uri
+        consumer = _reads(uri)
+        producer = Producer({"bootstrap.servers": uri, "transactional.id": f"instance {number}"})
+        producer.init_transactions()
+        [message] = consumer.consume(1, 5)
+        assert message.value() == b"input"
+        instances.append((producer, consumer))
+    committed = 0
+    for producer, consumer in instances:
+        producer.begin_transaction()
+        producer.produce("right", "output")
+        try:
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+            )
+            producer.commit_transaction()
+        except KafkaException:
+            producer.abort_transaction()
+        else:
+            committed += 1
+    assert values(stage).count("output") == committed == 1, "one input was put out twice"
+
+
+def _reads(uri: str) -> Consumer:
+    consumer = Consumer(
+        {"bootstrap.servers": uri, "group.id": "group", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe(["left"])
+    return consumer
+
+
+def the_offsets_of_a_dead_producer(stage: Stage) -> None:
+    """It has published its group's offsets and is dead; its successor has a transactional id of its own."""
+    feeder = Producer({"bootstrap.servers": stage.uri})
+    feeder.produce("left", "input")
+    feeder.flush()
+    uri = stage.visitor().uri
+    consumer = _reads(uri)
+    assert len(consumer.consume(1, 5)) == 1
+    dead = Producer({"bootstrap.servers": uri, "transactional.id": "dead", "transaction.timeout.ms": 5_000})
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata())
+    dead.flush()
+    successor = _reads(stage.visitor().uri)
+    for _ in range(60):
+        if successor.consume(1, 1):
+            return
+        stage.clock.now_s += 1
+    raise AssertionError("its successor waits for good")

@@ -1,0 +1,96 @@
+"""The traces of clients that do not wait hold, and each fails in a build without the rule that closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sparktxn.errors import DamagedObject, ErrorCode
+from sparktxn.format.commands import CommandResult
+from sparktxn.format.entry import encode_list
+from sparktxn.log import committer
+from sparktxn.log.lists import CheckedList
+from sparktxn.state import machine, partitions, sinks
+from sparktxn.state.delta import Refusal
+from sparktxn.store import Store
+from sparktxn.testing.scenarios import simulate
+from tests.simulation import clienttraces as traces
+from tests.simulation.stage import Stage
+
+pytestmark = pytest.mark.simulation
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
+
+
+def without_checked_lists(patch: Patch) -> None:
+    """What can be encoded is queued, whether a reader takes it or not."""
+    patch.setattr(committer, "checked_list", lambda commands: CheckedList(tuple(commands), encode_list(commands)))
+
+
+def without_compared_batches(patch: Patch) -> None:
+    """A handle forgets what is unknown, and a batch with the number and sequences of a stored one is a repetition."""
+
+    def submit(self: Any, commands: Any, transactional_id: str, contents: Any, deadline: Any) -> None:
+        self.log.submit(commands, deadline)
+
+    def not_repeated(stored: Any, command: Any) -> Refusal | None:
+        another = stored.transaction != command.transaction
+        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another transaction") if another else None
+
+    patch.setattr(Store, "_submit", submit)
+    patch.setattr(partitions, "_not_repeated", not_repeated)
+    patch.setattr(machine, "_is_repetition", lambda list_, results: True)
+    patch.setattr(sinks, "_after_the_end", lambda transaction, command: CommandResult(duplicate=True))
+
+
+Build = Callable[[Patch], None]
+BUILDS: list[tuple[Build, traces.ClientTrace]] = [
+    (without_checked_lists, traces.a_list_that_no_entry_can_hold),
+    (without_compared_batches, traces.other_rows_after_an_unknown_commit),
+]
+FOUND: list[tuple[Build, str, int]] = [
+    (without_checked_lists, "abandoned", 0),
+    (without_compared_batches, "abandoned", 20),
+]
+"""A build, the scenario that finds it, and the seed from which that is looked for."""
+_SEEDS = 150
+
+
+@pytest.mark.parametrize("trace", dict.fromkeys(trace for _, trace in BUILDS), ids=lambda trace: trace.__name__)
+def test_the_trace_holds(stage: Stage, trace: traces.ClientTrace) -> None:
+    trace(stage)
+
+
+@pytest.mark.parametrize(
+    ("without", "trace"), [pytest.param(*build, id=f"{build[0].__name__}-{build[1].__name__}") for build in BUILDS]
+)
+def test_a_build_without_the_rule_breaks_its_trace(
+    monkeypatch: Patch, stage: Stage, without: Build, trace: traces.ClientTrace
+) -> None:
+    without(monkeypatch)
+    with pytest.raises((AssertionError, DamagedObject)):
+        trace(stage)
+
+
+@pytest.mark.parametrize(
+    ("without", "scenario", "seed"), [pytest.param(*found, id=f"{found[0].__name__}-{found[1]}") for found in FOUND]
+)
+def test_the_simulator_finds_a_build_without_the_rule(
+    monkeypatch: Patch, without: Build, scenario: str, seed: int
+) -> None:
+    without(monkeypatch)
+    for tried in range(seed, seed + _SEEDS):
+        try:
+            simulate(tried, scenario, traced=False)
+        except Exception:
+            return
+    raise AssertionError(f"{_SEEDS} histories of {scenario} have not found it")
