@@ -37,8 +37,10 @@ SHOWN = CONFORMANCE.marks()
 
 
 def anchors(document: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    text = document.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    named = re.findall(r'<a id="([^"]+)"></a>', text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | {*named}
 
 
 def test_the_document_of_settings_is_what_the_tables_say() -> None:
