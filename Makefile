@@ -46,7 +46,7 @@ sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 interop: $(STAMP) java ## Lets Kafka's own dump tool read the sidecars (fetches Kafka's jars once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
-nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes and more
+nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes, the soak and more
 	@$(PY) -m pytest -m nightly $(ARGS)
 
 fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
