@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sparktxn import arguments
 from sparktxn.config.settings import Setting, choice, integer, parse_settings, text
 from sparktxn.errors import ConfigurationError
 
@@ -15,10 +16,10 @@ PARTITION_COUNT_MAX: Final = 10_000
 
 def _cleanup_policy(name: str, value: Any) -> str:
     """delete"""
-    word = str(value).lower()
+    word = str.lower(value) if isinstance(value, str) else ""
     if word != "delete":
         raise ConfigurationError(
-            f"setting {name!r} is {value!r}: expected delete; compaction by key is not available, so a topic that asks "
+            f"setting {name!r} is {arguments.shown(value)}: expected delete; compaction by key is not available, so a topic that asks "
             "for it would silently keep all records"
         )
     return word

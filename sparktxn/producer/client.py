@@ -520,7 +520,7 @@ class Producer:
 
     def _wider_topic(self, name: str, partition: int) -> TopicBuffer:
         log, _ = self._connect()
-        topic = self._topics.find_wider(log, name, partition)
+        topic = self._topics.find_wider(log, name, arguments.integer("partition", partition, 0, arguments.INT32_MAX))
         self._accepting = self._topics.of_records()
         return topic
 
