@@ -13,18 +13,19 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.consumer import Consumer
-from sparktxn.errors import KafkaException, OutcomeUnknown
+from sparktxn.errors import ClockSkewError, DamagedObject, FormatVersionError, KafkaException, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.format.entry import decode_entry
+from sparktxn.format.entry import decode_entry, seal_document
 from sparktxn.message import TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, Operation, Script
 from sparktxn.testing.offers import init_mark, marks_of
-from tests.simulation.stage import LEFT, Stage, Visitor
+from tests.simulation.stage import LEFT, Stage, Visitor, entry_name
 
 __all__ = ["ClientTrace"]
 
@@ -270,3 +271,82 @@ def the_offsets_of_a_dead_producer(stage: Stage) -> None:
             return
         stage.clock.now_s += 1
     raise AssertionError("its successor waits for good")
+
+
+# --- the log and its readers ----------------------------------------------------------------------------------------
+
+
+def an_entry_that_is_lost(stage: Stage) -> None:
+    """Whoever opens the log then, and whoever has opened it before and writes, says so; nobody fills the place."""
+    visitor = stage.visitor()
+    stage.go_on(3)
+    lost = entry_name(visitor.log.entry + 2)
+    stage.shared.delete([lost])
+    for what, acts in (("opened", stage.visitor), ("written", visitor.write_something)):
+        with suppress(DamagedObject):
+            acts()
+            raise AssertionError(f"an entry is lost, and the log was {what}")
+    assert lost not in stage.shared.objects, "its place was filled"
+
+
+def an_entry_of_a_newer_version(stage: Stage) -> None:
+    """It holds a command that this version does not know: the store is not damaged."""
+    stage.go_on()
+    name = entry_name(stage.calm.entry)
+    data = stage.shared.objects[name]
+    document = data[: data.rindex(b',"checksum"')] + b"}"
+    stage.shared.put(name, seal_document(document.replace(b'"init_producer_id"', b'"half_message"'))[0])
+    try:
+        stage.visitor()
+    except DamagedObject as damaged:
+        raise AssertionError("what a newer version has written is called damaged") from damaged
+    except FormatVersionError:
+        return
+    raise AssertionError("a command that is not known was passed over")
+
+
+class _WrongClock(ManualClock):
+    """The stage's time, but the date is wrong."""
+
+    def __init__(self, stage: Stage, off_s: float) -> None:
+        super().__init__()
+        self._true = stage.clock
+        self._off_s = off_s
+
+    def wall_ms(self) -> int:
+        return self._true.wall_ms() + int(self._off_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self._true.monotonic_s()
+
+    def sleep(self, seconds: float) -> None:
+        self._true.sleep(seconds)
+
+
+def a_clock_that_is_far_off(stage: Stage) -> None:
+    """Ten years ahead or a month behind: it writes nothing, and the log's time stays what it was."""
+    for off_s in (10 * 365 * 86_400, -30 * 86_400):
+        before_ms = stage.truths_timestamp_ms()
+        visitor = stage.visitor(clock=_WrongClock(stage, off_s))
+        with suppress(ClockSkewError):
+            visitor.write_something()
+            raise AssertionError("it has written")
+        stage.go_on()
+        assert stage.truths_timestamp_ms() - before_ms < 60_000, "the log's time has moved for good"
+
+
+def records_that_were_purged(stage: Stage) -> None:
+    """A transaction that has lost records by purge() does not commit."""
+    producer = Producer({"bootstrap.servers": stage.uri, "transactional.id": "purges"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("left", "purged")
+    producer.purge()
+    producer.produce("left", "kept")
+    try:
+        producer.commit_transaction()
+    except KafkaException:
+        producer.abort_transaction()
+    else:
+        raise AssertionError("it has lost a record, and has committed")
+    assert not values(stage)

@@ -8,6 +8,7 @@ from itertools import count
 import pyarrow as pa
 
 from sparktxn.background import InlineBackground
+from sparktxn.clock import Clock
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format import names
@@ -44,16 +45,17 @@ _seeds = count(1_000_000)
 class Visitor:
     """A process with a log of its own, whose store fails as `weather` says; without weather nothing does."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, clock: Clock) -> None:
         self.weather: Script | None = None
         self._stage = stage
         objects = FaultyStore(stage.shared, self._fate, later=stage.late.append)
         self.log = Log.open(
             objects,
             settings=SETTINGS,
-            clock=stage.clock,
+            clock=clock,
             ids=SeededIds(next(_seeds)),
             background=InlineBackground(),
+            check_clock=True,
         )
         self.uri = f"{stage.shared.uri}-visitor-{next(_seeds)}"
         lend_log(self.uri, self.log)
@@ -80,9 +82,14 @@ class Stage(Director):
 
     # Calm steps
 
-    def visitor(self) -> Visitor:
-        """A process of its own."""
-        return Visitor(self)
+    def visitor(self, clock: Clock | None = None) -> Visitor:
+        """A process of its own, which compares its clock with the store's, as users' processes do."""
+        return Visitor(self, clock or self.clock)
+
+    def truths_timestamp_ms(self) -> int:
+        """The log's newest timestamp, as a process sees it that opens the store now."""
+        log = self.log(SETTINGS)
+        return log.view(None, log.deadline()).timestamp_ms
 
     def rows_of(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

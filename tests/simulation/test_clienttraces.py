@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from sparktxn.errors import DamagedObject, ErrorCode
+from sparktxn.format import entry
 from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
-from sparktxn.log import committer
+from sparktxn.log import committer, follower, storeclock
 from sparktxn.log.lists import CheckedList
+from sparktxn.producer.transaction import Transactions
 from sparktxn.state import machine, partitions, sinks
 from sparktxn.state.delta import Refusal
 from sparktxn.store import Store
@@ -52,10 +54,35 @@ def without_compared_batches(patch: Patch) -> None:
     patch.setattr(sinks, "_after_the_end", lambda transaction, command: CommandResult(duplicate=True))
 
 
+def without_a_checked_end(patch: Patch) -> None:
+    """The first entry that is absent is the log's end."""
+    patch.setattr(follower, "check_end", lambda objects, tail: None)
+
+
+def without_a_word_for_newer(patch: Patch) -> None:
+    """What cannot be decoded is damaged."""
+    patch.setattr(
+        entry, "undecodable", lambda data, name, expected, noun, error: DamagedObject(name, f"it is not {noun}")
+    )
+
+
+def without_compared_clocks(patch: Patch) -> None:
+    patch.setattr(storeclock.ClockCheck, "check", lambda self: None)
+
+
+def without_counted_losses(patch: Patch) -> None:
+    """A transaction commits what is left of it."""
+    patch.setattr(Transactions, "_check_whole", lambda self: None)
+
+
 Build = Callable[[Patch], None]
 BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_checked_lists, traces.a_list_that_no_entry_can_hold),
     (without_compared_batches, traces.other_rows_after_an_unknown_commit),
+    (without_a_checked_end, traces.an_entry_that_is_lost),
+    (without_a_word_for_newer, traces.an_entry_of_a_newer_version),
+    (without_compared_clocks, traces.a_clock_that_is_far_off),
+    (without_counted_losses, traces.records_that_were_purged),
 ]
 FOUND: list[tuple[Build, str, int]] = [
     (without_checked_lists, "abandoned", 0),
