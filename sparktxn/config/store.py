@@ -44,6 +44,12 @@ class StoreSettings:
         integer(2, 10_000),
         "A partition's segments are sealed into a manifest when this many are not.",
     )
+    checkpoint_merge_runs: int = setting(
+        "checkpoint.merge.runs",
+        16,
+        integer(2, 1_000),
+        "This many sealed runs of about one length are merged into one.",
+    )
     timeout_check_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import StoreError
+from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format import names
 from sparktxn.format.checkpoint import (
     SEGMENTS_PREFIX,
@@ -29,9 +30,9 @@ from sparktxn.format.checkpoint import (
     state_digest,
 )
 from sparktxn.format.entry import FORMAT_VERSION
-from sparktxn.log.checkpoints import hinted_head
+from sparktxn.log.checkpoints import hinted_head, read_parts
 from sparktxn.log.follower import Follower
-from sparktxn.log.horizon import is_usable, read_horizon
+from sparktxn.log.horizon import is_usable, read_horizon, usable_head
 from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
@@ -85,67 +86,121 @@ class Checkpointer:
         self._ids = ids
         self._settings = settings
         self._busy = threading.Lock()
+        self._looked_at = 0
 
     def after_win(self) -> None:
-        """Starts a checkpoint if one is due and none is being made; the caller has won an entry and been told so."""
+        """Start a checkpoint if one is due and none is being made; the caller has won an entry and been told so."""
         tail = self._follower.tail
-        entries = tail.entry - tail.checkpoint_entry
-        every = self._settings.checkpoint_entries
         # Of many writers, the one that wins the very entry makes the checkpoint; the others look for it a little later.
-        due = (
-            entries == every
-            or entries >= every + every // 2
+        if tail.entry - tail.checkpoint_entry == self._settings.checkpoint_entries or self._is_overdue(tail):
+            self._start(self._make)
+
+    def after_refresh(self) -> None:
+        """Look for another process's checkpoint if much was read since the last one.
+
+        A process that only reads makes none. What it holds one by one is then sealed in the other's runs.
+        """
+        tail = self._follower.tail
+        if self._is_overdue(tail) and tail.entry - self._looked_at >= self._settings.checkpoint_entries // 2:
+            self._looked_at = tail.entry
+            self._start(self._look)
+
+    def _is_overdue(self, tail: Tail) -> bool:
+        every = self._settings.checkpoint_entries
+        return (
+            tail.entry - tail.checkpoint_entry >= every + every // 2
             or tail.bytes_since_checkpoint >= self._settings.checkpoint_bytes
         )
-        if due and self._busy.acquire(blocking=False):
-            try:
-                self._background.submit(self._run)
-            except RuntimeError:
-                # The handle is being closed: the next process to win an entry finds that a checkpoint is due.
-                self._busy.release()
 
-    def _run(self) -> None:
+    def _start(self, work: Callable[[], object]) -> None:
+        """Run `work` in the background, unless a checkpoint is being made or adopted."""
+        if not self._busy.acquire(blocking=False):
+            return
         try:
-            self.checkpoint(only_if_due=True)
+            self._background.submit(lambda: self._run(work))
+        except RuntimeError:
+            # The handle is being closed: the next process to win an entry finds that a checkpoint is due.
+            self._busy.release()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
         except StoreError as error:
             # The next win tries again; entries are not deleted before a checkpoint holds what they say.
-            logger.warning("no checkpoint was written: %s", error)
+            logger.warning("no checkpoint was written or adopted: %s", error)
         finally:
             self._busy.release()
 
-    def checkpoint(self, *, only_if_due: bool = False) -> CheckpointHead | None:
-        """Writes a checkpoint of the newest confirmed state; None if another process has just done so.
+    def _look(self) -> None:
+        """Adopt another process's newest checkpoint: that of the hint, or of a listing if the hint is old."""
+        self._adopt(hinted_head(self._objects))
+        tail = self._follower.tail
+        if self._is_overdue(tail):
+            self._adopt(usable_head(self._objects, at_most=tail.confirmed_entry))
+
+    def _make(self) -> None:
+        """Adopt another process's checkpoint if that is new enough, else write one."""
+        try:
+            adopted = self._adopt(hinted_head(self._objects))
+        except DamagedObject as damaged:
+            logger.error("no checkpoint was adopted: %s", damaged)
+            adopted = False
+        if not adopted or self._is_due():
+            self.checkpoint()
+
+    def _is_due(self) -> bool:
+        tail = self._follower.tail
+        return tail.entry - tail.checkpoint_entry >= self._settings.checkpoint_entries
+
+    def checkpoint(self) -> CheckpointHead | None:
+        """Write a checkpoint of the newest confirmed state; None if a vacuum has passed it meanwhile.
 
         Raises:
             StoreError: the store did not answer, or a part that is needed is damaged.
         """
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
-            if only_if_due and self._adopt():
-                return None
             captured = self._capture()
-        head, located = self._write(captured)
+        head, records = self._write(captured)
         # A vacuum that came between does not know the head: what it names of older checkpoints may be gone.
         horizon = read_horizon(self._objects)
         if horizon > head.entry or not is_usable(self._objects, head, horizon):
             return None
         self._objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
-            if self._follower.tail is captured.tail:
-                self._fold(captured.tail, head, located)
+            tail = captured.tail
+            is_newer = self._follower.tail is tail and head.entry > tail.checkpoint_entry
+            if is_newer and not tail.parts.lacking(head, records):
+                tail.stand_on(head, records)
         return head
 
-    def _adopt(self) -> bool:
-        """True if another process's checkpoint is new enough: it then serves this one too."""
+    def _adopt(self, head: CheckpointHead | None) -> bool:
+        """Stand on another process's checkpoint if it is newer than the present one, and confirmed; True if so.
+
+        The store is not read while the lock is held.
+
+        Raises:
+            StoreError: the store did not answer, or a part of that checkpoint is damaged.
+        """
         tail = self._follower.tail
-        head = hinted_head(self._objects)
-        if head is None or head.entry > tail.confirmed_entry or head.entry <= tail.checkpoint_entry:
+        if head is None or not tail.checkpoint_entry < head.entry <= tail.confirmed_entry:
             return False
-        if not is_usable(self._objects, head, read_horizon(self._objects)):
-            return False
-        tail.rebase(head)
-        tail.parts.forget_unchanged(SEGMENTS_PREFIX)
-        tail.bytes_since_checkpoint = 0
-        return tail.entry - head.entry < self._settings.checkpoint_entries
+        records: dict[str, Sequence[StateRecord]] = {}
+        confirmed = False
+        while True:
+            with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
+                if self._follower.tail is not tail or head.entry <= tail.checkpoint_entry:
+                    return False
+                missing = [part for part in tail.parts.named_otherwise(head) if part not in records]
+                if confirmed and not missing:
+                    tail.stand_on(head, records)
+                    return True
+            named = [part for part in missing if part in head.parts]
+            found = read_parts(self._objects, [head.parts[part] for part in named])
+            records.update(dict.fromkeys(missing, ()))
+            records.update(zip(named, found, strict=True))
+            if not is_usable(self._objects, head, read_horizon(self._objects)):
+                return False
+            confirmed = True
 
     def _capture(self) -> _Captured:
         tail = self._follower.tail
@@ -162,15 +217,16 @@ class Checkpointer:
             for record in parts.part(part).values()
             if isinstance(record, PartitionSegments) and len(record.segments) >= many
         ]
+        changed = {part: tuple(parts.part(part).values()) for part in list(parts.changed)}
         return _Captured(
             tail,
             tail.entry,
-            tail.base_entry or tail.entry,
+            parts.base if parts.base is not None else tail.entry,
             tail.token,
             tail.checksum,
             tail.timestamp_ms,
             dict(parts.refs),
-            {part: tuple(parts.part(part).values()) for part in parts.changed},
+            changed,
             to_seal,
             tail.store(),
         )
@@ -197,17 +253,27 @@ class Checkpointer:
                     return record.name
         raise AssertionError(f"topic id {topic_id} has partitions and no topic")
 
-    def _write(self, captured: _Captured) -> tuple[CheckpointHead, dict[StateKey, PartitionSegments]]:
+    def _write(self, captured: _Captured) -> tuple[CheckpointHead, dict[str, Sequence[StateRecord]]]:
+        """Write parts, runs and head; return the head, and the changed parts as it has them."""
         located: dict[StateKey, PartitionSegments] = {}
         for segments, partition, producers, topic in captured.to_seal:
             folder = names.partition_folder(topic, segments.topic_id, segments.partition)
             located[segments.key] = seal(
-                self._objects, self._ids, folder, partition, segments, producers, captured.entry
+                self._objects,
+                self._ids,
+                folder,
+                partition,
+                segments,
+                producers,
+                captured.entry,
+                self._settings.checkpoint_merge_runs,
             )
         checkpoint = self._ids.token()
         refs = dict(captured.refs)
+        written: dict[str, Sequence[StateRecord]] = {}
         for index, (part, records) in enumerate(sorted(captured.changed.items())):
-            data = encode_part([located.get(record.key, record) for record in records])
+            written[part] = [located.get(record.key, record) for record in records]
+            data = encode_part(written[part])
             name = names.checkpoint_part(captured.entry, checkpoint, index)
             put_new(self._objects, name, data)
             refs[part] = PartRef(name, len(data), digest(data))
@@ -225,31 +291,4 @@ class Checkpointer:
             writer_features=captured.store.writer_features,
         )
         put_new(self._objects, names.checkpoint_head(head.entry, checkpoint), encode_head(head))
-        return head, located
-
-    def _fold(self, tail: Tail, head: CheckpointHead, sealed: dict[StateKey, PartitionSegments]) -> None:
-        """Lets the live state stand on the new checkpoint: what it has sealed is no longer held one by one."""
-        if head.entry <= tail.checkpoint_entry:
-            return
-        resealed: dict[StateKey, StateRecord | None] = {}
-        for key, run in sealed.items():
-            current: PartitionSegments | None = tail.parts.get(key)
-            if current is not None:
-                resealed[key] = _newer_than(current, run)
-        tail.parts.replace(resealed)
-        tail.stand_on(head)
-        tail.bytes_since_checkpoint = 0
-
-
-def _newer_than(current: PartitionSegments, sealed: PartitionSegments) -> PartitionSegments:
-    """The sealed places, with what the log has added or dropped since."""
-    end_offset = sealed.sealed[-1].end_offset
-    bases = [run.base_offset for run in current.sealed] + [segment.base_offset for segment in current.segments]
-    first_offset = min(bases, default=end_offset)
-    return PartitionSegments(
-        current.topic_id,
-        current.partition,
-        tuple(run for run in sealed.sealed if run.end_offset > first_offset),
-        tuple(segment for segment in current.segments if segment.base_offset >= end_offset),
-        tuple(aborted for aborted in current.aborted if aborted.last_offset >= end_offset),
-    )
+        return head, written

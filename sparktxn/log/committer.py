@@ -344,7 +344,7 @@ class Committer:
         # One that no store takes would be put again without end.
         checked_data(names.entry(entry.entry), data)
         entry = replace(entry, checksum=checksum)
-        return Flight(taken, entry, data, entry_delta.changes, accepted, settled, others)
+        return Flight(taken, entry, data, entry_delta.changes, tail.parts.standing, accepted, settled, others)
 
     def _outcome(self, ticket: Ticket, delta: Delta, context: Context) -> tuple[Outcome, bool]:
         """What becomes of a list after what is in `delta`, and whether the log has said so before.
@@ -431,14 +431,15 @@ class Committer:
     def _apply(self, flight: Flight, other: tuple[LogEntry, int] | None) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.
 
-        Nothing more is read: it would be younger than the confirm.
+        Nothing more is read: it would be younger than the confirm. Changes that were computed before the state took its
+        names from another checkpoint would bring the old names back: they are computed again.
         """
         tail = self._follower.tail
         if tail.entry + 1 == flight.entry.entry:
-            if other is None:
+            if other is None and tail.parts.standing is flight.standing:
                 tail.take(flight.entry, flight.changes, len(flight.data))
             else:
-                tail.apply(*other)
+                tail.apply(*(other or (flight.entry, len(flight.data))))
         tail.confirmed_entry = tail.entry
 
     def _confirm(self, flight: Flight, deadline: Deadline) -> bool:

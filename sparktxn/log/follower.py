@@ -34,7 +34,7 @@ class Follower:
         self._clock = clock
         self._window = 1 if objects.probe_is_cheap else checkpoint_entries + 1
         self._lock = threading.RLock()
-        self._kept: tuple[int, str] | None = None
+        self._kept: tuple[int, int] | None = None
         self._checked_entry = -1
         self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
@@ -60,7 +60,7 @@ class Follower:
         started_s = self._clock.monotonic_s()
         self.advance()
         horizon = read_horizon(self._objects)
-        if horizon > self.tail.confirmed_entry + 1 or self.is_passed(horizon):
+        if self.tail.is_void(horizon) or self.is_passed(horizon):
             self.reopen()
         self.tail.confirmed_entry = self.tail.entry
         self.refreshed_s = started_s
@@ -98,16 +98,16 @@ class Follower:
     def is_behind(self) -> bool:
         """True if a vacuum may have deleted what this state was read from, or what it names: open it again."""
         horizon = read_horizon(self._objects)
-        return horizon > self.tail.confirmed_entry + 1 or self.is_passed(horizon)
+        return self.tail.is_void(horizon) or self.is_passed(horizon)
 
     def is_passed(self, horizon: int | None = None) -> bool:
         """True if a vacuum may have deleted objects that this state names, though it is as new as can be."""
         if horizon is None:
             horizon = read_horizon(self._objects)
-        base = self.tail.base_checkpoint
-        if not base or horizon <= self.tail.base_entry or self._kept == (horizon, base):
+        base = self.tail.parts.base
+        if base is None or horizon <= base or self._kept == (horizon, base):
             return False
-        if not is_kept(self._objects, self.tail.base_entry, base, horizon):
+        if not is_kept(self._objects, base, "", horizon):
             return True
         self._kept = (horizon, base)
         return False
@@ -146,7 +146,7 @@ class Follower:
                 passed |= {head.checkpoint}
                 listed = True
                 continue
-            if horizon <= tail.confirmed_entry + 1:
+            if not tail.is_void(horizon):
                 if damage is not None:
                     raise damage
                 tail.confirmed_entry = tail.entry

@@ -120,7 +120,7 @@ class History:
             tail.advance(at_most=min(last, before + _ENTRIES_AT_ONCE), window=_ENTRIES_AT_ONCE)
         except DamagedObject as damaged:
             damage = damaged
-        if read_horizon(self._objects) > tail.confirmed_entry + 1:
+        if tail.is_void(read_horizon(self._objects)):
             raise _expired(before + 1, self._objects)
         if damage is not None:
             raise damage

@@ -180,7 +180,9 @@ class Log:
         """
         with self._follower.locked(deadline, "refresh"):
             self._follower.refresh()
-            return self._follower.tail.entry
+            entry = self._follower.tail.entry
+        self._checkpointer.after_refresh()
+        return entry
 
     def born(self, deadline: Deadline) -> int:
         """The newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
@@ -207,12 +209,15 @@ class Log:
         with self._follower.locked(deadline, "view"):
             while True:
                 try:
-                    return self._view(topics, entry, timestamp_ms)
+                    view = self._view(topics, entry, timestamp_ms)
+                    break
                 except DamagedObject:
                     # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
                     before, horizon = horizon, read_horizon(self.objects)
                     if horizon in (before, 1):
                         raise
+        self._checkpointer.after_refresh()
+        return view
 
     def _view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView:
         self._follower.refresh()
@@ -239,7 +244,7 @@ class Log:
                     "AdminClient.create_topics([NewTopic(…)]) creates one",
                 )
             found.append(topic)
-        view = capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms, tail.base_entry)
+        view = capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms, tail.parts.base)
         return with_internal(view, internal, first_entry(self.objects)) if internal else view
 
     def _tail_at(self, entry: int, newest: Tail) -> Tail:
@@ -257,7 +262,7 @@ class Log:
             except DamagedObject as damaged:
                 damage = damaged
             horizon = read_horizon(self.objects)
-            if horizon <= tail.confirmed_entry + 1:
+            if not tail.is_void(horizon):
                 if damage is not None:
                     raise damage
                 if tail.entry == entry:

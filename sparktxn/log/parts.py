@@ -1,30 +1,67 @@
 """The state as one process holds it: records in parts, each part loaded when it is first touched.
 
-`StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else.
+`StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. It also owns the
+checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each name comes from
+that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sparktxn.format.checkpoint import PartRef, part_of
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, part_of
+from sparktxn.log.sealing import in_places_of
+from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord
 
-__all__ = ["LoadPart", "StateParts"]
+__all__ = ["LoadPart", "LoadedPart", "StateParts"]
 
 Records = dict[StateKey, StateRecord]
-LoadPart = Callable[[str, PartRef], list[StateRecord]]
+
+
+class LoadedPart(NamedTuple):
+    """The records of a part.
+
+    `is_rebuilt` is True if the object that the checkpoint names is damaged or gone, so that they were made from another
+    checkpoint, or the entries. `base` is then that checkpoint's own entry; None if they name nothing of a checkpoint.
+    """
+
+    records: Sequence[StateRecord]
+    is_rebuilt: bool = False
+    base: int | None = None
+
+
+LoadPart = Callable[[str, PartRef], LoadedPart]
 
 
 class StateParts:
-    """Records by part. `changed` says at which entry a part last differed from the one that `refs` names."""
+    """Records by part. `changed` says at which entry a part last differed from the object that `head` names for it."""
 
-    def __init__(self, refs: Mapping[str, PartRef], load: LoadPart) -> None:
-        self.refs: dict[str, PartRef] = dict(refs)
+    def __init__(self, head: CheckpointHead | None, load: LoadPart) -> None:
+        self._head = head
+        self._rebuilt: dict[str, int | None] = {}
         self.changed: dict[str, int] = {}
         self._load = load
         self._parts: dict[str, Records] = {}
+        self.standing = object()
+        """Another object whenever names have been replaced: changes computed before name what they named then."""
+
+    @property
+    def head(self) -> CheckpointHead | None:
+        """The checkpoint that the state stands on; None if it was made from entries alone."""
+        return self._head
+
+    @property
+    def refs(self) -> Mapping[str, PartRef]:
+        """The objects of the parts that have not changed since `head`."""
+        return self._head.parts if self._head is not None else {}
+
+    @property
+    def base(self) -> int | None:
+        """The entry of the oldest checkpoint that a name in this state was taken from; None if none was."""
+        if self._head is None:
+            return None
+        return min([self._head.entry, *(base for base in self._rebuilt.values() if base is not None)])
 
     def get(self, key: StateKey) -> Any:
         """The record of `key`, or None; loads its part if this is the first touch.
@@ -43,7 +80,14 @@ class StateParts:
         records = self._parts.get(part)
         if records is None:
             ref = self.refs.get(part)
-            records = {record.key: record for record in self._load(part, ref)} if ref is not None else {}
+            records = {}
+            if ref is not None:
+                loaded = self._load(part, ref)
+                records = {record.key: record for record in loaded.records}
+                if loaded.is_rebuilt and self._head is not None:
+                    # The next checkpoint writes it again, and does not name the damaged object.
+                    self._rebuilt[part] = loaded.base
+                    self.changed[part] = self._head.entry
             self._parts[part] = records
         return records
 
@@ -92,23 +136,60 @@ class StateParts:
             if part not in self._parts:
                 self.part(part)
 
-    def replace(self, records: Mapping[StateKey, StateRecord | None]) -> None:
-        """Sets records to equal ones: what they say is the same, so their parts do not count as changed."""
-        for key, record in records.items():
-            if record is not None:
-                self.part(part_of(key))[key] = record
+    def named_otherwise(self, head: CheckpointHead) -> list[str]:
+        """Return the loaded parts with places of records for which `head` names other objects than this state does."""
+        return [
+            part
+            for part in self._parts
+            if part.startswith(SEGMENTS_PREFIX) and self.refs.get(part) != head.parts.get(part)
+        ]
 
-    def forget_unchanged(self, prefix: str) -> None:
-        """Forgets loaded parts that have not changed: they are loaded again, as the newest checkpoint has them."""
-        for part in [part for part in self._parts if part.startswith(prefix) and part not in self.changed]:
-            del self._parts[part]
+    def lacking(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> list[str]:
+        """Return the parts of which `stand_on` needs the records in `head` besides those in `records`."""
+        return [
+            part
+            for part in self.named_otherwise(head)
+            if part not in records and self.changed.get(part, 0) > head.entry
+        ]
 
-    def rebase(self, refs: Mapping[str, PartRef], entry: int) -> None:
-        """Takes the parts of a checkpoint after `entry` for those that have not changed since."""
-        for part, ref in refs.items():
-            if self.changed.get(part, 0) <= entry:
-                self.refs[part] = ref
-                self.changed.pop(part, None)
-        for part in [part for part in self.refs if part not in refs and self.changed.get(part, 0) <= entry]:
-            del self.refs[part]
-            self.changed.pop(part, None)
+    def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+        """Take all names from `head`, a checkpoint of this state or of an older one, newer than the present one.
+
+        `records` are parts as `head` has them. Parts that have changed since are moved to the places that `head` names;
+        the others are replaced, or loaded again when they are next touched.
+        """
+        lacking = self.lacking(head, records)
+        assert not lacking, f"names in {lacking} would stay, and belong to another checkpoint"
+        moved: dict[str, Records | None] = {}
+        for part in self.named_otherwise(head):
+            if self.changed.get(part, 0) > head.entry:
+                moved[part] = self._moved(part, records[part], head.entry)
+            else:
+                moved[part] = {record.key: record for record in records[part]} if part in records else None
+        for part, placed in moved.items():
+            if placed is None:
+                del self._parts[part]
+            else:
+                self._parts[part] = placed
+        self._rebuilt = {
+            part: base
+            for part, base in self._rebuilt.items()
+            if part not in moved and self.refs.get(part) == head.parts.get(part)
+        }
+        self.changed = {part: entry for part, entry in self.changed.items() if entry > head.entry}
+        self.changed.update((part, head.entry) for part in self._rebuilt if part not in self.changed)
+        self._head = head
+        self.standing = object()
+
+    def _moved(self, part: str, records: Iterable[StateRecord], entry: int) -> Records:
+        older = {record.key: record for record in records}
+        moved: Records = {}
+        for key, record in self._parts[part].items():
+            before = older.get(key)
+            if isinstance(record, PartitionSegments) and isinstance(before, PartitionSegments):
+                partition: PartitionState = self.get(("partition", *key[1:]))
+                record = in_places_of(before, record, entry, partition.log_start_offset)
+            else:
+                assert not getattr(record, "sealed", ()), f"{key} has runs, and the checkpoint does not know it"
+            moved[key] = record
+        return moved

@@ -8,7 +8,6 @@ logarithm of the log's length. Validation never asks what is sealed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -30,9 +29,7 @@ from sparktxn.structs import (
     SegmentRef,
 )
 
-__all__ = ["seal"]
-
-_RUNS_TO_MERGE: Final = 16
+__all__ = ["in_places_of", "seal"]
 
 
 def seal(
@@ -43,10 +40,12 @@ def seal(
     located: PartitionSegments,
     producers: Sequence[ProducerState],
     entry: int,
+    runs_to_merge: int,
 ) -> PartitionSegments:
     """The same records' places, with all single segments in a sealed run; the run's objects are written.
 
-    `folder` is the partition's folder, `producers` are the partition's, and all are of the state after `entry`.
+    `folder` is the partition's folder, `producers` are the partition's, and all are of the state after `entry`. As many
+    runs of one level as `runs_to_merge` become one of the next level.
 
     Raises:
         StoreUnavailable: an object could not be written; what was written is garbage that nobody names.
@@ -55,9 +54,31 @@ def seal(
         objects, ids, folder, located.segments, located.aborted, partition.log_end_offset, producers, entry, level=0
     )
     sealed = (*located.sealed, run)
-    while len(tail := _mergeable(sealed)) >= _RUNS_TO_MERGE:
+    while len(tail := _mergeable(sealed)) >= runs_to_merge:
         sealed = (*sealed[: -len(tail)], _merge(objects, ids, folder, tail, producers, entry))
     return replace(located, sealed=sealed, segments=(), aborted=())
+
+
+def in_places_of(
+    sealed: PartitionSegments, current: PartitionSegments, entry: int, log_start_offset: int
+) -> PartitionSegments:
+    """Return `current` with the sealed runs of `sealed`, the same partition's places after an older entry `entry`.
+
+    What `current` has sealed was sealed before that entry. What has been dropped since lies below `log_start_offset`.
+    """
+    sealed_end = sealed.sealed[-1].end_offset if sealed.sealed else 0
+    aborted = {found.last_offset: found for found in (*sealed.aborted, *current.aborted)}
+    return replace(
+        current,
+        sealed=tuple(run for run in sealed.sealed if run.end_offset > log_start_offset),
+        segments=(
+            *(segment for segment in sealed.segments if segment.end_offset > log_start_offset),
+            *(segment for segment in current.segments if segment.entry > entry),
+        ),
+        aborted=tuple(
+            aborted[last_offset] for last_offset in sorted(aborted) if last_offset >= max(sealed_end, log_start_offset)
+        ),
+    )
 
 
 def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:

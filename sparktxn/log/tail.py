@@ -19,7 +19,7 @@ from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.checkpoints import read_part, read_parts
 from sparktxn.log.horizon import read_horizon, usable_head
-from sparktxn.log.parts import StateParts
+from sparktxn.log.parts import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list, touches
@@ -43,17 +43,13 @@ class Tail:
     ) -> None:
         self._objects = objects
         self._excluded = excluded if head is None else excluded | {head.checkpoint}
-        self.parts = StateParts(head.parts if head is not None else {}, self._load_part)
+        self.parts = StateParts(head, self._load_part)
         self.entry = head.entry if head is not None else 0
         self.token = head.token if head is not None else ""
         self.checksum = head.entry_checksum if head is not None else NO_CHECKSUM
         self.timestamp_ms = head.timestamp_ms if head is not None else 0
         self.confirmed_entry = self.entry
         self.opened_entry = self.entry
-        self.checkpoint_entry = self.entry
-        self.base_entry = self.entry
-        self.base_checkpoint = head.checkpoint if head is not None else ""
-        self._checkpoint_checksum = self.checksum
         self.bytes_since_checkpoint = 0
         self.watched: Mapping[str, Sequence[Command]] = {}
         self.settled: dict[str, Applied | Refusal] = {}
@@ -173,35 +169,42 @@ class Tail:
         self.timestamp_ms = entry.timestamp_ms
         self.bytes_since_checkpoint += size_bytes
 
-    def stand_on(self, head: CheckpointHead) -> None:
-        """Notes that all names of objects in this state are in `head`, a checkpoint of this very state, or newer."""
-        self.rebase(head)
-        self.base_entry, self.base_checkpoint = head.entry, head.checkpoint
+    @property
+    def checkpoint_entry(self) -> int:
+        """The entry of the checkpoint that this state stands on; 0 if it stands on none."""
+        head = self.parts.head
+        return head.entry if head is not None else 0
 
-    def rebase(self, head: CheckpointHead) -> None:
-        """Takes a newer checkpoint of this log as what the parts that have not changed since are loaded from."""
-        self.parts.rebase(head.parts, head.entry)
+    def is_void(self, horizon: int) -> bool:
+        """Return True if a slot that was read since the last confirmed state may be another one's now."""
+        return horizon > self.confirmed_entry + 1
+
+    def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+        """Take all names of objects from `head`, a newer checkpoint of this log; see `StateParts.stand_on`."""
+        self.parts.stand_on(head, records)
         self._excluded |= {head.checkpoint}
-        self.checkpoint_entry = head.entry
-        self._checkpoint_checksum = head.entry_checksum
+        self.bytes_since_checkpoint = 0
 
-    def _load_part(self, part: str, ref: PartRef) -> list[StateRecord]:
+    def _load_part(self, part: str, ref: PartRef) -> LoadedPart:
         """A part of the checkpoint; if it is gone or damaged, as another checkpoint has it, or one and the entries."""
         try:
-            return read_part(self._objects, ref)
+            return LoadedPart(read_part(self._objects, ref))
         except DamagedObject as damaged:
             kept = self._part_kept(part)
             if kept is not None:
                 return kept
-            logger.error("checkpoint after entry %d: %s", self.checkpoint_entry, damaged)
-            older = usable_head(self._objects, at_most=self.checkpoint_entry, excluded=self._excluded)
+            head = self.parts.head
+            assert head is not None, "a part is loaded that no checkpoint names"
+            logger.error("checkpoint after entry %d: %s", head.entry, damaged)
+            older = usable_head(self._objects, at_most=head.entry, excluded=self._excluded)
             replay = Tail(self._objects, older, self._excluded)
-            replay.advance(at_most=self.checkpoint_entry, window=_WINDOW_MAX)
-            if (replay.entry, replay.checksum) != (self.checkpoint_entry, self._checkpoint_checksum):
+            replay.advance(at_most=head.entry, window=_WINDOW_MAX)
+            if (replay.entry, replay.checksum) != (head.entry, head.entry_checksum):
                 raise damaged from None
-            return list(replay.parts.part(part).values())
+            records = list(replay.parts.part(part).values())
+            return LoadedPart(records, is_rebuilt=True, base=replay.parts.base)
 
-    def _part_kept(self, part: str) -> list[StateRecord] | None:
+    def _part_kept(self, part: str) -> LoadedPart | None:
         """The part as a newer checkpoint has it, if a vacuum has passed this one: it has not changed in between."""
         horizon = read_horizon(self._objects)
         if horizon <= self.checkpoint_entry:
@@ -210,6 +213,6 @@ class Tail:
         if newer is None or newer.entry < horizon or part not in newer.parts:
             return None
         try:
-            return read_part(self._objects, newer.parts[part])
+            return LoadedPart(read_part(self._objects, newer.parts[part]), is_rebuilt=True, base=newer.entry)
         except DamagedObject:
             return None

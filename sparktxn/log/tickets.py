@@ -101,10 +101,11 @@ class Ticket:
 class Flight:
     """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
 
-    `accepted` is what it settles, `settled` what was settled before, `others` the lists of other processes in it.
+    `changes` were computed from parts that stood as `standing` says. `accepted` is what it settles, `settled` what was
+    settled before, `others` the lists of other processes in it.
     """
 
-    __slots__ = ("accepted", "changes", "data", "entry", "others", "settled", "taken")
+    __slots__ = ("accepted", "changes", "data", "entry", "others", "settled", "standing", "taken")
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Flight:
         entry: LogEntry,
         data: bytes,
         changes: Mapping[StateKey, StateRecord | None],
+        standing: object,
         accepted: list[tuple[Ticket, Outcome]],
         settled: list[tuple[Ticket, Outcome]],
         others: Sequence[WaitingList],
@@ -120,6 +122,7 @@ class Flight:
         self.entry = entry
         self.data = data
         self.changes = changes
+        self.standing = standing
         self.accepted = accepted
         self.settled = settled
         self.others = others

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
+from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.tail import Tail
+from sparktxn.structs import PartitionSegments
 from sparktxn.testing.checkers import digest_of, truth_after
 from sparktxn.testing.faultystore import Fault
 from sparktxn.testing.history import observe
@@ -141,3 +143,105 @@ def test_a_damaged_manifest_is_not_merged_into_a_longer_run(shared) -> None:
     write(writer, range(31, 33))
     with pytest.raises(DamagedObject, match="checksum"):
         writer.log.checkpoint()
+
+
+# Processes that take over what others have sealed.
+
+
+def places(client) -> PartitionSegments:
+    """What the process holds of a partition, as it is."""
+    return client.log._follower.tail.parts.get(("segments", *LEFT))
+
+
+@pytest.mark.parametrize("refreshed_every", [1, 7, 100])
+def test_a_process_that_only_reads_holds_no_more_as_the_log_grows(shared, refreshed_every: int) -> None:
+    writer, reader = shared.client(checkpoint_entries=8), shared.client(checkpoint_entries=8)
+    written = [operation for operation in reader.objects.operations if operation.verb.startswith("put")]
+    writer.initialise("job", "init")
+    for number in range(1, 301):
+        write(writer, range(number, number + 1))
+        if number % refreshed_every == 0:
+            reader.log.refresh(reader.log.deadline())
+            assert len(places(reader).segments) <= 8 + 8 // 2 + 8 // 2 + refreshed_every
+    check_against_replay(shared, reader.log)
+    assert places(reader).sealed
+    assert [operation for operation in reader.objects.operations if operation.verb.startswith("put")] == written
+
+
+def test_a_reader_adopts_by_a_listing_where_the_hint_is_old(shared) -> None:
+    writer, reader = shared.client(checkpoint_entries=8), shared.client(checkpoint_entries=8)
+    writer.initialise("job", "init")
+    write(writer, range(1, 11))
+    hint = shared.objects.get(names.LAST_CHECKPOINT)
+    write(writer, range(11, 31))
+    shared.objects.put(names.LAST_CHECKPOINT, hint)
+    reader.log.refresh(reader.log.deadline())
+    assert reader.log._follower.tail.checkpoint_entry == heads(shared)[-1]
+    check_against_replay(shared, reader.log)
+
+
+def test_a_reader_whose_records_are_deleted_adopts_what_is_left(shared) -> None:
+    """Runs and ranges below the log start are not named again by an adopted checkpoint that is older."""
+    writer, reader = shared.client(checkpoint_entries=1_000), shared.client(checkpoint_entries=8)
+    writer.initialise("job", "init")
+    write(writer, range(1, 20))
+    writer.log.checkpoint()
+    end = writer.log.view(["topic"], writer.log.deadline()).partitions["topic", 0].log_end_offset
+    writer.submit(DeleteRecords("d", *LEFT, end - 4))
+    write(writer, range(20, 24))
+    reader.log.refresh(reader.log.deadline())
+    assert reader.log._follower.tail.checkpoint_entry == heads(shared)[0]
+    assert digest_of(reader.log) == digest_of(writer.log)
+    located = places(reader)
+    assert all(run.end_offset > end - 4 for run in located.sealed)
+    assert all(aborted.last_offset >= end - 4 for aborted in located.aborted)
+
+
+@pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "its own"])
+def test_an_entry_in_flight_does_not_bring_back_the_names_of_an_older_checkpoint(shared, adopted: bool) -> None:
+    """Its changes were computed before the state took its names from a newer checkpoint."""
+    client, other = shared.client(checkpoint_entries=1_000), shared.client(checkpoint_entries=1_000)
+    client.initialise("job", "init")
+    write(client, range(1, 4))
+    client.fate = lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE
+    ticket = client.log.send(client.fused(4, 3))
+    with pytest.raises(OutcomeUnknown):
+        ticket.wait(client.log.deadline(0))
+    client.fate = lambda operation: Fault.NONE
+    if adopted:
+        other.log.refresh(other.log.deadline())
+        other.log.checkpoint()
+        assert client.log._checkpointer._adopt(newest_head(shared.objects))
+    else:
+        client.log.checkpoint()
+    assert ticket.wait(client.log.deadline())
+    located = places(client)
+    assert len(located.sealed) == 1
+    assert [segment.entry for segment in located.segments] == [client.log.entry]
+    check_against_replay(shared, client.log)
+
+
+def test_names_of_a_part_that_was_rebuilt_are_those_of_the_older_checkpoint(shared) -> None:
+    """The next checkpoint says so, and writes the part anew instead of naming the damaged object again."""
+    client = shared.client()
+    client.initialise("job", "init")
+    write(client, range(1, 4))
+    first = client.log.checkpoint()
+    client.submit(InitProducerId("other", "other"))
+    write(client, range(4, 5))
+    second = client.log.checkpoint()
+    head = newest_head(shared.objects)
+    assert head is not None
+    damaged = next(ref.name for part, ref in head.parts.items() if part.startswith("segments/"))
+    shared.objects.put(damaged, b"[]")
+    late = shared.client()
+    assert late.log._follower.tail.parts.base == second
+    check_against_replay(shared, late.log)
+    assert late.log._follower.tail.parts.base == first
+    late.submit(InitProducerId("third", "third"))
+    late.log.checkpoint()
+    newest = newest_head(shared.objects)
+    assert newest is not None
+    assert newest.base == first
+    assert damaged not in {ref.name for ref in newest.parts.values()}
+    check_against_replay(shared, shared.client().log)

@@ -5,8 +5,39 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.format import names
+from sparktxn.log.checkpoints import newest_head
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import Process, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# Processes that are older than the first checkpoint.
+
+
+def test_a_process_older_than_all_checkpoints_publishes_nothing_that_is_gone(world: World) -> None:
+    """It adopts another's checkpoint, idles while those runs are merged and vacuumed, and then makes one of its own."""
+    old = world.process()
+    world.grow(checkpoints=3, transactions=2)
+    old.log.refresh(old.log.deadline())
+    assert old.log._checkpointer._adopt(newest_head(world.objects))
+    assert old.log._follower.tail.parts.base == world.heads()[-1]
+    world.grow(checkpoints=16, transactions=2)
+    world.commit()
+    old.log.refresh(old.log.deadline())
+    assert world.process().vacuum().sealed_files > 0, "the runs that it has adopted are merged, and gone"
+    old.log.checkpoint()
+    assert world.heads()[-1] == world.writer.log.entry + 1, "it has made a checkpoint"
+    world.check()
+    world.grow(checkpoints=2)
+    world.process().vacuum()
+    world.check()
+
+
+# Vacuums that another one overtakes.
 
 
 def sealed_by_two_processes() -> World:

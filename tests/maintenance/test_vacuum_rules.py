@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.log import checkpointer, follower, horizon
+from sparktxn.log.parts import StateParts
 from sparktxn.log.verification import Replay
 from sparktxn.maintenance import marking
 from sparktxn.maintenance.vacuum import _Round
 from sparktxn.state import partitions
+from sparktxn.structs import StateRecord
 from tests.maintenance import test_overtaken as overtaken
 from tests.maintenance import test_vacuum as scenarios
 from tests.maintenance.vacuumworld import World
@@ -69,6 +71,27 @@ def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
             win(round_, at, floor)
 
     patch.setattr(_Round, "_win", win_or_not)
+
+
+def without_the_base_of_what_was_adopted(patch: pytest.MonkeyPatch) -> None:
+    """A process that has opened no checkpoint says that it stands on none, whatever it has adopted since."""
+    base = StateParts.base.fget
+    assert base is not None
+
+    def opened(parts: StateParts) -> int | None:
+        adopted = parts in adopters
+        return None if adopted else base(parts)
+
+    adopters: list[StateParts] = []
+    stand_on = StateParts.stand_on
+
+    def adopt(parts: StateParts, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+        if parts.head is None:
+            adopters.append(parts)
+        stand_on(parts, head, records)
+
+    patch.setattr(StateParts, "base", property(opened))
+    patch.setattr(StateParts, "stand_on", adopt)
 
 
 def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
@@ -126,6 +149,10 @@ def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
             without_opening_again,
             lambda world, _: scenarios.test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world),
             marks=pytest.mark.holes(13),
+        ),
+        pytest.param(
+            without_the_base_of_what_was_adopted,
+            lambda world, _: overtaken.test_a_process_older_than_all_checkpoints_publishes_nothing_that_is_gone(world),
         ),
         pytest.param(
             without_reading_the_horizon_again,
