@@ -6,6 +6,7 @@ Each takes what was recorded, and the log as it truly was (`truth.py`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -56,6 +57,7 @@ __all__ = [
     "some_heads",
     "tail_digest",
     "truth_after",
+    "usable_heads",
 ]
 
 
@@ -195,23 +197,30 @@ def check_views(history: History, truths: list[Truth]) -> None:
         assert seen == truths[entry].partitions, f"{who} saw something else at entry {entry}"
 
 
-def some_heads(objects: RecordedObjects) -> list[CheckpointHead]:
-    """The oldest, the newest and the middle one of the checkpoints that anybody may use."""
+def usable_heads(objects: RecordedObjects) -> list[CheckpointHead]:
+    """Return the checkpoints that a process may use, oldest first."""
     horizon = read_horizon(objects)
     named = sorted(found for name in objects.history if (found := names.parse_checkpoint_head(name)) is not None)
-    heads = [
+    return [
         head
         for entry, token in named
         if entry >= horizon
         and (head := read_head(objects, entry, token)) is not None
         and is_usable(objects, head, horizon)
     ]
+
+
+def some_heads(objects: RecordedObjects) -> list[CheckpointHead]:
+    """Return the oldest, the newest and the middle one of the checkpoints that a process may use."""
+    heads = usable_heads(objects)
     return list({head.checkpoint: head for head in (*heads[:1], *heads[len(heads) // 2 :][:1], *heads[-1:])}.values())
 
 
-def check_checkpoints(objects: RecordedObjects, truths: list[Truth]) -> None:
+def check_checkpoints(
+    objects: RecordedObjects, truths: list[Truth], heads: Sequence[CheckpointHead] | None = None
+) -> None:
     """Checkpoints hold the true state after their entries, and show its records."""
-    for head in some_heads(objects):
+    for head in some_heads(objects) if heads is None else heads:
         tail = Tail(objects, head)
         # A part that has become empty is named by the head, and one that never was is not.
         name = names.checkpoint_head(head.entry, head.checkpoint)

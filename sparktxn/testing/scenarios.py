@@ -14,9 +14,19 @@ from sparktxn.testing.clienthistory import ClientHistory
 from sparktxn.testing.clientscenarios import abandoned, administered, clients, come_to_rest, maintained, prepared
 from sparktxn.testing.commandprograms import commit, commit_and_vacuum
 from sparktxn.testing.history import History
+from sparktxn.testing.overtakenprograms import check_overtaken, overtaken, rates_of, small_objects
 from sparktxn.testing.simulator import FaultRates, Simulator
 
-__all__ = ["CLIENT_SCENARIOS", "COMMAND_SCENARIOS", "SCENARIOS", "Told", "record", "record_clients", "simulate"]
+__all__ = [
+    "CLIENT_SCENARIOS",
+    "COMMAND_SCENARIOS",
+    "SCENARIOS",
+    "Told",
+    "record",
+    "record_clients",
+    "record_overtaken",
+    "simulate",
+]
 
 COMMAND_SCENARIOS: Final[dict[str, Callable[[Simulator, History], None]]] = {
     "commit": commit,
@@ -29,7 +39,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "prepared": prepared,
     "abandoned": abandoned,
 }
-SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS)
+SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken")
 
 
 _LOG_CHECKED_EVERY: Final = 4
@@ -64,6 +74,15 @@ def record_clients(
     return simulator, history
 
 
+def record_overtaken(seed: int, *, rates: FaultRates | None = None) -> tuple[Simulator, History]:
+    """Run one history of processes that checkpoints and vacuums overtake; nothing is checked yet."""
+    simulator = Simulator(seed, rates=rates or rates_of(seed), calm_after=1_500)
+    history = History()
+    overtaken(simulator, history)
+    simulator.run()
+    return simulator, history
+
+
 def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = None, traced: bool = True) -> Told:
     """Runs one history and checks it; without `traced` its trace is empty, and a little time is saved.
 
@@ -74,6 +93,12 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
         simulator, history = record(seed, scenario, rates=rates)
         told = _told(simulator, history.operations, traced)
         check_history(simulator.shared, history)
+        return told
+    if scenario == "overtaken":
+        with small_objects():
+            simulator, history = record_overtaken(seed, rates=rates)
+            told = _told(simulator, history.operations, traced)
+            check_overtaken(simulator, history)
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates)
     told = _told(simulator, seen.operations, traced)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from math import inf
@@ -52,12 +52,17 @@ class Stopped(BaseException):
 
 
 class FaultRates(Struct, frozen=True):
-    """How often an operation meets each fault; `clock_skew` is how often a process's clock is wrong."""
+    """How often an operation meets each fault; `clock_skew` is how often a process's clock is wrong.
+
+    `pauses_s` are the lengths of pauses. With `reads_at_once` objects that are asked for together are one operation.
+    """
 
     faults: dict[Fault, float]
     pause: float = 0.0
     burst: float = 0.0
     clock_skew: float = 0.0
+    pauses_s: tuple[float, ...] = _PAUSES_S
+    reads_at_once: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> FaultRates:
@@ -114,6 +119,13 @@ class _WatchedStore(FaultyStore):
             simulator = self._process.simulator
             simulator.offered.append(Offer(simulator.steps, self._process.name, name, data))
         return super().put_if_absent(name, data, timeout_s=timeout_s)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | None]:
+        simulator = self._process.simulator
+        if not names or not simulator.rates.reads_at_once:
+            return super().get_many(names)
+        # The first one's fault is that of all.
+        return [self.get(names[0]), *(simulator.shared.get(name) for name in names[1:])]
 
 
 class Process:
@@ -224,7 +236,7 @@ class Process:
         return fault
 
     def _pause(self) -> None:
-        self.sleep(self.simulator.random.choice(_PAUSES_S))
+        self.sleep(self.simulator.random.choice(self.simulator.rates.pauses_s))
 
     def _run(self) -> None:
         simulator = self.simulator

@@ -1,0 +1,298 @@
+"""Processes that checkpoints and vacuums overtake: old ones that adopt and idle, and vacuums that pause anywhere.
+
+Windows are small: a checkpoint after 4 to 8 entries, runs of 2 segments, merged 2 at a time. The first entry is there
+before any process, so each opens a store without checkpoints, and stands on none until it adopts one or makes one.
+
+Segments are objects of one byte: what is checked is which objects exist, and who names them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from random import Random
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
+from sparktxn.log import sealing, verification
+from sparktxn.log.horizon import read_horizon
+from sparktxn.log.log import Log
+from sparktxn.maintenance import vacuum
+from sparktxn.store import Store
+from sparktxn.structs import SegmentRef
+from sparktxn.testing import history as history_module
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.checkers import check_checkpoints, check_order, check_same_end, check_views, usable_heads
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.history import History
+from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.simulator import FaultRates, Process, Simulator
+from sparktxn.testing.truth import digest_of, replay
+
+__all__ = ["check_overtaken", "overtaken", "rates_of", "small_objects"]
+
+# The package exports a function of the same name.
+_vacuum_module: Final = sys.modules["sparktxn.maintenance.vacuum"]
+_TOPIC: Final = "topic"
+_PARTITIONS: Final = 2
+_ENTRIES: Final = 8
+_VACUUMS: Final = 3
+_WAIT_S: Final = 5.0
+_PAUSES_S: Final = (0.1, 0.5, 2.0, 8.0)
+_NAPS_S: Final = (0.05, 0.05, 0.3, 1.0, 4.0)
+_ROUNDS: Final = 3
+"""How often a process acts that is no writer: one that looks on for long finds no more."""
+_VACUUM: Final = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
+_SETTINGS: Final = tuple(
+    StoreSettings(
+        checkpoint_entries=entries,
+        checkpoint_seal_segments=2,
+        checkpoint_merge_runs=2,
+        request_timeout_ms=2_000,
+        timeout_check_interval_ms=10**15,
+    )
+    for entries in (4, 4, 6, 8, 40)
+)
+
+
+class _World(Struct):
+    """What the processes of one history share."""
+
+    history: History
+    topic_id: int
+
+
+@contextmanager
+def small_objects() -> Iterator[None]:
+    """Let manifests be JSON, and entries be fetched a few at a time.
+
+    Parquet takes two thirds of the time of such a history otherwise, and names of entries that do not exist a tenth.
+    """
+    decode: Callable[..., object] = lru_cache(maxsize=256)(_decode_manifest)
+    places = {
+        (module, name): value
+        for module, name, value in (
+            (sealing, "encode_manifest", _encode_manifest),
+            (sealing, "decode_manifest", decode),
+            (verification, "decode_manifest", decode),
+            (history_module, "decode_manifest", decode),
+            (_vacuum_module, "_WINDOW", 8),
+        )
+    }
+    before = {(module, name): getattr(module, name) for module, name in places}
+    for (module, name), value in places.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name), value in before.items():
+            setattr(module, name, value)
+
+
+def _encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
+    return msgspec.json.encode(tuple(segments))
+
+
+def _decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
+    return msgspec.json.decode(data, type=tuple[SegmentRef, ...])
+
+
+def rates_of(seed: int) -> FaultRates:
+    """Return the faults of a history: pauses above all; processes that die are young again, so few do."""
+    random = Random(f"{seed} overtaken")
+    kinds: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
+    rates = {fault: random.choice((0.0, 0.0, 0.002)) for fault in kinds}
+    return FaultRates(rates, random.choice((0.01, 0.03, 0.08)), pauses_s=_PAUSES_S, reads_at_once=True)
+
+
+def overtaken(simulator: Simulator, history: History) -> None:
+    """Two writers, two processes that idle, two vacuums, and readers that open the store anew."""
+    log = Log.open(
+        simulator.shared,
+        settings=_SETTINGS[-1],
+        clock=ManualClock(),
+        ids=SeededIds(simulator.seed),
+        background=StrictBackground(),
+        create=True,
+    )
+    told = log.submit([CreateTopic("topic", _TOPIC, _PARTITIONS)], log.deadline())
+    world = _World(history, told[0].topic_id)
+    threaded = simulator.seed % 3 == 0
+    for number in range(2):
+        simulator.add(f"writer {number}", _writing(world), threaded=threaded)
+    for number in range(2):
+        simulator.add(f"idler {number}", _idling(world), threaded=threaded)
+        simulator.add(f"vacuum {number}", _vacuuming(world), threaded=threaded)
+    simulator.add("reader", _opening(world))
+
+
+def check_overtaken(simulator: Simulator, history: History) -> None:
+    """Every usable checkpoint, and every view that was given, shows the log as it truly was, and all of it exists.
+
+    Raises:
+        AssertionError, DamagedObject: something else is shown, or something that is named is gone.
+    """
+    shared = simulator.shared
+    heads = usable_heads(shared)
+    truths = replay(shared, {entry for _, entry, _ in history.ends} | {head.entry for head in heads})
+    check_order(truths)
+    check_views(history, truths)
+    check_checkpoints(shared, truths, heads)
+    check_same_end(history, truths)
+    horizon = read_horizon(shared)
+    named = {
+        names.segment(topic, seen.topic_id, partition, segment)
+        for truth in truths[horizon:]
+        for (topic, partition), seen in truth.partitions.items()
+        for segment, offset in seen.segments
+        if offset >= seen.log_start_offset
+    }
+    gone = sorted(name for name in named if name not in shared.objects)
+    assert not gone, f"{gone} are named from entry {horizon} on and do not exist"
+
+
+def _writing(world: _World) -> Callable[[Process], None]:
+    """Batches of one partition or two, until enough are stored, whatever becomes of the process."""
+    done: list[int] = []
+
+    def program(process: Process) -> None:
+        log = process.open_log(process.random.choice(_SETTINGS[:-1]))
+        producer: ProducerCommands | None = None
+        sequences: dict[int, int] = {}
+        while len(done) < _ENTRIES:
+            if producer is None:
+                told = _settled(process, log, InitProducerId(process.ids.token()))
+                producer = ProducerCommands.of(None, told) if told is not None else None
+                sequences = {}
+                continue
+            if _append(process, log, world, producer, sequences):
+                done.append(1)
+            else:
+                producer = None
+            process.sleep(process.random.choice(_NAPS_S[:3]))
+        _end(process, log, world)
+
+    return program
+
+
+def _append(process: Process, log: Log, world: _World, producer: ProducerCommands, sequences: dict[int, int]) -> bool:
+    """Upload and append a batch; False if its producer cannot know what became of it."""
+    partition = process.random.randrange(_PARTITIONS)
+    sequence = sequences.get(partition, 0)
+    while True:
+        world.history.operations += 1
+        segment = names.segment_file(log.entry, process.ids.token(), "arrow")
+        append = producer.append((world.topic_id, partition), sequence, segment=segment)
+        process.simulator.shared.put_if_absent(names.segment(_TOPIC, world.topic_id, partition, segment), b"s")
+        ticket = log.send([append])
+        try:
+            while not ticket.is_done():
+                with suppress(OutcomeUnknown, StoreUnavailable):
+                    ticket.wait(log.deadline(_WAIT_S))
+            ticket.wait(log.deadline(_WAIT_S))
+        except CommandRefused:
+            # Its segment has expired: a vacuum has raised the floor above the entry that it was born at.
+            continue
+        except OutcomeUnknown:
+            return False
+        sequences[partition] = sequence + 1
+        return True
+
+
+def _settled(process: Process, log: Log, command: InitProducerId) -> CommandResult | None:
+    """Return a command's result, or None if nobody can tell it."""
+    ticket = log.send([command])
+    while not ticket.is_done():
+        with suppress(OutcomeUnknown, StoreUnavailable):
+            ticket.wait(log.deadline(_WAIT_S))
+    return ticket.results[0] if ticket.results is not None else None
+
+
+def _idling(world: _World) -> Callable[[Process], None]:
+    """Long sleeps, and between them what a process does that has been open from the beginning."""
+
+    def program(process: Process) -> None:
+        log = process.open_log(process.random.choice(_SETTINGS))
+        for _ in range(_ROUNDS):
+            process.sleep(process.random.choice(_NAPS_S))
+            with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
+                world.history.operations += 1
+                process.random.choice(_ACTIONS)(process, log, world)
+        _end(process, log, world)
+
+    return program
+
+
+def _look(process: Process, log: Log, world: _World) -> None:
+    shared = process.simulator.shared
+    view = log.view(None, log.deadline(_WAIT_S))
+    oldest = min([view.entry, *(seen.base_entry for seen in view.partitions.values() if seen.base_entry is not None)])
+    if read_horizon(shared) <= oldest:
+        # Otherwise it has expired since: a reader that misses an object says so.
+        world.history.see(process.name, shared, view)
+
+
+def _refresh(process: Process, log: Log, world: _World) -> None:
+    log.refresh(log.deadline(_WAIT_S))
+
+
+def _write(process: Process, log: Log, world: _World) -> None:
+    _settled(process, log, InitProducerId(process.ids.token()))
+
+
+def _checkpoint(process: Process, log: Log, world: _World) -> None:
+    log.checkpoint()
+
+
+_ACTIONS: Final = (_look, _refresh, _refresh, _write, _checkpoint)
+
+
+def _vacuuming(world: _World) -> Callable[[Process], None]:
+    def program(process: Process) -> None:
+        log = process.open_log(_SETTINGS[-1])
+        store = Store(process.simulator.shared.uri, {}, log)
+        for _ in range(_VACUUMS):
+            process.sleep(process.random.choice(_NAPS_S))
+            with suppress(StoreUnavailable, OutcomeUnknown):
+                world.history.operations += 1
+                vacuum(store, _VACUUM, timeout_s=_WAIT_S)
+        _end(process, log, world)
+
+    return program
+
+
+def _opening(world: _World) -> Callable[[Process], None]:
+    """Opens the store anew each time, and reads all of it."""
+
+    def program(process: Process) -> None:
+        for _ in range(2):
+            process.sleep(4 * process.random.choice(_NAPS_S))
+            with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
+                _look(process, process.open_log(_SETTINGS[-1]), world)
+        while True:
+            with suppress(StoreUnavailable):
+                log = process.open_log(_SETTINGS[-1])
+                _look(process, log, world)
+                world.history.ends.append((process.name, log.entry, digest_of(log)))
+                return
+
+    return program
+
+
+def _end(process: Process, log: Log, world: _World) -> None:
+    while True:
+        try:
+            log.refresh(log.deadline(_WAIT_S))
+            world.history.ends.append((process.name, log.entry, digest_of(log)))
+            return
+        except StoreUnavailable:
+            process.sleep(0.5)

@@ -1,0 +1,84 @@
+"""Processes and vacuums that are overtaken: the scenario meets what it is for, and finds builds without the rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead, decode_head
+from sparktxn.log.checkpointer import Checkpointer
+from sparktxn.maintenance.vacuum import _Round
+from sparktxn.testing.overtakenprograms import small_objects
+from sparktxn.testing.scenarios import record_overtaken, simulate
+from tests.maintenance import test_vacuum_rules as rules
+
+pytestmark = pytest.mark.simulation
+
+Patch = pytest.MonkeyPatch
+
+
+def test_processes_adopt_and_vacuums_are_overtaken(monkeypatch: Patch) -> None:
+    met: Counter[str] = Counter()
+    adopt, check = Checkpointer._adopt, _Round._check_not_overtaken
+
+    def adopting(self: Checkpointer, head: CheckpointHead | None) -> bool:
+        stood_on = self._follower.tail.parts.head
+        adopted = adopt(self, head)
+        met["adopted by a process older than all checkpoints"] += adopted and stood_on is None
+        met["adopted"] += adopted
+        return adopted
+
+    def checking(self: _Round) -> None:
+        try:
+            check(self)
+        except BaseException:
+            met["overtaken"] += 1
+            raise
+
+    monkeypatch.setattr(Checkpointer, "_adopt", adopting)
+    monkeypatch.setattr(_Round, "_check_not_overtaken", checking)
+    for seed in range(90_100, 90_130):
+        with small_objects():
+            simulator, _ = record_overtaken(seed)
+        for name, data in simulator.shared.history.items():
+            head = names.parse_checkpoint_head(name)
+            if head is not None:
+                met["stands on an older one"] += decode_head(data, name, head[0]).base < head[0]
+            met["run deleted"] += "/_sealed/" in name and name not in simulator.shared.objects
+    assert not [what for what in EXPECTED if not met[what]], met
+
+
+EXPECTED = (
+    "adopted by a process older than all checkpoints",
+    "adopted",
+    "overtaken",
+    "stands on an older one",
+    "run deleted",
+)
+
+
+@pytest.mark.parametrize(
+    ("without", "seeds"),
+    [
+        (rules.without_the_base_of_what_was_adopted, range(120)),
+        (rules.skipping_heads_that_cannot_be_read, range(120)),
+        (rules.without_reading_the_horizon_again, range(120)),
+    ],
+)
+def test_a_build_without_the_rule_fails_a_history(
+    monkeypatch: Patch, without: Callable[[Patch], None], seeds: range
+) -> None:
+    without(monkeypatch)
+    assert _first_failure(seeds)
+
+
+def _first_failure(seeds: range) -> str | None:
+    for seed in seeds:
+        try:
+            simulate(seed, "overtaken", traced=False)
+        except Exception as error:
+            return f"seed {seed}: {error}"
+    return None
