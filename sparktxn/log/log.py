@@ -61,7 +61,7 @@ class Log:
         background: Background,
         store_id: str,
         hint: bytes | None,
-        check_clock: bool = False,
+        clock_check: ClockCheck | None = None,
     ) -> None:
         self.objects = objects
         self.settings = settings
@@ -80,7 +80,7 @@ class Log:
             clock_skew_ms_max=settings.clock_skew_ms_max,
             intents=Intents(objects, background, clock, ids, self._follower.watched),
             after_win=self._after_win,
-            clock_check=ClockCheck(objects, clock, ids, settings.clock_skew_ms_max) if check_clock else None,
+            clock_check=clock_check,
         )
         self._timeouts = Timeouts(
             self._follower,
@@ -110,9 +110,13 @@ class Log:
             StoreNotFound: there is no store, and `create` is False.
             DamagedObject, FormatVersionError: the store cannot be read.
             StoreUnavailable: the object store does not answer.
+            ClockSkewError: the store would be made by a wrong clock.
         """
+        clock_check = ClockCheck(objects, clock, ids, settings.clock_skew_ms_max) if check_clock else None
         document, hint = objects.get_many([names.STORE, names.LAST_CHECKPOINT])
         if document is None and create:
+            if clock_check is not None:
+                clock_check.check()
             put_new(objects, names.STORE, encode_store(ids.token(), clock.wall_ms()))
             document = objects.get(names.STORE)
         if document is None:
@@ -129,7 +133,7 @@ class Log:
             background=background,
             store_id=store_id,
             hint=hint,
-            check_clock=check_clock,
+            clock_check=clock_check,
         )
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:

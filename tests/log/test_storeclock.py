@@ -61,7 +61,16 @@ class World:
         self.objects = kind(f"clock-{self.number}", self.store_clock)
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.faulty = FaultyStore(self.objects, lambda operation: self.fate(operation))
-        self.clock = Clock(self.store_clock, skew_s)
+        self.clock = Clock(self.store_clock, 0.0)
+        Log.open(
+            self.objects,
+            settings=StoreSettings(),
+            clock=self.clock,
+            ids=SeededIds(self.number + 10**6),
+            background=StrictBackground(),
+            create=True,
+        )
+        self.clock.skew_s = skew_s
         self.log = self.open()
 
     def open(self, **settings: Any) -> Log:
@@ -108,6 +117,22 @@ def test_a_writer_far_from_the_stores_clock_is_refused_before_it_writes(skew_s: 
 def test_a_writer_near_the_stores_clock_writes(skew_s: float) -> None:
     world = World(skew_s)
     world.write()
+
+
+def test_a_wrong_clock_makes_no_store() -> None:
+    world = World()
+    world.objects = MemoryStore(f"clock-none-{world.number}", world.store_clock)
+    world.faulty = FaultyStore(world.objects)
+    world.clock.skew_s = DAY_S
+    with pytest.raises(ClockSkewError):
+        world.open()
+    assert world.objects.list("") == []
+    world.clock.skew_s = 0
+    opened = world.open()
+    asked = len(world.faulty.operations)
+    opened.submit([CreateTopic("t", "t", 1)], opened.deadline(5))
+    names_asked = [str(operation.name) for operation in world.faulty.operations[asked:]]
+    assert not [name for name in names_asked if name.startswith(names.CLOCKS)], "the opening has asked"
 
 
 def test_a_list_that_was_refused_is_not_written_by_a_later_call() -> None:
