@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.arguments import TIMESTAMP_MS_MAX
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
+from sparktxn.stage.layout import check_timestamps, null_path
 from sparktxn.structs import TopicState
 
 __all__ = ["key_column", "partition_slices", "stored_table"]
@@ -57,20 +57,9 @@ def stored_table(topic: TopicState, given: pa.Table, timestamp_ms: int) -> tuple
         if field.name == stamp and column.null_count:
             column = pc.fill_null(column, pa.scalar(timestamp_ms, pa.int64()).cast(field.type))
         if field.name == stamp:
-            _check_timestamps(topic, stamp, column)
+            check_timestamps(stamp, column)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema), partitions
-
-
-def _check_timestamps(topic: TopicState, name: str, column: pa.ChunkedArray) -> None:
-    if not len(column):
-        return
-    found = pc.min_max(column)
-    for value in (found["min"].value, found["max"].value):
-        if not 0 <= value <= TIMESTAMP_MS_MAX:
-            raise ConfigurationError(
-                f"column {name!r} of topic {topic.name!r} holds {value} ms: expected 0 to {TIMESTAMP_MS_MAX}"
-            )
 
 
 def _cast(topic: TopicState, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -82,6 +71,9 @@ def _cast(topic: TopicState, field: pa.Field, column: pa.ChunkedArray) -> pa.Chu
         ) from None
     if not field.nullable and cast.null_count and field.name not in (TIMESTAMP_COLUMN, "timestamp"):
         raise ConfigurationError(f"column {field.name!r} of topic {topic.name!r} holds a null, and it may not be null")
+    for chunk in cast.chunks if pa.types.is_nested(field.type) else ():
+        if (path := null_path(chunk, field, field.name)) is not None:
+            raise ConfigurationError(f"column {path!r} of topic {topic.name!r} holds a null, and it may not be null")
     return cast
 
 

@@ -11,11 +11,21 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn.arguments import TIMESTAMP_MS_MAX
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.staged import StageTopic
 
-__all__ = ["PARTITION", "RECORD_COLUMNS", "TOPIC", "record_rows", "topic_names", "typed_rows"]
+__all__ = [
+    "PARTITION",
+    "RECORD_COLUMNS",
+    "TOPIC",
+    "check_timestamps",
+    "null_path",
+    "record_rows",
+    "topic_names",
+    "typed_rows",
+]
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
@@ -175,9 +185,29 @@ def _timestamps_ms(name: str, column: pa.Array, now_ms: int) -> pa.Array:
             f"column {name!r} has type {found}: expected a timestamp, or int64 milliseconds since the epoch"
         )
     if not found.equals(_TIMESTAMP_MS):
-        # Finer units are cut off, as Kafka has milliseconds; a timestamp without a zone is UTC.
-        column = column.cast(_TIMESTAMP_MS, safe=False)
-    return pc.fill_null(column, pa.scalar(now_ms, _TIMESTAMP_MS)) if column.null_count else column
+        # Finer units are cut off, as Kafka has milliseconds; a timestamp without a zone is UTC. Seconds may be too
+        # many for milliseconds, which only a safe cast notices.
+        try:
+            column = column.cast(_TIMESTAMP_MS, safe=getattr(found, "unit", "") == "s")
+        except pa.ArrowInvalid as error:
+            raise ConfigurationError(f"column {name!r} cannot be milliseconds: {error}") from None
+    column = pc.fill_null(column, pa.scalar(now_ms, _TIMESTAMP_MS)) if column.null_count else column
+    check_timestamps(name, column)
+    return column
+
+
+def check_timestamps(name: str, column: pa.Array | pa.ChunkedArray) -> None:
+    """Pass if every time of a column of milliseconds is from 1970 on, and one that Spark's timestamps can express.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    if not len(column):
+        return
+    found = pc.min_max(column)
+    for value in (found["min"].value, found["max"].value):
+        if value is not None and not 0 <= value <= TIMESTAMP_MS_MAX:
+            raise ConfigurationError(f"column {name!r} holds {value} ms: expected 0 (1970) to {TIMESTAMP_MS_MAX}")
 
 
 def _headers(column: pa.Array) -> pa.Array:
@@ -221,7 +251,7 @@ def _declared(topic: str, field: pa.Field, column: pa.Array) -> pa.Array:
             f"column {field.name!r} of topic {topic!r} has type {column.type}: expected {field.type}; cast it"
         )
     converted = _cast(field.name, column, field.type)
-    if path := _null_path(converted, field, field.name):
+    if path := null_path(converted, field, field.name):
         raise ConfigurationError(f"column {path!r} of topic {topic!r} may not be null, and it is in at least one row")
     return converted
 
@@ -252,7 +282,7 @@ def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> 
     )
 
 
-def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
+def null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
     """The first place at or below `field` that has a null and may not."""
     if not field.nullable and array.null_count:
         return path
@@ -263,4 +293,4 @@ def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
         # A null struct has null fields: only those of the others count.
         parts = array.drop_null().flatten()
         inner = [(part, child, f"{path}.{child.name}") for part, child in zip(parts, field.type, strict=True)]
-    return next((found for below in inner if (found := _null_path(*below))), None)
+    return next((found for below in inner if (found := null_path(*below))), None)
