@@ -149,6 +149,8 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
             check_features(command.reader_features, READER_FEATURES, name, "read")
     if entry.entry != number:
         raise DamagedObject(name, f"it holds entry {entry.entry}")
+    if not entry.commands:
+        raise DamagedObject(name, "it has no commands")
     return entry
 
 

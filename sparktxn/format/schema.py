@@ -16,7 +16,15 @@ from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.names import PARTITION_COLUMN
 
-__all__ = ["RECORD_SCHEMA", "TIMESTAMP_COLUMN", "check_schema", "parse_type", "stored_schema", "type_text"]
+__all__ = [
+    "RECORD_SCHEMA",
+    "TIMESTAMP_COLUMN",
+    "check_columns",
+    "check_schema",
+    "parse_type",
+    "stored_schema",
+    "type_text",
+]
 
 Columns = tuple[tuple[str, str, bool], ...]
 """Declared columns as (name, type, nullable)."""
@@ -84,10 +92,21 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
             segments keep exactly.
     """
     columns = _columns_of(schema)
-    if not 0 < len(columns) <= _COLUMNS_MAX:
-        raise ConfigurationError(f"a typed topic has {len(columns)} columns: expected 1 to {_COLUMNS_MAX}")
-    taken: dict[str, str] = {}
-    for name, _, _ in columns:
+    check_columns(columns)
+    return columns
+
+
+def check_columns(columns: Columns, existing: Columns = ()) -> None:
+    """Check columns that a topic is to have after the `existing` ones: this is all that makes a schema readable.
+
+    Raises:
+        ConfigurationError: see `check_schema`.
+    """
+    if not 0 < len(existing) + len(columns) <= _COLUMNS_MAX:
+        count = len(existing) + len(columns)
+        raise ConfigurationError(f"a typed topic has {count} columns: expected 1 to {_COLUMNS_MAX}")
+    taken = {name.lower(): name for name, _, _ in existing}
+    for name, declared, _ in columns:
         if not isinstance(name, str) or not name.strip():
             raise ConfigurationError(f"column name {name!r} is not valid: expected text that is not empty")
         if name.startswith("_") or name.lower() == PARTITION_COLUMN:
@@ -96,7 +115,7 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
         if name.lower() in taken:
             raise ConfigurationError(f"column name {name!r} is not unique: {taken[name.lower()]!r} is declared too")
         taken[name.lower()] = name
-    return columns
+        _column_parse(name, declared)
 
 
 def _columns_of(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:

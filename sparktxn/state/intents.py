@@ -70,6 +70,12 @@ def why_not_settled(read: ReadState, intent_id: str, base_entry: int, entry: int
 
 def settle_intent(delta: Delta, command: SettleIntent, context: Context) -> CommandResult | Refusal:
     """Notes an intent as applied, by the commands that follow, or as refused."""
+    if command.command_count < 0 or (command.refused_code and command.command_count):
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"intent {command.intent_id!r} is settled with code {command.refused_code} and {command.command_count} "
+            "commands: expected commands where it is applied, and none where it is refused",
+        )
     settled = SettledIntent(command.intent_id, command.refused_code, command.reason)
     return _settle(delta, settled, command.base_entry, context)
 

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
+from sparktxn.format.bounds import DECODED_BYTES_MAX, ROWS_MAX
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.names import parse_segment_born, segment_token
 from sparktxn.state import producers
@@ -29,6 +30,12 @@ __all__ = ["FORGOTTEN", "append", "end_partition"]
 FORGOTTEN: Final = CommandResult(duplicate=True)
 """The result of a batch that looks like one of those that are no longer remembered, whose names nobody knows."""
 
+_PRODUCER_EPOCH_MAX: Final = 32_767
+_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1_000
+"""The last millisecond that a reader can hold as microseconds of 64 bits."""
+_LOG_END_OFFSET_MAX: Final = 2**62
+"""Beyond it nothing is appended: control records still find their place."""
+
 _CHECKSUM_DIGITS: Final = 8
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
@@ -41,6 +48,12 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
     if problem := _problem(command):
         return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
+    if partition.log_end_offset + command.record_count > _LOG_END_OFFSET_MAX:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"partition {command.partition} of topic id {command.topic_id} has no more offsets for "
+            f"{command.record_count} records: its log end is {partition.log_end_offset}",
+        )
     known: ProducerState | None = delta.get(("producer", command.topic_id, command.partition, command.producer_id))
     if command.transaction != NO_TRANSACTION:
         begun = join_transaction(delta, command, context)
@@ -84,14 +97,23 @@ def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
 
 def _problem(command: Append) -> str | None:
     """What no segment can have: a manifest would not take it, and without manifests there are no checkpoints."""
-    if command.record_count < 1 or command.size_bytes < 1:
-        return f"{command.record_count} records in {command.size_bytes} bytes"
+    if not (1 <= command.record_count <= ROWS_MAX and 1 <= command.size_bytes <= DECODED_BYTES_MAX):
+        return (
+            f"{command.record_count} records in {command.size_bytes} bytes: expected 1 to {ROWS_MAX} records and 1 to "
+            f"{DECODED_BYTES_MAX} bytes"
+        )
     if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
         return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
-    if command.producer_id < 0 or command.producer_epoch < 0:
-        return f"the producer {command.producer_id} with epoch {command.producer_epoch}"
-    if command.timestamp_min_ms > command.timestamp_max_ms:
-        return f"timestamps from {command.timestamp_min_ms} down to {command.timestamp_max_ms}"
+    if command.producer_id < 0 or not 0 <= command.producer_epoch <= _PRODUCER_EPOCH_MAX:
+        return (
+            f"the producer {command.producer_id} with epoch {command.producer_epoch}: expected a producer id from 0 "
+            f"on, and an epoch up to {_PRODUCER_EPOCH_MAX}"
+        )
+    if not command.timestamp_min_ms <= command.timestamp_max_ms <= _TIMESTAMP_MS_MAX:
+        return (
+            f"timestamps from {command.timestamp_min_ms} to {command.timestamp_max_ms}: expected them to grow, up to "
+            f"{_TIMESTAMP_MS_MAX}"
+        )
     if len(command.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(command.checksum):
         return f"the checksum {command.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
     return None

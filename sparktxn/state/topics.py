@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from sparktxn.format.commands import (
     DeleteTopic,
 )
 from sparktxn.format.names import check_topic_name
+from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.requests import remember, remembered
@@ -26,6 +28,36 @@ __all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records",
 
 HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
+
+
+_SETTINGS: Final = {
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    "segment.format": ("parquet", "arrow"),
+}
+"""The settings that the format gives a meaning, with their values; what others say concerns clients alone."""
+
+_Columns = tuple[tuple[str, str, bool], ...]
+
+
+def _check_settings(name: str, settings: Mapping[str, str | None]) -> Refusal | None:
+    """Refuses a setting that would make the topic unreadable."""
+    for setting, values in _SETTINGS.items():
+        value = settings.get(setting)
+        if value is not None and value not in values:
+            return Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"setting {setting!r} of topic {name!r} is {value!r}: expected {' or '.join(values)}",
+            )
+    return None
+
+
+def _check_columns(name: str, columns: _Columns, existing: _Columns = ()) -> Refusal | None:
+    """Refuses a schema that no reader would take."""
+    try:
+        check_columns(columns, existing)
+    except ConfigurationError as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, f"the schema of topic {name!r}: {error.error.str()}")
+    return None
 
 
 def _collision_key(name: str) -> str:
@@ -75,6 +107,10 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
             f"topic {command.name!r} would have {command.partition_count} partitions: "
             f"expected 1 to {PARTITION_COUNT_MAX}",
         )
+    if refusal := _check_settings(command.name, command.settings):
+        return refusal
+    if command.schema is not None and (refusal := _check_columns(command.name, command.schema)):
+        return refusal
     store = delta.store()
     topic_id = store.next_topic_id
     delta.put(replace(store, next_topic_id=topic_id + 1))
@@ -93,16 +129,18 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
         return topic
+    if refusal := _check_settings(command.name, command.settings):
+        return refusal
     schema = topic.schema
     if command.new_columns:
         if schema is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"topic {command.name!r} has Kafka's record: it takes no columns")
-        taken = {name for name, _, _ in schema}
         for name, _, nullable in command.new_columns:
-            if name in taken or not nullable:
-                why = "exists already" if name in taken else "must be nullable: older records do not have it"
+            if not nullable:
+                why = "must be nullable: older records do not have it"
                 return Refusal(ErrorCode.INVALID_CONFIG, f"column {name!r} of topic {command.name!r} {why}")
-            taken.add(name)
+        if refusal := _check_columns(command.name, command.new_columns, schema):
+            return refusal
         schema = (*schema, *command.new_columns)
     settings = {name: value for name, value in topic.settings.items() if name not in command.settings}
     settings |= {name: value for name, value in command.settings.items() if value is not None}

@@ -129,6 +129,9 @@ class Replay:
         self.need(self.get("topic_name", collision_key) is None, f"topic {name!r} exists, or collides")
         self.need(collision_key not in ("__transaction_state", "__consumer_offsets"), f"topic {name!r} is internal")
         self.need(1 <= command["partition_count"] <= 10_000, "a topic has no valid partition count")
+        self._check_settings(command["settings"])
+        if command["schema"] is not None:
+            self._check_columns(command["schema"])
         store = self.store()
         topic_id = store["next_topic_id"]
         self.put(store | {"next_topic_id": topic_id + 1})
@@ -137,6 +140,18 @@ class Replay:
         self.put({"type": "topic", **described, "topic_id": topic_id, "created_entry": self.entry})
         self._add_partitions(topic_id, 0, command["partition_count"])
         self.remember(command, topic_id=topic_id)
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        known = {"message.timestamp.type": ("CreateTime", "LogAppendTime"), "segment.format": ("parquet", "arrow")}
+        for setting, values in known.items():
+            self.need(settings.get(setting) in (None, *values), f"setting {setting!r} has an unknown value")
+
+    def _check_columns(self, columns: list[list[Any]]) -> None:
+        lowered = [name.lower() for name, _, _ in columns]
+        self.need(1 <= len(columns) <= 10_000, "a schema has too few or too many columns")
+        self.need(len(set(lowered)) == len(lowered), "two columns have one name")
+        reserved = any(not name.strip() or name[0] == "_" or name == "kafka_partition" for name in lowered)
+        self.need(not reserved, "a column's name is reserved or empty")
 
     def _add_partitions(self, topic_id: int, first: int, end: int) -> None:
         for number in range(first, end):
@@ -152,6 +167,7 @@ class Replay:
 
     def alter_topic(self, command: Command) -> None:
         topic = self._topic(command)
+        self._check_settings(command["settings"])
         settings = {name: value for name, value in topic["settings"].items() if name not in command["settings"]}
         settings |= {name: value for name, value in command["settings"].items() if value is not None}
         schema = topic["schema"]
@@ -159,12 +175,14 @@ class Replay:
             self.need(schema is not None, "Kafka's record takes no columns")
             self.need(all(nullable for _, _, nullable in command["new_columns"]), "a new column is not nullable")
             schema = [*schema, *command["new_columns"]]
+            self._check_columns(schema)
         self.change(topic, settings=settings, schema=schema)
         self.remember(command, topic_id=topic["topic_id"])
 
     def create_partitions(self, command: Command) -> None:
         topic = self._topic(command)
-        self.need(command["partition_count"] > topic["partition_count"], "partitions can only be added")
+        is_more = topic["partition_count"] < command["partition_count"] <= 10_000
+        self.need(is_more, "partitions can only be added, and not above 10,000")
         self._add_partitions(topic["topic_id"], topic["partition_count"], command["partition_count"])
         self.change(topic, partition_count=command["partition_count"])
         self.remember(command, topic_id=topic["topic_id"])
@@ -362,7 +380,10 @@ class Replay:
         self.change(located, segments=[*located["segments"], [noted[member] for member in SEGMENT]])
 
     def _check_sequence(self, known: Record | None, command: Command) -> None:
-        self.need(command["record_count"] >= 1, "a segment has no records")
+        self.need(1 <= command["record_count"] <= 2**28, "a segment has no records, or too many")
+        self.need(1 <= command["size_bytes"] <= 2**31, "a segment has no bytes, or too many")
+        self.need(0 <= command["producer_epoch"] <= 32_767, "an epoch is out of range")
+        self.need(command["timestamp_max_ms"] <= (2**63 - 1) // 1_000, "a timestamp is too late")
         if known is None:
             return
         self.need(command["producer_epoch"] >= known["producer_epoch"], "an append has an old epoch")
