@@ -1,64 +1,175 @@
-"""Work beside the caller: uploads and checkpoints.
+"""Work alongside the caller: uploads, checkpoints, and what a consumer asks of a store.
 
-The only place that makes worker threads for them, so that the simulator can run the same work inline.
+The only place that makes worker threads for it, so that the simulator can run the same work inline. No thread is waited
+for without a limit: an object store that does not answer must keep neither `close()` nor the interpreter's exit.
 """
 
 from __future__ import annotations
 
+import atexit
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
+
+from sparktxn.clock import Deadline, SystemClock
 
 __all__ = ["Background", "InlineBackground", "ThreadBackground"]
 
 Result = TypeVar("Result")
 
+_IDLE_S: Final = 10.0
+"""How long a worker thread waits for more work before it ends."""
+_EXIT_S: Final = 5.0
+"""How long the interpreter's exit waits for work under way."""
+
 
 class Background(Protocol):
-    """Runs functions beside the caller."""
+    """Runs functions alongside the caller."""
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Starts `work`; its result or exception is in the future."""
+        """Start `work`; its result or exception is in the future."""
 
-    def close(self) -> None:
-        """Waits for what was started and takes no more; calling twice is harmless."""
+    def sibling(self, name: str, workers: int) -> Background:
+        """Return one of the same kind with threads of its own, for work that must not queue behind other work."""
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Take no more work, and wait up to `timeout_s` (None: no limit) for what was started.
+
+        What has not begun by then never does, and what is under way sends no further request to an object store.
+        Calling twice is harmless.
+        """
 
 
 class ThreadBackground:
-    """A pool of worker threads, made at the first use."""
+    """Daemon threads, made when there is work and ended once they have been idle for a while."""
 
     def __init__(self, name: str, workers: int) -> None:
         self._name = name
         self._workers = workers
-        self._pool: ThreadPoolExecutor | None = None
+        self._changed = threading.Condition()
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._running = 0
         self._closed = False
+        self._life = Deadline(SystemClock(), None)
+        _opened.add(self)
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Starts `work` on a worker thread."""
-        if self._closed:
-            raise RuntimeError(f"{self._name} is closed")
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix=self._name)
-        return self._pool.submit(work)
+        """Start `work` on a worker thread.
 
-    def close(self) -> None:
-        """Waits for what was started."""
-        self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        Raises:
+            RuntimeError: this is closed, or the interpreter is ending.
+        """
+        future: Future[Result] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            self._queue.append((future, work))
+            if self._idle < len(self._queue) and len(self._threads) < self._workers:
+                self._start_thread()
+            self._changed.notify()
+        return future
+
+    def sibling(self, name: str, workers: int) -> ThreadBackground:
+        """Return one with threads of its own."""
+        return ThreadBackground(name, workers)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait up to `timeout_s` for what was started, and drop the rest."""
+        with self._changed:
+            self._closed = True
+        self.wait(timeout_s)
+        with self._changed:
+            for future, _ in self._queue:
+                future.cancel()
+            self._queue.clear()
+            if self._running:
+                self._life.end()
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until nothing is queued or under way, but on the calling thread; False if `timeout_s` came first."""
+        with self._changed:
+            own = threading.current_thread() in self._threads
+            return self._changed.wait_for(lambda: not self._queue and self._running <= own, timeout_s)
+
+    def _start_thread(self) -> None:
+        """Start one more worker; the caller holds the lock."""
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            if not self._threads:
+                self._queue.clear()
+                raise
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                found = self._changed.wait_for(lambda: self._queue or self._closed, _IDLE_S)
+                self._idle -= 1
+                if not found or not self._queue:
+                    self._threads.discard(threading.current_thread())
+                    return
+                future, work = self._queue.popleft()
+                self._running += 1
+            try:
+                with self._life.governs():
+                    _run(future, work)
+            finally:
+                # An idle thread must not keep what its last work was about.
+                del future, work
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+
+def _run(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - the future carries it to its owner
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+_opened: weakref.WeakSet[ThreadBackground] = weakref.WeakSet()
+
+
+def _wait_at_exit() -> None:
+    """Give work under way, such as an offset commit of a program that just ends, some seconds to finish."""
+    deadline = Deadline(SystemClock(), _EXIT_S)
+    for background in list(_opened):
+        background.wait(deadline.remaining_s())
+
+
+atexit.register(_wait_at_exit)
 
 
 class InlineBackground:
     """Runs the work at once in the caller's thread: for simulation, where order must replay exactly."""
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Runs `work` now."""
+        """Run `work` now."""
         future: Future[Result] = Future()
         try:
             future.set_result(work())
-        except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
+        except Exception as error:  # noqa: BLE001 - the future carries it to its owner
             future.set_exception(error)
         return future
 
-    def close(self) -> None:
+    def sibling(self, name: str, workers: int) -> InlineBackground:
+        """Return this one."""
+        return self
+
+    def close(self, timeout_s: float | None = None) -> None:
         """Nothing is under way."""

@@ -1,15 +1,37 @@
-"""Time and randomness: the only source of both.
+"""Time and randomness: the only source of both, and the deadlines that requests keep.
 
-Everything that needs either takes a `Clock` or an `Ids`, so that the simulator can hold both in its hand.
+Everything that needs either takes a `Clock` or an `Ids`, so that the simulator can hold both in its hand. A deadline
+governs a thread while a public call runs in it: object stores read it, so no layer between has to pass it on.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+import threading
 import time
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
-__all__ = ["Clock", "Deadline", "Ids", "RandomIds", "SystemClock"]
+__all__ = [
+    "Clock",
+    "Deadline",
+    "Ids",
+    "RandomIds",
+    "SystemClock",
+    "acquired_in_time",
+    "callers_own_time",
+    "governing_deadline",
+    "in_time",
+    "is_time_up",
+    "time_left_s",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Clock(Protocol):
@@ -61,19 +83,120 @@ class RandomIds:
         return os.urandom(_TOKEN_LENGTH).translate(_DIGIT_OF_BYTE).decode()
 
 
-class Deadline:
-    """A point in monotonic time by which a call must answer; `seconds` None or below 0 is never."""
+_LONGEST_S: Final = 1e9
+"""Above this, some thirty years, no lock can be waited for."""
 
-    __slots__ = ("_at_s", "_clock")
+
+class Deadline:
+    """A point in monotonic time by which a call must answer; `seconds` None, below 0 or infinite is never."""
+
+    __slots__ = ("_at_s", "_clock", "_ended", "seconds")
 
     def __init__(self, clock: Clock, seconds: float | None) -> None:
         self._clock = clock
-        self._at_s = None if seconds is None or seconds < 0 else clock.monotonic_s() + seconds
+        self.seconds = None if seconds is None or seconds < 0 or seconds > _LONGEST_S else seconds
+        self._at_s = None if self.seconds is None else clock.monotonic_s() + self.seconds
+        self._ended = False
 
     def remaining_s(self) -> float | None:
         """Seconds left, at least 0; None if there is no limit."""
+        if self._ended:
+            return 0.0
         return None if self._at_s is None else max(0.0, self._at_s - self._clock.monotonic_s())
 
     def passed(self) -> bool:
         """True once no time is left."""
-        return self._at_s is not None and self._clock.monotonic_s() >= self._at_s
+        return self._ended or (self._at_s is not None and self._clock.monotonic_s() >= self._at_s)
+
+    def end(self) -> None:
+        """Passes the deadline at once: a thread that was given up begins nothing more under it."""
+        self._ended = True
+
+    def governs(self) -> _Governs:
+        """Return a context in which every request to an object store, by this thread, keeps this deadline too."""
+        return _Governs(self)
+
+
+_governing: ContextVar[tuple[Deadline, ...]] = ContextVar("sparktxn_deadlines", default=())
+
+
+class _Governs:
+    """The context of `Deadline.governs`; a class, because each commit enters it several times."""
+
+    __slots__ = ("_deadline", "_token")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def __enter__(self) -> Deadline:
+        self._token = _governing.set((*_governing.get(), self._deadline))
+        return self._deadline
+
+    def __exit__(self, *_: object) -> None:
+        _governing.reset(self._token)
+
+
+@contextmanager
+def callers_own_time() -> Iterator[None]:
+    """Run the body under no deadline: for callbacks, whose requests are not those of the call that runs them."""
+    token = _governing.set(())
+    try:
+        yield
+    finally:
+        _governing.reset(token)
+
+
+def governing_deadline() -> Deadline | None:
+    """Return the deadline that governs this thread and comes first, or None if none has a limit."""
+    found, least_s = None, 0.0
+    for deadline in _governing.get():
+        remaining_s = deadline.remaining_s()
+        if remaining_s is not None and (found is None or remaining_s < least_s):
+            found, least_s = deadline, remaining_s
+    return found
+
+
+def time_left_s(limit_s: float | None) -> float | None:
+    """Return `limit_s` (None: no limit), or the time left to this thread by its governing deadlines if that is less."""
+    for deadline in _governing.get():
+        remaining_s = deadline.remaining_s()
+        if remaining_s is not None and (limit_s is None or remaining_s < limit_s):
+            limit_s = remaining_s
+    return limit_s
+
+
+def acquired_in_time(lock: threading.Lock, limit_s: float | None = None) -> bool:
+    """Acquire `lock` within `limit_s` (None: no limit) and the deadlines that govern this thread; False if not."""
+    left_s = time_left_s(limit_s)
+    return lock.acquire(timeout=-1 if left_s is None else left_s)
+
+
+def is_time_up(deadline: Deadline) -> bool:
+    """True once `deadline`, or another one that governs this thread, has passed."""
+    return time_left_s(deadline.remaining_s()) == 0.0
+
+
+def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public call so that the argument `parameter`, in seconds, bounds every request that it makes.
+
+    `clock_of` gets the call's first argument. None or a number below 0 is no limit; a value of another type is left to
+    the call itself, which refuses it.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        position = list(parameters).index(parameter)
+        default = parameters[parameter].default
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            seconds = args[position] if position < len(args) else kwargs.get(parameter, default)
+            if not isinstance(seconds, int | float):
+                return function(*args, **kwargs)
+            with Deadline(clock_of(args[0]), seconds).governs():
+                return function(*args, **kwargs)
+
+        call.bounded_by = parameter  # type: ignore[attr-defined]
+        return call
+
+    return decorate

@@ -6,22 +6,35 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
 from sparktxn.dropped import hold, release
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
 
-__all__ = ["acquire_log", "lend_log", "objects_of", "release_dropped", "release_log", "take_log_back"]
+__all__ = ["acquire_log", "clock_at", "lend_log", "objects_of", "release_dropped", "release_log", "take_log_back"]
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
+
+class _Turn:
+    """Lets one thread at a time open a log."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_OPEN_TIMEOUT_S: Final = 60.0
+"""How long opening a store may take where the call that opens it is given no time-out."""
+
+# Nothing is asked of an object store while this is held: one that does not answer must not keep other stores' clients.
 _lock = threading.Lock()
+_opening: weakref.WeakValueDictionary[_Key, _Turn] = weakref.WeakValueDictionary()
 _logs: dict[_Key, tuple[Log, int]] = {}
 _lent: dict[tuple[str, int], Log] = {}
 _foreign: weakref.WeakSet[Log] = weakref.WeakSet()
@@ -68,34 +81,64 @@ def acquire_log(uri: str, options: Mapping[str, Any], *, create: bool) -> Log:
     Raises:
         ConfigurationError: the URI or an option is wrong.
         StoreNotFound: there is no store, and `create` is False.
+        StoreUnavailable: the object store did not answer within the call's time, or a minute.
     """
     key = _key(uri, options)
     with _lock:
-        lent = _lent.get((uri, os.getpid()))
-        if lent is not None:
-            return lent
-        if key in _logs:
-            log, users = _logs[key]
-            _logs[key] = (log, users + 1)
-            hold()
+        log = _shared(uri, key)
+        if log is not None:
             return log
-        objects, settings = _open_objects(uri, options)
+        turn = _opening.get(key) or _opening.setdefault(key, _Turn())
+    with Deadline(SystemClock(), _OPEN_TIMEOUT_S).governs():
+        if not acquired_in_time(turn.lock):
+            raise StoreUnavailable(f"another client of this process was opening {uri!r} until the deadline: call again")
         try:
-            log = Log.open(
-                objects,
-                settings=settings,
-                clock=SystemClock(),
-                ids=RandomIds(),
-                background=ThreadBackground("sparktxn", settings.upload_threads + 1),
-                create=create,
-                check_clock=True,
-            )
-        except BaseException:
-            objects.close()
-            raise
+            with _lock:
+                log = _shared(uri, key)
+            return log or _open_log(uri, options, key, create=create)
+        finally:
+            turn.lock.release()
+
+
+def _shared(uri: str, key: _Key) -> Log | None:
+    """The log that this process has open, for one more user; the caller holds the lock."""
+    lent = _lent.get((uri, os.getpid()))
+    if lent is not None:
+        return lent
+    if key not in _logs:
+        return None
+    log, users = _logs[key]
+    _logs[key] = (log, users + 1)
+    hold()
+    return log
+
+
+def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) -> Log:
+    objects, settings = _open_objects(uri, options)
+    try:
+        log = Log.open(
+            objects,
+            settings=settings,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            background=ThreadBackground("sparktxn", settings.upload_threads + 1),
+            create=create,
+            check_clock=True,
+        )
+    except BaseException:
+        objects.close()
+        raise
+    with _lock:
         _logs[key] = (log, 1)
         hold()
-        return log
+    return log
+
+
+def clock_at(uri: str) -> Clock:
+    """The clock of the log that is lent for `uri`, or the machine's."""
+    with _lock:
+        lent = _lent.get((uri, os.getpid()))
+    return lent.clock if lent is not None else SystemClock()
 
 
 def release_log(log: Log) -> None:

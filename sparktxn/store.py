@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time, in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
@@ -142,6 +142,10 @@ class _Stored(Struct):
     entry: int
 
 
+def _clock_of(store: Store) -> Clock:
+    return store.log.clock
+
+
 class Store:
     """A store, opened for planning and committing. Handles of one process and address share one log."""
 
@@ -200,6 +204,7 @@ class Store:
     def _deadline(self, timeout_s: object) -> Deadline:
         return self.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
 
+    @in_time("timeout_s", _clock_of)
     def create_topic(
         self,
         name: str,
@@ -230,12 +235,14 @@ class Store:
             raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted at once")
         return topic
 
+    @in_time("timeout_s", _clock_of)
     def topics(self, timeout_s: float | None = None) -> list[TopicState]:
         """All topics, by name."""
         self._check()
         self.log.refresh(self._deadline(timeout_s))
         return self.log.topics()
 
+    @in_time("timeout_s", _clock_of)
     def view(
         self,
         topics: Iterable[str] | None = None,
@@ -336,6 +343,7 @@ class Store:
         timestamp_ms = arguments.integer("timestamp_ms", timestamp_ms)
         return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
 
+    @in_time("timeout_s", _clock_of)
     def stage_plan(self, topics: Iterable[str], *, timeout_s: float | None = None) -> StagePlan:
         """What other processes need to stage records for these topics.
 
@@ -355,6 +363,7 @@ class Store:
             {name: StageTopic.of(topic) for name, topic in view.topics.items()},
         )
 
+    @in_time("timeout_s", _clock_of)
     def commit(
         self,
         staged: Sequence[StagedSegment],
@@ -381,8 +390,12 @@ class Store:
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
         deadline = self._deadline(timeout_s)
         # Two threads that commit under one id would take each other's transaction for their own.
-        with self._committing:
+        if not acquired_in_time(self._committing):
+            raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
+        try:
             return self._commit(segments, name, batch, deadline)
+        finally:
+            self._committing.release()
 
     def _commit(
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline

@@ -33,12 +33,13 @@ from sparktxn.admin.values import (
     TopicDescription,
     node_of,
 )
-from sparktxn.clock import Deadline
+from sparktxn.clock import Clock, Deadline, in_time
 from sparktxn.config.admin import AdminSettings
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.message import IsolationLevel, TopicPartition
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.registry import clock_at
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.coordinator import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.internal import listed
@@ -52,6 +53,10 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 _REQUEST_TIMEOUT_S: Final = 60.0
+
+
+def _clock_of(client: AdminClient) -> Clock:
+    return clock_at(client._uri)
 
 
 class AdminClient:
@@ -100,6 +105,7 @@ class AdminClient:
 
     # Topics
 
+    @in_time("request_timeout", _clock_of)
     def create_topics(
         self,
         new_topics: Sequence[NewTopic],
@@ -126,6 +132,7 @@ class AdminClient:
 
         return self._each(_list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
 
+    @in_time("request_timeout", _clock_of)
     def delete_topics(
         self,
         topic_names: Sequence[str],
@@ -142,6 +149,7 @@ class AdminClient:
             lambda name: topics.delete_topic(self._log(), name, self._deadline(request_timeout)),
         )
 
+    @in_time("request_timeout", _clock_of)
     def create_partitions(
         self,
         new_partitions: Sequence[NewPartitions],
@@ -162,6 +170,7 @@ class AdminClient:
 
         return self._each(_list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
 
+    @in_time("timeout", _clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named.
 
@@ -172,6 +181,7 @@ class AdminClient:
         topic = arguments.text_or_none("topic", topic)
         return cluster_metadata(self._uri, listed(self._refreshed(timeout).topics(), topic), topic)
 
+    @in_time("request_timeout", _clock_of)
     def describe_topics(
         self, topics_: TopicCollection | Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TopicDescription]]:
@@ -184,6 +194,7 @@ class AdminClient:
             lambda name: topics.describe_topic(self._refreshed(request_timeout), self._uri, name),
         )
 
+    @in_time("request_timeout", _clock_of)
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
@@ -195,6 +206,7 @@ class AdminClient:
             lambda resource: topics.describe_configs(self._refreshed(request_timeout), resource),
         )
 
+    @in_time("request_timeout", _clock_of)
     def incremental_alter_configs(
         self,
         resources: Sequence[ConfigResource],
@@ -215,6 +227,7 @@ class AdminClient:
 
     # Records
 
+    @in_time("request_timeout", _clock_of)
     def list_offsets(
         self,
         topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
@@ -236,6 +249,7 @@ class AdminClient:
 
         return self._each(list(offsets.items()), lambda item: item[0], one)
 
+    @in_time("request_timeout", _clock_of)
     def delete_records(
         self,
         topic_partition_offsets_list: Sequence[TopicPartition],
@@ -254,6 +268,7 @@ class AdminClient:
 
     # Groups and the cluster
 
+    @in_time("request_timeout", _clock_of)
     def list_consumer_groups(
         self, *, states: object = None, types: object = None, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[ListConsumerGroupsResult]:
@@ -266,6 +281,7 @@ class AdminClient:
 
         return self._answer(found)
 
+    @in_time("request_timeout", _clock_of)
     def describe_consumer_groups(
         self,
         group_ids: Sequence[str],
@@ -281,6 +297,7 @@ class AdminClient:
             lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
         )
 
+    @in_time("request_timeout", _clock_of)
     def list_consumer_group_offsets(
         self,
         list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
@@ -301,6 +318,7 @@ class AdminClient:
         )
         return self._each(asked, lambda group: group.group_id, offsets)
 
+    @in_time("request_timeout", _clock_of)
     def alter_consumer_group_offsets(
         self,
         alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
@@ -318,6 +336,7 @@ class AdminClient:
         )
         return self._each(wanted, lambda group: group.group_id, alter)
 
+    @in_time("request_timeout", _clock_of)
     def delete_consumer_groups(
         self, group_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[None]]:
@@ -334,6 +353,7 @@ class AdminClient:
 
     # Transactions (KIP-664)
 
+    @in_time("request_timeout", _clock_of)
     def list_transactions(
         self,
         *,
@@ -359,6 +379,7 @@ class AdminClient:
             )
         )
 
+    @in_time("request_timeout", _clock_of)
     def describe_transactions(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
@@ -370,6 +391,7 @@ class AdminClient:
             lambda name: transactions.describe_transaction(self._refreshed(request_timeout), name),
         )
 
+    @in_time("request_timeout", _clock_of)
     def describe_producers(
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
@@ -381,6 +403,7 @@ class AdminClient:
             lambda partition: producers.describe_producers(self._refreshed(request_timeout), partition),
         )
 
+    @in_time("request_timeout", _clock_of)
     def abort_transaction(
         self, spec: AbortTransactionSpec, *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[None]:
@@ -393,6 +416,7 @@ class AdminClient:
         arguments.instance("spec", spec, AbortTransactionSpec)
         return self._answer(lambda: transactions.abort_transaction(self._log(), spec, self._deadline(request_timeout)))
 
+    @in_time("request_timeout", _clock_of)
     def fence_producers(
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
@@ -408,6 +432,7 @@ class AdminClient:
 
         return self._each(_names("transactional_ids", transactional_ids), lambda name: name, fence)
 
+    @in_time("request_timeout", _clock_of)
     def find_hanging_transactions(
         self,
         *,
@@ -435,6 +460,7 @@ class AdminClient:
 
         return self._answer(find)
 
+    @in_time("request_timeout", _clock_of)
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:

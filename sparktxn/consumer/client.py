@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
+from sparktxn.clock import Clock, Deadline, in_time
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, check_offset
 from sparktxn.consumer.commits import Commits
@@ -16,9 +17,10 @@ from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.reading import Reading
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
-from sparktxn.dropped import weakly
+from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
+from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views import PartitionView
 from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
@@ -34,10 +36,16 @@ _TIMEOUT_S: Final = 60.0
 _CALLBACKS: Final = ("error_cb", "on_commit")
 
 
-class Consumer:
-    """Reads topics of one store, in one group. For one thread at a time; nothing runs beside the caller but commits.
+def _clock_of(consumer: Consumer) -> Clock:
+    return consumer._log.clock
 
-    Callbacks (on_assign, on_revoke, on_commit, error_cb) run inside the calls of this class, on the caller's thread.
+
+class Consumer:
+    """Reads topics of one store, in one group. For one thread at a time.
+
+    Worker threads poll the log, read records and commit offsets, so that no call waits longer for the object store than
+    its time-out: `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
+    on_commit, error_cb) run inside the calls of this class, on the caller's thread.
     A time-out of -1 or None waits for ever. Every method raises RuntimeError once the consumer is closed, or in a
     process that was forked after it was made.
     """
@@ -58,9 +66,19 @@ class Consumer:
         self._log = self._store.log
         self._assignment = Assignment()
         self._offsets = GroupOffsets(self._log, self._settings.group_id)
-        self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock)
+        self._committer = self._log.background.sibling("sparktxn-offsets", 1)
+        self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock, self._committer)
+        self._reader = self._log.background.sibling("sparktxn-reader", 2)
+        self._workers = (self._committer, self._reader)
         self._reading = Reading(
-            self._log, self._settings.uri, self._settings, self._assignment, self._offsets, weakly(self._rebalance)
+            self._log,
+            self._settings.uri,
+            self._settings,
+            self._assignment,
+            self._offsets,
+            weakly(self._rebalance),
+            self._reader,
+            self._commits.under_way,
         )
         self._ready = self._reading.ready
         self._rebalanced_to: set[PartitionKey] = set()
@@ -138,12 +156,12 @@ class Consumer:
             self._raise_events()
             chunk = self._reading.next_chunk(num_records, None)
             if chunk is not None:
-                return self._table(chunk, num_records)
+                return self._table(chunk, num_records, deadline)
             if not self._reading.events and not self._reading.wait(deadline):
                 return None
             self._keep_house()
 
-    def _table(self, chunk: Chunk | None, num_records: int) -> pa.Table:
+    def _table(self, chunk: Chunk | None, num_records: int, deadline: Deadline) -> pa.Table:
         batches: list[pa.RecordBatch] = []
         rows = 0
         while chunk is not None:
@@ -156,7 +174,7 @@ class Consumer:
             if rows >= num_records:
                 break
             try:
-                chunk = self._reading.chunk_in_view(num_records - rows, None)
+                chunk = self._reading.more_in_view(num_records - rows, deadline)
             except StoreError:
                 # What has been taken must not be lost; the error comes again.
                 break
@@ -278,12 +296,12 @@ class Consumer:
                 self._assignment.add(kept.get(key) or Progress(key, TopicPartition(*key).offset))
 
     def _revoke(self) -> None:
-        """Takes all partitions away, after their offsets are committed and the user was told."""
+        """Takes all partitions away, after their offsets are on their way and the user was told."""
         self._reading.give_back()
         self._rebalanced_to = set()
         if not len(self._assignment):
             return
-        self._commits.commit_on_its_own()
+        self._commits.commit_at_last()
         subscription = self._reading.subscription
         if subscription is not None and subscription.on_revoke is not None:
             subscription.on_revoke(self, self._assignment.partitions())
@@ -339,6 +357,7 @@ class Consumer:
         for progress in [self._assignment.require(partition) for partition in given]:
             progress.paused = False
 
+    @in_time("timeout", _clock_of)
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
     ) -> tuple[int, int]:
@@ -357,6 +376,7 @@ class Consumer:
         view = self._view_of(partition, timeout)
         return view.log_start_offset, end_of(view, self._settings.isolation)
 
+    @in_time("timeout", _clock_of)
     def offsets_for_times(
         self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
     ) -> list[TopicPartition]:
@@ -388,6 +408,7 @@ class Consumer:
             raise KafkaException(unknown_partition(partition))
         return found
 
+    @in_time("timeout", _clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named."""
         self._check()
@@ -397,6 +418,7 @@ class Consumer:
 
     # The group's offsets
 
+    @in_time("timeout", _clock_of)
     def committed(self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0) -> list[TopicPartition]:
         """The group's committed offsets, OFFSET_INVALID where there is none.
 
@@ -427,7 +449,6 @@ class Consumer:
         if asynchronous:
             self._commits.commit_beside(chosen)
             return None
-        self._commits.wait()
         return self._commits.commit(chosen)
 
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
@@ -459,21 +480,33 @@ class Consumer:
     # The end
 
     def close(self) -> None:
-        """Commits stored offsets if they are committed automatically, and gives everything back; twice is harmless."""
+        """Commits stored offsets if they are committed automatically, and gives everything back; twice is harmless.
+
+        Waits up to half a minute for the object store; offsets that are not committed by then are given up, with a
+        warning, and are committed never.
+        """
         if self._closed:
             return
         if self._forked():
             self._closed = True
             return
-        try:
-            self._revoke()
-            self._commits.wait()
-            self._commits.collect()
-        finally:
-            self._closed = True
-            self._ready.clear()
-            self._reading.forget()
-            self._store.close()
+        with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
+            try:
+                self._revoke()
+                self._commits.close(deadline)
+                self._commits.collect()
+            finally:
+                self._closed = True
+                self._ready.clear()
+                self._reading.forget()
+                self._reader.close(0)
+                self._committer.close(0)
+                self._store.close()
+
+    def __del__(self) -> None:
+        # Without close(). This may run anywhere, also where a lock is held: another thread ends the workers.
+        for workers in self.__dict__.get("_workers", ()):
+            give_back_later(partial(workers.close, 1.0))
 
     def _check(self) -> None:
         if self._closed:

@@ -1,21 +1,24 @@
-"""Offset commits of one consumer: at once, beside the caller, and on their own at intervals.
+"""Offset commits of one consumer: at once, alongside the caller, and on their own at intervals.
 
-User callbacks run in `collect`, on the thread that calls it, whichever way a commit went.
+Those alongside the caller are made by one worker, in the order in which they were asked for. User callbacks run in
+`collect`, on the thread that calls it, whichever way a commit went.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Final
 
-from sparktxn.clock import Clock
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Deadline, callers_own_time
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
+from sparktxn.log.tickets import Ticket
 from sparktxn.message import TopicPartition
 
 __all__ = ["Commits"]
@@ -23,15 +26,43 @@ __all__ = ["Commits"]
 _LOGGER: Final = logging.getLogger("sparktxn")
 
 
+class _Commit:
+    """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`."""
+
+    __slots__ = ("ended", "error", "offsets", "ticket")
+
+    def __init__(self, offsets: list[TopicPartition]) -> None:
+        self.offsets = offsets
+        self.ticket: Ticket | None = None
+        self.error: Exception | None = None
+        self.ended = threading.Event()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Note how it went."""
+        self.error = error
+        self.ended.set()
+
+
 class Commits:
     """Commits stored offsets, and tells the user's `on_commit`."""
 
-    def __init__(self, offsets: GroupOffsets, assignment: Assignment, settings: ConsumerSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        offsets: GroupOffsets,
+        assignment: Assignment,
+        settings: ConsumerSettings,
+        clock: Clock,
+        background: Background,
+    ) -> None:
         self._offsets = offsets
         self._assignment = assignment
         self._settings = settings
         self._clock = clock
-        self._under_way: deque[tuple[Future[None], list[TopicPartition]]] = deque()
+        self._background = background
+        self._turn = threading.Lock()
+        self._given_up = False
+        self._asked: deque[_Commit] = deque()
+        self._under_way: deque[_Commit] = deque()
         self._untold: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self.due_at_s = float("inf")
         self._schedule()
@@ -45,16 +76,19 @@ class Commits:
         return [found for progress in self._assignment if (found := progress.uncommitted()) is not None]
 
     def commit(self, offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Commits `offsets` (logical ones are left out) and waits for it.
+        """Commits `offsets` (logical ones are left out), after those that were asked for before, and waits for it.
 
         Raises:
             KafkaException: ``_NO_OFFSET``: there is none to commit; else as `GroupOffsets.commit`.
         """
+        deadline = self._offsets.deadline()
+        if not self.wait(deadline):
+            raise OutcomeUnknown(f"an earlier offset commit has not ended in {deadline.seconds:g} s: call again")
         valid = _valid(offsets)
         if not valid:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored that could be committed"))
         try:
-            self._offsets.commit(valid)
+            self._offsets.commit(valid, deadline)
         except KafkaException as error:
             self._untold.append((error.error, valid))
             raise
@@ -67,42 +101,102 @@ class Commits:
         if not valid:
             self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
             return
-        self._under_way.append((self._offsets.commit_beside(valid), valid))
+        commit = _Commit(valid)
+        self._asked.append(commit)
+        self._under_way.append(commit)
+        self._background.submit(self._work)
 
     def commit_on_its_own(self) -> None:
-        """The automatic commit: what fails is told and logged, and comes again at the next interval."""
+        """The automatic commit, alongside the caller: what fails is told and logged, and comes again at the next one.
+
+        It is left out while an earlier one is under way.
+        """
         self._schedule()
         stored = self.stored()
-        if self._settings.enable_auto_commit and stored:
-            try:
-                self.commit(stored)
-            except KafkaException as error:
-                _LOGGER.warning("automatic offset commit of group %s failed: %s", self._settings.group_id, error)
+        if self._settings.enable_auto_commit and stored and not self._under_way:
+            self.commit_beside(stored)
 
-    def wait(self) -> None:
-        """Waits for all commits that are under way."""
+    def wait(self, deadline: Deadline) -> bool:
+        """Waits for all commits that are under way; False if the deadline came first."""
         while self._under_way:
-            future, offsets = self._under_way.popleft()
-            self._settle(future, offsets)
+            if not self._under_way[0].ended.wait(deadline.remaining_s()):
+                return False
+            self._settle(self._under_way.popleft())
+        return True
+
+    def commit_at_last(self) -> None:
+        """The automatic commit before partitions go: behind those that are under way."""
+        stored = self.stored()
+        if self._settings.enable_auto_commit and stored:
+            self.commit_beside(stored)
+
+    def under_way(self) -> list[threading.Event]:
+        """The ends of the commits that are under way."""
+        return [commit.ended for commit in self._under_way]
+
+    def close(self, deadline: Deadline) -> None:
+        """Waits for what is under way, and takes back what the deadline leaves unsent."""
+        if self.wait(deadline):
+            return
+        self._given_up = True
+        self._background.close(0)
+        while self._under_way:
+            commit = self._under_way.popleft()
+            if commit.ticket is not None:
+                commit.ticket.withdraw()
+            partitions = ", ".join(map(str, commit.offsets))
+            _LOGGER.warning(
+                "closing a consumer of group %s gave up an offset commit that the store did not answer in %g s: %s",
+                self._settings.group_id, deadline.seconds, partitions,
+            )  # fmt: skip
 
     def collect(self) -> None:
         """Tells the user's `on_commit` of all commits that have ended."""
-        while self._under_way and self._under_way[0][0].done():
-            self._settle(*self._under_way.popleft())
+        while self._under_way and self._under_way[0].ended.is_set():
+            self._settle(self._under_way.popleft())
         while self._untold:
             error, offsets = self._untold.popleft()
             if self._settings.on_commit is not None:
-                self._settings.on_commit(error, offsets)
+                with callers_own_time():
+                    self._settings.on_commit(error, offsets)
 
-    def _settle(self, future: Future[None], offsets: list[TopicPartition]) -> None:
-        try:
-            future.result()
-        except KafkaException as error:
-            self._untold.append((error.error, offsets))
-            if self._settings.on_commit is None:
-                _LOGGER.warning("offset commit of group %s failed: %s", self._settings.group_id, error)
-        else:
-            self._committed(offsets)
+    def _work(self) -> None:
+        """Makes, on the one worker, all commits that have been asked for: they share an entry if they can."""
+        begun: list[_Commit] = []
+        deadline = self._offsets.deadline()
+        with self._turn, deadline.governs():
+            while self._asked:
+                begun.append(self._asked.popleft())
+            for commit in begun:
+                try:
+                    if not self._given_up:
+                        commit.ticket = self._offsets.send(commit.offsets)
+                except Exception as error:  # noqa: BLE001 - the caller's thread tells it
+                    commit.end(error)
+            for commit in begun:
+                if commit.ticket is None:
+                    continue
+                try:
+                    # Either close() has seen the ticket, or this sees that nobody waits for it any more.
+                    if self._given_up:
+                        commit.ticket.withdraw()
+                    commit.ticket.wait(deadline)
+                except Exception as error:  # noqa: BLE001 - the caller's thread tells it
+                    commit.ticket.withdraw()
+                    commit.end(error)
+                else:
+                    commit.end()
+
+    def _settle(self, commit: _Commit) -> None:
+        error = commit.error
+        if error is None:
+            self._committed(commit.offsets)
+            return
+        if not isinstance(error, KafkaException):
+            raise error
+        self._untold.append((error.error, commit.offsets))
+        if self._settings.on_commit is None:
+            _LOGGER.warning("offset commit of group %s failed: %s", self._settings.group_id, error)
 
     def _committed(self, offsets: list[TopicPartition]) -> None:
         for partition in offsets:

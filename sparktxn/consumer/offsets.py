@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
+from sparktxn.log.tickets import Ticket
 from sparktxn.message import OFFSET_INVALID, TopicPartition
+from sparktxn.structs import CommittedOffset
 
-__all__ = ["GroupOffsets", "unknown_partition"]
+__all__ = ["GroupOffsets", "OffsetsSeen", "unknown_partition"]
 
 _UNSTABLE_RETRY_S: Final = 0.05
 _UNSTABLE_RETRY_S_MAX: Final = 0.5
 _COMMIT_TIMEOUT_S: Final = 60.0
 """librdkafka's socket.timeout.ms: how long an offset commit may take."""
+
+
+class OffsetsSeen(NamedTuple):
+    """A group's offsets as they were at one moment; `pending` is those that wait for the end of a transaction."""
+
+    committed: Mapping[tuple[int, int], CommittedOffset]
+    pending: Set[tuple[int, int]]
+
+    def is_stable(self, topic_id: int, partition: int) -> bool:
+        """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
+        return (topic_id, partition) not in self.pending
+
+    def committed_offset(self, topic_id: int, partition: int) -> int:
+        """The committed offset, or OFFSET_INVALID."""
+        found = self.committed.get((topic_id, partition))
+        return OFFSET_INVALID if found is None else found.offset
 
 
 class GroupOffsets:
@@ -31,10 +48,18 @@ class GroupOffsets:
         """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
         return not self._log.pending_offsets(self._group_id, topic_id, partition)
 
-    def committed_offset(self, topic_id: int, partition: int) -> int:
-        """The committed offset as last known, or OFFSET_INVALID."""
-        found = self._log.committed_offset(self._group_id, topic_id, partition)
-        return OFFSET_INVALID if found is None else found.offset
+    def see(self) -> OffsetsSeen:
+        """Read all of the group's offsets, as last known.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: the state could not be read.
+        """
+        committed = self._log.group_offsets(self._group_id)
+        pending = self._log.group_pending_offsets(self._group_id)
+        return OffsetsSeen(
+            {(offset.topic_id, offset.partition): offset for offset in committed},
+            {(offset.topic_id, offset.partition) for offset in pending},
+        )
 
     def committed(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """The committed offsets, once no open transaction holds one for any of the partitions.
@@ -47,16 +72,16 @@ class GroupOffsets:
         deadline = self._log.deadline(timeout_s)
         wait_s = _UNSTABLE_RETRY_S
         while True:
-            self._log.refresh(self._log.deadline(_COMMIT_TIMEOUT_S))
+            self._log.refresh(self.deadline())
             found = [self._committed_as_known(partition) for partition in wanted]
             unstable = [partition for partition, stable in found if not stable]
             if not unstable:
                 return [partition for partition, _ in found]
+            remaining_s = deadline.remaining_s()
+            self._log.clock.sleep(wait_s if remaining_s is None else min(wait_s, remaining_s))
             if deadline.passed():
                 reason = f"an open transaction holds group {self._group_id!r}'s offset for {unstable[0]}: call again"
                 raise KafkaException(KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, reason, retriable=True))
-            remaining_s = deadline.remaining_s()
-            self._log.clock.sleep(wait_s if remaining_s is None else min(wait_s, remaining_s))
             wait_s = min(2 * wait_s, _UNSTABLE_RETRY_S_MAX)
 
     def _committed_as_known(self, partition: TopicPartition) -> tuple[TopicPartition, bool]:
@@ -71,28 +96,26 @@ class GroupOffsets:
             answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
         return answer, self.is_stable(topic.topic_id, partition.partition)
 
-    def commit(self, offsets: Sequence[TopicPartition]) -> None:
+    def commit(self, offsets: Sequence[TopicPartition], deadline: Deadline) -> None:
         """Commits offsets, all or none; they are durable, and visible to every new reader, when this returns.
 
         Raises:
             KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``, ``OFFSET_METADATA_TOO_LARGE``: nothing was committed.
             OutcomeUnknown, StoreUnavailable: retriable.
         """
-        command = self._command(offsets)
-        self._log.submit([command], self._deadline())
+        with deadline.governs():
+            self._log.submit([self._command(offsets)], deadline)
 
-    def commit_beside(self, offsets: Sequence[TopicPartition]) -> Future[None]:
-        """Begins to commit offsets beside the caller; the future tells how it went."""
-        command = self._command(offsets)
-        # Queued here, so that offset commits keep the order in which they were asked for.
-        ticket = self._log.send([command])
+    def send(self, offsets: Sequence[TopicPartition]) -> Ticket:
+        """Queue an offset commit; it is written when its ticket, or another of this process, is waited for.
 
-        def wait() -> None:
-            ticket.wait(self._deadline())
+        Raises:
+            KafkaException: as `commit`.
+        """
+        return self._log.send([self._command(offsets)])
 
-        return self._log.background.submit(wait)
-
-    def _deadline(self) -> Deadline:
+    def deadline(self) -> Deadline:
+        """The deadline of an offset commit that begins now."""
         return self._log.deadline(_COMMIT_TIMEOUT_S)
 
     def _command(self, offsets: Sequence[TopicPartition]) -> OffsetCommit:
@@ -105,7 +128,7 @@ class GroupOffsets:
     def _to_commit(self, partition: TopicPartition) -> OffsetToCommit:
         topic = self._log.topic(partition.topic)
         if topic is None:
-            self._log.refresh(self._deadline())
+            self._log.refresh(self.deadline())
             topic = self._log.topic(partition.topic)
         if topic is None or not 0 <= partition.partition < topic.partition_count:
             raise KafkaException(unknown_partition(partition))

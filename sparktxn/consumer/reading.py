@@ -1,22 +1,28 @@
 """What stands between `poll` and the log: looks at it, follows the subscription, and hands records out.
 
-All of it runs on the caller's thread. An idle consumer looks at growing intervals, up to `fetch.wait.max.ms`; while
-there is more to read, it looks that often for news of partitions that have run dry.
+The caller's thread decides, hands out and calls back. What waits for the object store (a poll of the log, the reading
+of segments) is done by workers, one of each at a time, and picked up by the next call. So no call waits longer for a
+store that does not answer than its own time-out.
+
+An idle consumer polls the log at growing intervals, up to `fetch.wait.max.ms`; while there is more to read, it polls
+that often for new records of partitions that have run dry.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from sparktxn.background import Background
 from sparktxn.clock import Deadline
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.messages import internal_messages_of, messages_of
-from sparktxn.consumer.offsets import GroupOffsets
+from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.subscription import Subscription
 from sparktxn.errors import (
     CommandRefused,
@@ -39,6 +45,34 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 _IDLE_S_MIN: Final = 0.002
 _CHUNK_ROWS_MAX: Final = 5_000
 _LOOK_TIMEOUT_S: Final = 30.0
+_GATHER_S: Final = 0.1
+"""How long consume_arrow() waits for more rows once it has some."""
+_WAIT_S_MAX: Final = 0.5
+"""How long a call waits for a worker before it sees to its other duties, such as the automatic offset commit."""
+
+
+class _Look:
+    """One poll of the log, as a worker makes it: what is wanted, and what it has found.
+
+    `commits` are offset commits to wait for before the group's offsets are read; None if they are not wanted. The
+    worker sets `view`, `unknown`, `seen`, `error` and, last, `ended`. `is_wanted` ends when the caller reads something
+    else.
+    """
+
+    __slots__ = ("commits", "ended", "error", "is_wanted", "seen", "subscription", "unknown", "view", "wanted")
+
+    def __init__(
+        self, wanted: set[str], subscription: Subscription | None, commits: list[threading.Event] | None
+    ) -> None:
+        self.wanted = wanted
+        self.subscription = subscription
+        self.commits = commits
+        self.view: ReadView | None = None
+        self.seen: OffsetsSeen | None = None
+        self.unknown: list[str] = []
+        self.error: Exception | None = None
+        self.is_wanted = True
+        self.ended = False
 
 
 class Reading:
@@ -52,6 +86,8 @@ class Reading:
         assignment: Assignment,
         offsets: GroupOffsets,
         rebalance: Callable[[set[PartitionKey]], None],
+        background: Background,
+        commits_under_way: Callable[[], list[threading.Event]],
     ) -> None:
         self._log = log
         self._settings = settings
@@ -59,10 +95,15 @@ class Reading:
         self._offsets = offsets
         self._rebalance = rebalance
         self._now_s = log.clock.monotonic_s
-        self._fetcher = Fetcher(log.objects, uri, settings, assignment, self._now_s)
+        self._background = background
+        self._commits_under_way = commits_under_way
+        self._arrived = threading.Event()
+        self._fetcher = Fetcher(log.objects, uri, settings, assignment, self._now_s, background, self._arrived.set)
         self._fetcher.on_advance(self._pass_over)
         self._chunk: Chunk | None = None
         self._told: set[str | PartitionKey] = set()
+        self._look: _Look | None = None
+        self._needs_offsets = True
         self._look_forced = True
         self._look_at_s = self._looked_at_s = 0.0
         self._idle_s = _IDLE_S_MIN
@@ -133,21 +174,25 @@ class Reading:
         return True
 
     def next_chunk(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
-        """The next rows, after a look at the log if one is due; None if there is nothing now, or an event instead."""
+        """The next rows; None if there are none now, while a worker looks for them, or for an event instead."""
         self.settle()
+        self._arrived.clear()
         if self.subscription is None and not len(self._assignment):
             return None
         try:
-            if self._look_due():
-                self._look()
+            self._pick_up_look()
+            if self._look is None and self._look_due():
+                self._begin_look()
             while not self._look_forced and not self.events:
                 chunk = self.chunk_in_view(rows_max, bytes_max)
                 if chunk is not None:
                     return chunk
-                self._tell_ends()
-                if not self._found:
+                if self._fetcher.is_busy:
                     return None
-                self._look()
+                self._tell_ends()
+                if not self._found or self._look is not None:
+                    return None
+                self._begin_look()
         except (StoreUnavailable, OutcomeUnknown) as error:
             self._tell_unavailable(error)
         return None
@@ -169,13 +214,26 @@ class Reading:
             self._found, self._idle_s = True, _IDLE_S_MIN
         return chunk
 
+    def more_in_view(self, rows_max: int, deadline: Deadline) -> Chunk | None:
+        """The next rows of the pinned view, if a worker has them, or finds them in a moment."""
+        gathering = self._log.deadline(_GATHER_S)
+        while True:
+            self._arrived.clear()
+            chunk = self.chunk_in_view(rows_max, None)
+            if chunk is not None or not self._fetcher.is_busy or gathering.passed() or deadline.passed():
+                return chunk
+            self._arrived.wait(min(gathering.remaining_s() or 0.0, deadline.remaining_s() or _GATHER_S))
+
     def wait(self, deadline: Deadline) -> bool:
-        """Waits for the next look; False if the deadline comes first."""
+        """Waits for what a worker finds, or for the next look; False if the deadline comes first."""
+        remaining_s = deadline.remaining_s()
+        if self._look is not None or self._fetcher.is_busy:
+            is_short = remaining_s is not None and remaining_s < _WAIT_S_MAX
+            return self._arrived.wait(remaining_s if is_short else _WAIT_S_MAX) or not is_short
         now_s = self._now_s()
         wait_s = max(_IDLE_S_MIN, self._look_at_s - now_s)
         if self.subscription is None and not len(self._assignment):
             wait_s = self._settings.fetch_wait_ms_max / 1000
-        remaining_s = deadline.remaining_s()
         if remaining_s is not None and remaining_s < wait_s:
             self._log.clock.sleep(remaining_s)
             return False
@@ -185,9 +243,12 @@ class Reading:
     # Looks at the log
 
     def look_again(self) -> None:
-        """What is read has changed: the next call looks at the log first."""
+        """What is read has changed: the next call looks at the log first, whatever a look under way may find."""
         self._look_forced = True
+        self._needs_offsets = True
         self._look_at_s = 0.0
+        if self._look is not None:
+            self._look.is_wanted = False
 
     def discard(self, key: PartitionKey) -> None:
         """Drops what is under way for a partition; call `give_back` first."""
@@ -216,13 +277,47 @@ class Reading:
             return now_s >= self._looked_at_s + self._settings.fetch_wait_ms_max / 1000
         return True
 
-    def _look(self) -> None:
-        """Pins a newer view, follows the subscription in it, and finds every partition's place."""
+    def _begin_look(self) -> None:
+        """Lets a worker poll the log, and takes over what it has found if that is done at once."""
         self._looked_at_s = self._now_s()
         self._look_at_s = self._looked_at_s + self._idle_s
         self._idle_s = min(2 * self._idle_s, max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000))
         self._found = False
-        view = self._newest_view()
+        unresolved = any(not progress.resolved for progress in self._assignment)
+        commits = self._commits_under_way() if self._needs_offsets or unresolved else None
+        look = _Look(self._assignment.topics(), self.subscription, commits)
+        self._look = look
+        self._background.submit(lambda: self._work(look))
+        self._pick_up_look()
+
+    def _work(self, look: _Look) -> None:
+        """What a worker does; it touches nothing but `look`."""
+        try:
+            deadline = self._log.deadline(_LOOK_TIMEOUT_S)
+            look.view = self._newest_view(look, deadline)
+            if look.commits is not None:
+                self._await(look.commits, deadline)
+                look.seen = self._offsets.see()
+        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+            look.error = error
+        finally:
+            look.ended = True
+            self._arrived.set()
+
+    def _pick_up_look(self) -> None:
+        """Pins the view that a worker has found, follows the subscription in it, and finds every partition's place."""
+        look = self._look
+        if look is None or not look.ended:
+            return
+        self._look = None
+        if look.error is not None:
+            raise look.error
+        if not look.is_wanted or look.view is None:
+            return
+        view = look.view
+        self._told -= look.wanted
+        for topic in look.unknown:
+            self._tell_unknown_topic(topic)
         self._log.look_for_timeouts()
         self._look_forced = False
         if self.subscription is not None:
@@ -230,43 +325,47 @@ class Reading:
             topics = self.subscription.matching(view.topics)
             self._rebalance({key for key in view.partitions if key[0] in topics})
         self._fetcher.pin(view)
+        self._needs_offsets = False
         for progress in self._assignment:
             if progress.key in view.partitions:
-                self._place(progress, view.partitions[progress.key], view)
+                self._place(progress, view.partitions[progress.key], view, look.seen)
             elif progress.key[0] in view.topics:
                 count = view.topics[progress.key[0]].partition_count
                 reason = f"topic {progress.key[0]!r} has partitions 0 to {count - 1}, not {progress.key[1]}"
                 self._tell_once(progress.key, ErrorCode.LOCAL_UNKNOWN_PARTITION, reason)
         # What a callback has assigned outside this view takes another look.
         unplaced = any(progress.key not in view.partitions for progress in self._assignment)
-        self._look_forced = self._look_forced and unplaced
+        self._look_forced = (self._look_forced and unplaced) or self._needs_offsets
 
-    def _newest_view(self) -> ReadView:
-        deadline = self._log.deadline(_LOOK_TIMEOUT_S)
-        wanted = self._assignment.topics()
-        if self.subscription is not None:
-            wanted |= self.subscription.names
-            if self.subscription.has_patterns:
+    def _await(self, commits: list[threading.Event], deadline: Deadline) -> None:
+        """Waits for this consumer's own commits: where it goes on must not be older than they are."""
+        for ended in commits:
+            if not ended.wait(deadline.remaining_s()):
+                raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_LOOK_TIMEOUT_S:g} s")
+
+    def _newest_view(self, look: _Look, deadline: Deadline) -> ReadView:
+        """The newest view of what `look` wants, on a worker."""
+        wanted, subscription = look.wanted, look.subscription
+        if subscription is not None:
+            wanted |= subscription.names
+            if subscription.has_patterns:
                 self._log.refresh(deadline)
                 known = [topic.name for topic in self._log.topics()]
                 if not self._settings.exclude_internal_topics:
                     known += INTERNAL_TOPICS
-                wanted |= self.subscription.matching(known)
+                wanted |= subscription.matching(known)
         while True:
             try:
-                view = self._log.view(sorted(wanted), deadline)
+                return self._log.view(sorted(wanted), deadline)
             except CommandRefused as refused:
                 if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 for topic in sorted(wanted):
                     if self._log.topic(topic) is None:
                         wanted.discard(topic)
-                        self._tell_unknown_topic(topic)
-            else:
-                self._told -= wanted
-                return view
+                        look.unknown.append(topic)
 
-    def _place(self, progress: Progress, view: PartitionView, whole: ReadView) -> None:
+    def _place(self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None) -> None:
         """Makes the position an offset that the partition has."""
         if progress.topic_id != view.topic.topic_id:
             if progress.topic_id >= 0:
@@ -281,9 +380,13 @@ class Reading:
         if position < 0:
             logical = logical_position(position, view, self._fetcher.end_offset(view))
             if logical is None:
-                if not self._offsets.is_stable(view.topic.topic_id, view.partition):
+                if seen is None:
+                    # It is new in this view: the next look asks for the group's offsets too.
+                    self._needs_offsets = True
                     return
-                position = self._offsets.committed_offset(view.topic.topic_id, view.partition)
+                if not seen.is_stable(view.topic.topic_id, view.partition):
+                    return
+                position = seen.committed_offset(view.topic.topic_id, view.partition)
                 if position > view.log_end_offset and self._log.entry > whole.entry:
                     # Committed by somebody who has seen more than this view: the next look shows it.
                     return

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sparktxn.clock import Clock, Deadline, Ids
+from sparktxn.clock import Clock, Deadline, Ids, is_time_up, time_left_s
 from sparktxn.errors import (
     CommandRefused,
     DamagedObject,
@@ -136,10 +136,10 @@ class Committer:
                 if ticket.is_done():
                     return
                 failure = self._try_round(ticket, deadline)
-                if not ticket.is_done() and deadline.passed():
+                if not ticket.is_done() and is_time_up(deadline):
                     raise self._too_late(ticket, failure)
             if failure is not None:
-                self._clock.sleep(backoff_s)
+                self._pause(backoff_s, deadline)
                 backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
         self._intents.clear()
         self._after_win()
@@ -194,7 +194,7 @@ class Committer:
         while (rank := self._intents.rank(self._follower.tail)) > 0:
             entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
             while self._follower.tail.entry == entry:
-                if gives_up.passed() or deadline.passed():
+                if gives_up.passed() or is_time_up(deadline):
                     return
                 self._clock.sleep(_BACKOFF_S)
                 self._wait_beside(ticket)
@@ -448,9 +448,9 @@ class Committer:
             try:
                 return self._follower.is_confirmed(flight.entry.entry)
             except StoreUnavailable as error:
-                if deadline.passed():
+                if is_time_up(deadline):
                     raise self._unknown(flight, error) from None
-            self._clock.sleep(backoff_s)
+            self._pause(backoff_s, deadline)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
 
     def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> tuple[LogEntry, int] | None:
@@ -465,7 +465,7 @@ class Committer:
             try:
                 data = self._objects.get(name)
             except StoreUnavailable as error:
-                if deadline.passed():
+                if is_time_up(deadline):
                     raise self._unknown(flight, error) from None
                 data = None
             if data is not None:
@@ -474,10 +474,15 @@ class Committer:
                     return entry, len(data)
                 self._objects.make_durable(name)
                 return None
-            if deadline.passed():
+            if is_time_up(deadline):
                 raise self._unknown(flight, None)
-            self._clock.sleep(backoff_s)
+            self._pause(backoff_s, deadline)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+
+    def _pause(self, seconds: float, deadline: Deadline) -> None:
+        """Sleep for so long, or until time is up."""
+        left_s = time_left_s(deadline.remaining_s())
+        self._clock.sleep(seconds if left_s is None else min(seconds, left_s))
 
     def _unknown(self, flight: Flight, cause: StoreError | None) -> OutcomeUnknown:
         why = f" ({cause})" if cause is not None else ""

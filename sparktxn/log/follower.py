@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sparktxn.clock import Clock, Deadline
+from sparktxn.clock import Clock, Deadline, time_left_s
 from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import Command
@@ -42,16 +42,22 @@ class Follower:
 
     @contextmanager
     def locked(self, deadline: Deadline, what: str) -> Iterator[None]:
-        """Holds the lock.
+        """Hold the lock; what is asked of the object store meanwhile keeps `deadline` too.
 
         Raises:
             OutcomeUnknown: another thread of this process kept it until the deadline.
         """
-        remaining_s = deadline.remaining_s()
+        remaining_s = time_left_s(deadline.remaining_s())
+        started_s = self._clock.monotonic_s()
         if not self._lock.acquire(timeout=-1 if remaining_s is None else remaining_s):
-            raise OutcomeUnknown(f"{what}: the log was busy until the deadline; call again")
+            waited_s = self._clock.monotonic_s() - started_s
+            raise OutcomeUnknown(
+                f"{what}: another call of this process waited for {self._objects.uri!r} and kept the log busy for "
+                f"{waited_s:.1f} s, up to the deadline; call again"
+            )
         try:
-            yield
+            with deadline.governs():
+                yield
         finally:
             self._lock.release()
 

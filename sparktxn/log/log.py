@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline, Ids
+from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
 from sparktxn.format import names
@@ -40,12 +40,15 @@ from sparktxn.structs import (
     TransactionState,
 )
 
-__all__ = ["Log"]
+__all__ = ["CLOSE_TIMEOUT_S", "Log"]
 
 Record = TypeVar("Record")
 Result = TypeVar("Result")
 
 _BORN_MAX_AGE_S: Final = 60.0
+
+CLOSE_TIMEOUT_S: Final = 30.0
+"""How long a client's close() waits for the object store where it is given no time-out."""
 
 
 class Log:
@@ -396,9 +399,10 @@ class Log:
         """What `read` finds in the state as last known; if a vacuum has passed that one, in the state as it is now.
 
         Raises:
+            OutcomeUnknown: another call kept the log busy until the deadline, at most the request time-out.
             StoreUnavailable, DamagedObject: a part of the state cannot be read.
         """
-        with self._follower.locked(self.deadline(), what):
+        with self._follower.locked(self.deadline(self.settings.request_timeout_ms / 1000), what):
             while True:
                 try:
                     return read(self._follower.tail)
@@ -408,8 +412,8 @@ class Log:
                     self._follower.reopen()
 
     def close(self) -> None:
-        """Waits for background work; calling twice is harmless."""
-        self.background.close()
+        """Wait for background work, up to the call's deadline or half a minute; calling twice is harmless."""
+        self.background.close(time_left_s(CLOSE_TIMEOUT_S))
         self.objects.close()
 
 

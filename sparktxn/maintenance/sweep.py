@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
@@ -86,6 +86,7 @@ class Sweeper:
         self._settings = SweepSettings.parse(arguments.mapping("settings", settings))
         self._observations = Observations()
 
+    @in_time("timeout_s", lambda sweeper: sweeper._store.log.clock)
     def sweep(self, timeout_s: float | None = None) -> SweepReport:
         """Proposes what is due, and tells what was done. Lost races are values in the report, not errors.
 
@@ -100,6 +101,7 @@ class Sweeper:
         return _Round(self._store, self._settings, deadline).sweep(transactions, overdue)
 
 
+@in_time("timeout_s", lambda store: store.log.clock)
 def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> SweepReport:
     """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
 

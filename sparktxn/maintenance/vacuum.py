@@ -21,9 +21,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import VacuumSettings
-from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown
+from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
@@ -74,6 +74,7 @@ class _Overtaken(Exception):
     """Another vacuum has raised the horizon or the floor since this one has looked."""
 
 
+@in_time("timeout_s", lambda store: store.log.clock)
 def vacuum(
     store: Store,
     settings: Mapping[str, Any] | None = None,
@@ -90,7 +91,7 @@ def vacuum(
         store: an open store.
         settings: ``vacuum.*`` settings.
         dry_run: only tell what would be deleted: no entry is written, nothing is deleted.
-        timeout_s: how long its entry may take to be won.
+        timeout_s: how long all of it may take; what is not deleted by then is deleted by the next call.
 
     Raises:
         ConfigurationError: a setting is unknown or wrong.
@@ -240,9 +241,13 @@ class _Round:
             self._log.submit([Vacuum(horizon, floor)], self._deadline)
         except CommandRefused:
             raise _Overtaken from None
-        except OutcomeUnknown:
+        except OutcomeUnknown as unknown:
             # Whether it was won is of no account once another vacuum has gone further.
-            if read_horizon(self._objects) <= horizon:
+            try:
+                found = read_horizon(self._objects)
+            except StoreUnavailable:
+                raise unknown from None
+            if found <= horizon:
                 raise
             raise _Overtaken from None
 

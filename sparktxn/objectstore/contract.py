@@ -12,7 +12,10 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome"]
+from sparktxn.clock import governing_deadline
+from sparktxn.errors import StoreUnavailable
+
+__all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome", "check_time"]
 
 
 class PutOutcome(Enum):
@@ -36,6 +39,9 @@ class ObjectInfo(NamedTuple):
 
 class ObjectStore(Protocol):
     """Objects under one root. Every method may raise StoreUnavailable; names are relative to the root.
+
+    No request begins once a deadline that governs the thread has passed (`check_time`), and a store that waits for
+    answers waits no longer than that deadline.
 
     Safe for use by several threads. Not usable in a forked child, never pickled: open it again from its URI.
     """
@@ -102,3 +108,19 @@ class FolderStore(Protocol):
 
     def remove_temporary(self, files: Iterable[str]) -> None:
         """Removes such files; a put that is still at work on one fails without having created anything."""
+
+
+def check_time(verb: str, what: str) -> None:
+    """Let a request begin only if the call that makes it has time left.
+
+    Raises:
+        StoreUnavailable: a deadline that governs this thread has passed; nothing was sent.
+    """
+    deadline = governing_deadline()
+    if deadline is not None and deadline.passed():
+        raise StoreUnavailable(f"cannot {verb} {what!r}: {no_time(deadline.seconds)}; nothing was sent")
+
+
+def no_time(seconds: float | None) -> str:
+    """Say that the time of a call is up."""
+    return "its caller has given up" if seconds is None else f"the call's time-out of {seconds:g} s has passed"

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
-from sparktxn.clock import Clock, RandomIds, SystemClock
+from sparktxn.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"
@@ -73,6 +73,7 @@ class LocalStore:
     def get(self, name: str) -> bytes | None:
         """The file's bytes, or None."""
         path = self._path(checked_object_name(name))
+        check_time("read", path)
         try:
             descriptor = os.open(path, _READ_OBJECT)
         except FileNotFoundError:
@@ -93,6 +94,7 @@ class LocalStore:
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
         """Bytes `start` to `end` of the file, or None."""
         path = self._path(checked_object_name(name))
+        check_time("read", path)
         try:
             with open(path, "rb", buffering=0, opener=_open_object) as file:
                 file.seek(start)
@@ -112,6 +114,7 @@ class LocalStore:
             ConfigurationError: the folder, new at this put, cannot link or fsync.
         """
         path = self._path(checked_object_name(name))
+        check_time("create", path)
         folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
         try:
             os.link(temporary, path)
@@ -133,6 +136,7 @@ class LocalStore:
     def put(self, name: str, data: bytes) -> None:
         """Writes the file, over an older one; readers see the old or the new one whole. A power cut may take it."""
         path = self._path(checked_object_name(name))
+        check_time("write", path)
         _, temporary = self._write_temporary(path, checked_data(name, data), durable=False)
         try:
             os.replace(temporary, path)
@@ -143,6 +147,7 @@ class LocalStore:
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """Names of the objects directly in `folder` that sort after `after`."""
         path = self._base + checked_prefix(folder)
+        check_time("list", path)
         try:
             with os.scandir(path) as found:
                 self._path(folder)
@@ -159,11 +164,13 @@ class LocalStore:
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
+        check_time("list", self._base + prefix)
         return sorted(info for info in self._walk(top, prefix) if info.name.startswith(prefix))
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the files; their folders stay."""
         for path in [self._path(checked_object_name(name)) for name in names]:
+            check_time("delete", path)
             try:
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -355,15 +362,18 @@ class _ContentionLock:
     @contextmanager
     def hold(self, while_waiting: Callable[[], None] | None) -> Iterator[None]:
         """Holds the lock, or goes on without it once waiting makes no sense."""
-        with self._threads:
-            held = False
-            try:
-                if _HAS_FLOCK:
-                    held = self._acquire(while_waiting)
-                yield
-            finally:
-                if held and self._descriptor is not None:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        if not acquired_in_time(self._threads, self._WAIT_MAX_S):
+            yield
+            return
+        held = False
+        try:
+            if _HAS_FLOCK:
+                held = self._acquire(while_waiting)
+            yield
+        finally:
+            if held and self._descriptor is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._threads.release()
 
     def _acquire(self, while_waiting: Callable[[], None] | None) -> bool:
         if self._try():
@@ -371,7 +381,8 @@ class _ContentionLock:
             return True
         if self._holder_is_paused:
             return False
-        gives_up_s = self._clock.monotonic_s() + self._WAIT_MAX_S
+        wait_s = time_left_s(self._WAIT_MAX_S) or 0.0
+        gives_up_s = self._clock.monotonic_s() + wait_s
         pause_s = self._PAUSE_S
         # A blocking flock has no time limit and wakes late on a busy machine: asking again costs less.
         while self._clock.monotonic_s() < gives_up_s:
@@ -381,7 +392,7 @@ class _ContentionLock:
             if self._try():
                 return True
             pause_s = min(2 * pause_s, self._PAUSE_S_MAX)
-        self._holder_is_paused = True
+        self._holder_is_paused = wait_s >= self._WAIT_MAX_S
         return False
 
     def _try(self) -> bool:
@@ -399,11 +410,15 @@ class _ContentionLock:
         return True
 
     def close(self) -> None:
-        """Closes the lock file."""
-        with self._threads:
+        """Closes the lock file, unless another thread keeps the lock until the deadline."""
+        if not acquired_in_time(self._threads, self._WAIT_MAX_S):
+            return
+        try:
             self._descriptor = None
             if self._closing is not None:
                 self._closing()
+        finally:
+            self._threads.release()
 
 
 def _read(descriptor: int, size: int) -> bytes:

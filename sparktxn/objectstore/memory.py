@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from sparktxn.clock import Clock
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 
 __all__ = ["MemoryStore"]
@@ -55,6 +55,7 @@ class MemoryStore:
     def get(self, name: str) -> bytes | None:
         """The object's bytes, or None."""
         folder = _folder_of(checked_object_name(name))
+        check_time("read", name)
         with self._shelf.lock:
             stored = self._shelf.folders.get(folder, {}).get(name)
         return stored.data if stored else None
@@ -72,6 +73,7 @@ class MemoryStore:
         """Creates the object if the name is free; always answers at once, never UNKNOWN."""
         folder = _folder_of(checked_object_name(name))
         stored = _Stored(bytes(checked_data(name, data)), self._clock.wall_ms())
+        check_time("create", name)
         with self._shelf.lock:
             mine = self._shelf.folders.setdefault(folder, {}).setdefault(name, stored)
         return PutOutcome.CREATED if mine is stored else PutOutcome.EXISTS
@@ -80,18 +82,21 @@ class MemoryStore:
         """Writes the object, over an older one."""
         folder = _folder_of(checked_object_name(name))
         stored = _Stored(bytes(checked_data(name, data)), self._clock.wall_ms())
+        check_time("write", name)
         with self._shelf.lock:
             self._shelf.folders.setdefault(folder, {})[name] = stored
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """Names of the objects directly in `folder` that sort after `after`."""
         checked_prefix(folder)
+        check_time("list", folder)
         with self._shelf.lock:
             return [name for name in self._shelf.folders.get(folder, ()) if name > after]
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         checked_prefix(prefix)
+        check_time("list", prefix)
         with self._shelf.lock:
             found = [
                 ObjectInfo(name, len(stored.data), stored.modified_ms)
@@ -105,6 +110,7 @@ class MemoryStore:
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects."""
         checked = [checked_object_name(name) for name in names]
+        check_time("delete", checked[0] if checked else "")
         with self._shelf.lock:
             for name in checked:
                 self._shelf.folders.get(_folder_of(name), {}).pop(name, None)

@@ -2,7 +2,8 @@
 
 Three layers of client below us retry on their own and cannot be told not to (measured: one create on a black-holed
 connection was 50 requests in 40 s). So a create's outcome is read from the response under the exception, never from its
-Python type; "exists" may be our own earlier attempt; and each request has a hard deadline here.
+Python type; "exists" may be our own earlier attempt; and each request has a hard deadline here: the request time-out,
+or the deadline of the public call that makes it. A request that is given up is cancelled, which closes its connection.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any, Final, Protocol, TypeVar
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 
-from sparktxn.clock import Clock, Deadline
+from sparktxn.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.config.settings import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
 from sparktxn.fork import ForkGuard
-from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time, no_time
 from sparktxn.objectstore.uri import StoreUri, checked_data, checked_object_name, checked_prefix
 
 __all__ = ["RemoteStore"]
@@ -52,6 +53,8 @@ _TRANSIENT_ERRORS: Final = frozenset(
 )
 _CONNECTIONS: Final = 32
 _DELETE_BATCH: Final = 1000
+_LOOP_GRACE_S: Final = 1.0
+"""How long a caller waits after its time for the event loop, which ends the request itself, before it gives that up."""
 
 
 class RemoteStore:
@@ -90,34 +93,30 @@ class RemoteStore:
     def get_many(self, names: Sequence[str]) -> list[bytes | None]:
         """`get` of each name, in parallel."""
         requests, keys = self._connected(), [self._key(name) for name in names]
-        room = asyncio.Semaphore(_CONNECTIONS)
-
-        async def get(key: str) -> bytes | None:
-            async with room:
-                return await self._answer("read", key, lambda: requests.get(key))
-
-        async def get_all() -> list[bytes | None]:
-            return await asyncio.gather(*map(get, keys))
-
-        return self._wait(get_all())
+        return [*self._ask("read", keys, requests.get)]
 
     def get_range(self, name: str, start: int, end: int) -> bytes | None:
         """Bytes `start` to `end`, or None."""
-        requests, key = self._connected(), self._key(name)
-        data = self._wait(self._answer("read", key, lambda: requests.get(key, start, max(end, start + 1))))
+        requests = self._connected()
+        (data,) = self._ask("read", [self._key(name)], lambda key: requests.get(key, start, max(end, start + 1)))
         return data if data is None or end > start else b""
 
     def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
         """Creates the object if the name is free; answers within `timeout_s`, and the store's request timeout."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
-        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        check_time("create", f"{self._scheme}://{key}")
+        patience = _Patience(self._clock, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
+
+        async def create() -> None:
+            await asyncio.wait_for(requests.create(key, data), patience.request_s())
+
         try:
-            self._wait(asyncio.wait_for(requests.create(key, data), limit_s))
+            self._wait(create, patience.request_s())
         except Exception as error:  # noqa: BLE001 - whatever a client raises, the object may be there
             outcome = _outcome(error)
             if outcome is PutOutcome.UNKNOWN:
-                logger.warning("creating %s: %s; reading it back decides", key, self._reason(error, limit_s))
+                logger.warning("creating %s: %s; reading it back decides", key, self._reason(error, patience))
             return outcome
         return PutOutcome.CREATED
 
@@ -125,7 +124,7 @@ class RemoteStore:
         """Writes the object, over an older one."""
         requests, key = self._connected(), self._key(name)
         checked_data(name, data)
-        self._wait(self._answer("write", key, lambda: requests.write(key, data)))
+        self._ask("write", [key], lambda key: requests.write(key, data))
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
         """Names of the objects directly in `folder` that sort after `after`."""
@@ -140,7 +139,7 @@ class RemoteStore:
         requests, keys = self._connected(), [self._key(name) for name in names]
         for first in range(0, len(keys), _DELETE_BATCH):
             batch = keys[first : first + _DELETE_BATCH]
-            self._wait(self._answer("delete", batch[0], lambda batch=batch: requests.delete(batch)))  # type: ignore[misc]
+            self._ask("delete", batch[:1], lambda _, batch=batch: requests.delete(batch))  # type: ignore[misc]
 
     def make_durable(self, name: str) -> None:
         """Nothing: what a remote store has answered is durable."""
@@ -151,8 +150,7 @@ class RemoteStore:
 
     def close(self) -> None:
         """Frees the connections."""
-        with self._lock:
-            self._requests = None
+        self._requests = None
 
     def _key(self, name: str) -> str:
         return self._base + checked_object_name(name)
@@ -160,7 +158,7 @@ class RemoteStore:
     def _list(self, prefix: str, *, deep: bool, after: str = "") -> Iterable[ObjectInfo]:
         requests, key = self._connected(), self._base + checked_prefix(prefix)
         start = self._base + checked_object_name(after) if after else ""
-        found = self._wait(self._answer("list", key, lambda: requests.list(key, deep, start)))
+        (found,) = self._ask("list", [key], lambda key: requests.list(key, deep, start))
         return (info._replace(name=info.name[len(self._base) :]) for info in found if not info.name.endswith("/"))
 
     def _connected(self) -> _Requests:
@@ -171,7 +169,9 @@ class RemoteStore:
         """
         if self._fork.forked():
             raise RuntimeError(f"the store {self.uri!r} was opened before a fork: open it again in this process")
-        with self._lock:
+        if not acquired_in_time(self._lock, self._timeout_s):
+            raise StoreUnavailable(f"cannot connect to {self.uri!r}: another thread was connecting until the deadline")
+        try:
             if self._requests is None:
                 options = dict(self._storage)
                 if self._scheme == "s3":
@@ -180,6 +180,8 @@ class RemoteStore:
                 made = self._make(**options, skip_instance_cache=True, use_listings_cache=False)
                 self._requests = _S3Requests(made) if self._scheme == "s3" else _FsspecRequests(made)
             return self._requests
+        finally:
+            self._lock.release()
 
     def _s3_config(self) -> dict[str, Any]:
         return {
@@ -189,48 +191,106 @@ class RemoteStore:
             "retries": {"mode": "standard", "total_max_attempts": 3},
         }
 
-    def _wait(self, work: Awaitable[Answer]) -> Answer:
-        """Runs `work` on fsspec's event loop and waits for it."""
+    def _ask(self, verb: str, keys: Sequence[str], request: Callable[[str], Awaitable[Answer]]) -> Sequence[Answer]:
+        """The answers to requests that may be repeated, one for each key, side by side.
 
-        async def run() -> Answer:
-            return await work
+        Raises:
+            StoreUnavailable: one failed for good, or time is up.
+        """
+        if not keys:
+            return []
+        what = f"{self._scheme}://{keys[0]}"
+        check_time(verb, what)
+        patience = _Patience(self._clock, self._timeout_s)
+        room = asyncio.Semaphore(_CONNECTIONS)
 
-        coroutine: Coroutine[Any, Any, Answer] = run()
-        future: Future[Answer] = asyncio.run_coroutine_threadsafe(coroutine, fsspec.asyn.get_loop())
+        async def answer(key: str) -> Answer:
+            async with room:
+                return await self._answer(verb, key, request, patience)
+
+        async def answers() -> Sequence[Answer]:
+            return await asyncio.gather(*map(answer, keys))
+
         try:
-            return future.result()
+            return self._wait(answers, patience.all_s(-(-len(keys) // _CONNECTIONS)))
+        except TimeoutError as error:
+            raise StoreUnavailable(f"cannot {verb} {what}: {self._reason(error, patience)}") from error
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, Answer]], limit_s: float) -> Answer:
+        """Runs `work`, which keeps `limit_s` by itself, on fsspec's event loop and waits for it.
+
+        Raises:
+            TimeoutError: the event loop did not get to it in time.
+        """
+        future: Future[Answer] = asyncio.run_coroutine_threadsafe(work(), fsspec.asyn.get_loop())
+        try:
+            return future.result(limit_s + _LOOP_GRACE_S)
         except BaseException:
             future.cancel()
             raise
 
-    async def _answer(self, verb: str, key: str, request: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _answer(
+        self, verb: str, key: str, request: Callable[[str], Awaitable[Answer]], patience: _Patience
+    ) -> Answer:
         """The answer to a request that may be repeated: tried again while the failure may pass and time is left.
 
         Raises:
             StoreUnavailable: it failed for good, or time is up.
         """
-        deadline = Deadline(self._clock, self._timeout_s)
+        deadline = Deadline(self._clock, patience.request_s())
         pause_s = 0.05
         while True:
             try:
-                return await asyncio.wait_for(request(), deadline.remaining_s())
+                return await asyncio.wait_for(request(key), deadline.remaining_s())
             except Exception as error:
                 remaining_s = deadline.remaining_s() or 0.0
                 if not _is_transient(error) or remaining_s <= pause_s:
-                    reason = self._reason(error, self._timeout_s)
+                    reason = self._reason(error, patience)
                     raise StoreUnavailable(f"cannot {verb} {self._scheme}://{key}: {reason}") from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 
-    def _reason(self, error: BaseException, limit_s: float) -> str:
+    def _reason(self, error: BaseException, patience: _Patience) -> str:
         """What went wrong, in words that hold no secret."""
         if isinstance(error, TimeoutError | asyncio.TimeoutError):
-            return f"no answer in {limit_s:g} s"
+            return patience.no_answer()
         code, status = _response(error)
         text = f"{code} (HTTP {status})" if status else f"{type(error).__name__}: {error}"
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+class _Patience:
+    """How long one call of a store may wait: the request time-out, or less if a deadline governs the caller's thread.
+
+    Made on the caller's thread; the event loop asks it.
+    """
+
+    __slots__ = ("_clock", "_deadline", "_started_s", "_timeout_s")
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._deadline = governing_deadline()
+        self._started_s = clock.monotonic_s()
+
+    def request_s(self) -> float:
+        """Seconds for a request that begins at this moment."""
+        remaining_s = self._deadline.remaining_s() if self._deadline is not None else None
+        return self._timeout_s if remaining_s is None else min(self._timeout_s, remaining_s)
+
+    def all_s(self, rounds: int) -> float:
+        """Seconds for requests in `rounds` that follow each other."""
+        remaining_s = self._deadline.remaining_s() if self._deadline is not None else None
+        return rounds * self._timeout_s if remaining_s is None else min(rounds * self._timeout_s, remaining_s)
+
+    def no_answer(self) -> str:
+        """Say for how long an answer was waited for, and whose limit that was."""
+        waited_s = self._clock.monotonic_s() - self._started_s
+        if self._deadline is not None and self._deadline.passed():
+            return f"no answer in {waited_s:.1f} s, and {no_time(self._deadline.seconds)}"
+        return f"no answer in {self._timeout_s:g} s"
 
 
 class _Requests(Protocol):

@@ -12,14 +12,17 @@ from zlib import crc32
 import pyarrow as pa
 
 from sparktxn import arguments
+from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import give_back_later, weakly
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.fork import ForkGuard
+from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.producer.batches import produce_each, tables_by_partition
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
-from sparktxn.producer.columns import key_column, partition_slices, stored_table
+from sparktxn.producer.columns import stored_table
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
@@ -34,12 +37,13 @@ from sparktxn.producer.values import (
     Positioned,
     batch_messages,
     delivery_callback,
+    no_clock,
     record_bytes,
     record_headers,
     record_timestamp,
     seconds,
 )
-from sparktxn.registry import acquire_log, release_log
+from sparktxn.registry import acquire_log, clock_at, release_log
 from sparktxn.state.internal import listed
 
 if TYPE_CHECKING:
@@ -51,7 +55,12 @@ _CALLBACK_SETTINGS: Final = frozenset(
     {"on_delivery", "error_cb", "stats_cb", "throttle_cb", "log_cb", "oauth_cb", "dr_cb"}
 )
 _PAUSE_S: Final = 0.05
+_FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue that is full: it would stay so without
 _LOGGER: Final = logging.getLogger("sparktxn")
+
+
+def _clock_of(producer: Producer) -> Clock:
+    return clock_at(producer._settings.uri)
 
 
 class Producer:
@@ -88,7 +97,7 @@ class Producer:
         self._choice = PartitionChoice(self._settings.partitioner)
         self._topics = Topics(self._settings, self._choice)
         self._by_crc32 = self._settings.partitioner == "consistent_random"
-        self._now_ms: Callable[[], int] = _no_clock
+        self._now_ms: Callable[[], int] = no_clock
         self._transactions: Transactions | None = None
         if self._settings.transactional_id is not None:
             self._transactions = Transactions(
@@ -189,25 +198,7 @@ class Producer:
             TypeError: `messages` is not a list of dictionaries, or one has an unknown name: nothing is queued.
         """
         common = delivery_callback(callback, on_delivery)
-        queued = 0
-        for message in batch_messages(messages):
-            given = {name: value for name, value in message.items() if name != "_error"}
-            given.setdefault("partition", partition)
-            if "callback" not in given and "on_delivery" not in given:
-                given["callback"] = common
-            try:
-                self.produce(topic, **given)
-            except TypeError as error:
-                message["_error"] = KafkaError(ErrorCode.LOCAL_INVALID_ARG, str(error))
-            except BufferError as error:
-                message["_error"] = KafkaError(ErrorCode.LOCAL_QUEUE_FULL, str(error), retriable=True)
-            except KafkaException as error:
-                if error.error.code() == ErrorCode.LOCAL_STATE:
-                    raise
-                message["_error"] = error.error
-            else:
-                queued += 1
-        return queued
+        return produce_each(self.produce, topic, batch_messages(messages), partition, common)
 
     def produce_arrow(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = -1) -> None:
         """Queues the rows of a record batch or table; no delivery reports are made for them.
@@ -230,15 +221,7 @@ class Producer:
             return
         check_row_bytes(target, table)
         buffers = self._opened_buffers()
-        if partition >= 0:
-            buffers.add_table(target.partitions[partition], table)
-            return
-        if chosen is None and target.partition_count > 1:
-            chosen = self._choice.column(target, key_column(target.state, table), table.num_rows)
-        if chosen is None:
-            buffers.add_table(target.partitions[0], table)
-            return
-        for number, rows in partition_slices(target.state, table, chosen):
+        for number, rows in tables_by_partition(target, table, partition, chosen, self._choice):
             buffers.add_table(target.partitions[number], rows)
 
     def __len__(self) -> int:
@@ -263,12 +246,13 @@ class Producer:
         if served or not self._may_wait(timeout_s):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
-            self._flush_transaction(timeout_s)
+            self._flush_transaction(timeout_s or _FULL_QUEUE_S)
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
             self._check()
         return self._reports.serve()
 
+    @in_time("timeout", _clock_of)
     def flush(self, timeout: float | None = -1) -> int:
         """Stores what waits, and tells the reports; how many records and reports are left.
 
@@ -300,6 +284,7 @@ class Producer:
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
+    @in_time("timeout", _clock_of)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over, once: fences an older producer and aborts what it left open.
 
@@ -318,6 +303,7 @@ class Producer:
         """Opens a transaction; nothing is written before it publishes."""
         self._transactional("begin_transaction").begin()
 
+    @in_time("timeout", _clock_of)
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
@@ -327,6 +313,7 @@ class Producer:
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
         transactions.add_offsets(topic_partitions("positions", positions), group, seconds(timeout))
 
+    @in_time("timeout", _clock_of)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Stores all of the transaction, and leaves its end to whoever keeps what this returns (KIP-939).
 
@@ -341,6 +328,7 @@ class Producer:
         finally:
             self._reports.serve()
 
+    @in_time("timeout", _clock_of)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
         """Ends the prepared transaction: commits it if it is `prepared`, else aborts it.
 
@@ -357,6 +345,7 @@ class Producer:
         finally:
             self._reports.serve()
 
+    @in_time("timeout", _clock_of)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commits: when it returns, the transaction is durable and every new reader sees all of it.
 
@@ -370,6 +359,7 @@ class Producer:
         finally:
             self._reports.serve()
 
+    @in_time("timeout", _clock_of)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         try:
@@ -421,6 +411,7 @@ class Producer:
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
+    @in_time("timeout", _clock_of)
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """All topics, or the one asked for, which carries an error if it does not exist."""
         self._check()
@@ -430,16 +421,24 @@ class Producer:
         log.refresh(log.deadline(timeout_s))
         return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
 
+    @in_time("timeout", _clock_of)
     def close(self, timeout: float = -1) -> None:
-        """Stores what waits, or aborts the open transaction, and frees the handle; calling twice is harmless."""
+        """Store what waits, or abort the open transaction, and free the handle; calling twice is harmless.
+
+        Without a time-out records have delivery.timeout.ms, an open transaction half a minute. What is not stored by
+        then is dropped, with a warning; an open transaction is left to its time-out, or to the next init.
+        """
         if self._closed:
             return
         timeout_s = seconds(timeout)
         if not self._fork.forked():
-            try:
-                self._finish(timeout_s)
-            finally:
-                self._release()
+            if timeout_s < 0:
+                timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
+            with Deadline(_clock_of(self), timeout_s).governs():
+                try:
+                    self._finish(timeout_s)
+                finally:
+                    self._release()
         self._closed = True
         self._accepting = {}
         self._reports.wake()
@@ -466,7 +465,9 @@ class Producer:
 
     def _connect(self) -> tuple[Log, Publisher]:
         """Opens the store at the first time."""
-        with self._connecting:
+        if not acquired_in_time(self._connecting):
+            raise StoreUnavailable("another thread of this producer was opening the store until the deadline")
+        try:
             if self._log is None or self._publisher is None:
                 log = acquire_log(self._settings.uri, self._settings.store_options, create=False)
                 buffers = Buffers(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
@@ -479,6 +480,8 @@ class Producer:
                 self._log = log
                 self._holdings = Holdings(self._settings.client_id, log, self._publisher, buffers, self._sender)
             return self._log, self._publisher
+        finally:
+            self._connecting.release()
 
     def _opened_buffers(self) -> Buffers:
         if self._buffers is None:
@@ -493,8 +496,10 @@ class Producer:
             self._sender.notice()
 
     def _after_round(self) -> None:
-        self._look_at_topics()
-        self._reports.wake()
+        try:
+            self._look_at_topics()
+        finally:
+            self._reports.wake()
 
     def _look_at_topics(self) -> None:
         """Opens or closes the way of produce(), and forgets topics that have changed since they were looked up."""
@@ -576,6 +581,8 @@ class Producer:
         held, self._holdings = self._holdings, None
         if self._sender is not None:
             self._sender.close()
+        elif self._publisher is not None:
+            self._publisher.withdraw()
         if self._log is not None and held is not None:
             release_log(self._log)
 
@@ -587,7 +594,3 @@ class Producer:
     def _report_fatal(self, error: KafkaError) -> None:
         if self._settings.error_cb is not None:
             self._reports.add_error(self._settings.error_cb, error)
-
-
-def _no_clock() -> int:
-    raise AssertionError("a record passed the topic check before the store was opened")

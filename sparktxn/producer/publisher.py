@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, acquired_in_time
 from sparktxn.errors import CommandRefused, KafkaError, OutcomeLost, OutcomeUnknown
 from sparktxn.format.commands import Append, Command, CommandResult
 from sparktxn.producer.buffers import Buffers
@@ -66,16 +66,16 @@ class Publisher:
 
     @contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Keeps other threads of this producer from publishing.
+        """Keep other threads of this producer from publishing; requests meanwhile keep `deadline`.
 
         Raises:
             OutcomeUnknown: another thread published until the deadline.
         """
-        remaining_s = deadline.remaining_s()
-        if not self._lock.acquire(timeout=-1 if remaining_s is None else remaining_s):
+        if not acquired_in_time(self._lock, deadline.remaining_s()):
             raise OutcomeUnknown("another thread of this producer was publishing until the deadline: call again")
         try:
-            yield
+            with deadline.governs():
+                yield
         finally:
             self._lock.release()
 

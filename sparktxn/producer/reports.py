@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from sparktxn.clock import callers_own_time
 from sparktxn.errors import KafkaError
 from sparktxn.message import Message
 
@@ -60,11 +61,12 @@ class Reports:
     def serve(self) -> int:
         """Calls what is queued now, on this thread; how many were called. What a callback raises goes to the caller."""
         served = 0
-        for _ in range(len(self._queue)):
-            try:
-                callback, arguments = self._queue.popleft()
-            except IndexError:  # another thread serves too
-                break
-            served += 1
-            callback(*arguments)
+        with callers_own_time():
+            for _ in range(len(self._queue)):
+                try:
+                    callback, arguments = self._queue.popleft()
+                except IndexError:  # another thread serves too
+                    break
+                served += 1
+                callback(*arguments)
         return served

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, time_left_s
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
@@ -123,20 +123,27 @@ class PendingSegment:
     def finish(self, deadline: Deadline) -> StagedSegment:
         """The uploaded segment: waits for the background, or uploads on this thread; again after an error.
 
+        An upload that the deadline might cut short is left to the background, where it goes on for the next call.
+
         Raises:
             OutcomeUnknown: the deadline passed while it was under way.
             StoreUnavailable: the object store does not answer.
         """
+        remaining_s = time_left_s(deadline.remaining_s())
+        is_patient = remaining_s is None or remaining_s >= self._timeout_s()
+        if not is_patient:
+            self.start()
         future = self._future
-        if future is None or future.cancel():
+        if future is None or (is_patient and future.cancel()):
             # Not begun yet: this thread would only wait for it.
             self._future = None
             self._upload()
         else:
             try:
-                future.result(deadline.remaining_s())
+                future.result(remaining_s)
             except FutureTimeoutError:
-                raise OutcomeUnknown(f"the deadline passed while {self.describe()} was uploaded") from None
+                reason = f"the deadline passed while {self.describe()} was uploaded, after {remaining_s:.1f} s"
+                raise OutcomeUnknown(f"{reason}: the upload goes on, call again") from None
             finally:
                 if future.done():
                     self._future = None
@@ -154,13 +161,16 @@ class PendingSegment:
         """The segment in an error's words."""
         return f"a segment of {self.record_count} records for topic {self.topic.name!r}, partition {self.partition}"
 
+    def _timeout_s(self) -> float:
+        return self._log.settings.request_timeout_ms / 1000
+
     def _upload(self) -> None:
         with self._lock:
             if self.staged is not None or self._records is None:
                 return
             log = self._log
             records, timestamps_ms = _columns(self._records)
-            born = log.born(log.deadline(log.settings.request_timeout_ms / 1000))
+            born = log.born(log.deadline(self._timeout_s()))
             self.staged = upload_segment(
                 log.objects,
                 log.ids,

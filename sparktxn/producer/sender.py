@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, time_left_s
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.format.commands import InitProducerId
+from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.producer.buffers import Buffers
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.publisher import Publisher
@@ -67,6 +68,7 @@ class Sender:
         self._bell = _Bell()
         self._thread: threading.Thread | None = None
         self._request_id = ""
+        self._life = log.deadline()
 
     def notice(self) -> None:
         """Says that records wait; the thread is made at the first time."""
@@ -90,12 +92,15 @@ class Sender:
             self._bell.changed.notify_all()
 
     def close(self) -> None:
-        """Stops the thread after the round under way."""
+        """Stop the thread after the round under way, or give it up at the caller's deadline: it then sends no more."""
         with self._bell.changed:
             self._bell.closed = True
             self._bell.changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(time_left_s(CLOSE_TIMEOUT_S))
+            self._life.end()
+            if self._thread.is_alive():
+                self._publisher.withdraw()
 
     def finish(self, then: Callable[[], None]) -> bool:
         """Have the thread publish what waits, for delivery.timeout.ms at most, call `then`, and end.
@@ -114,16 +119,17 @@ class Sender:
     def work(self, until: Deadline | None = None) -> bool:
         """Publish in rounds until nothing waits; False if nothing did. Called by the thread."""
         worked = False
-        while self._gather() and not (until is not None and until.passed()):
-            worked = True
-            deadline = self._log.deadline(self._settings.delivery_timeout_s)
-            try:
-                with self._publisher.exclusive(deadline):
-                    self._round(deadline)
-            except Exception as error:
-                _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
-                self._publisher.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
-            self._on_round()
+        with self._life.governs():
+            while self._gather() and not (until is not None and until.passed()):
+                worked = True
+                deadline = self._log.deadline(self._settings.delivery_timeout_s)
+                try:
+                    with self._publisher.exclusive(deadline):
+                        self._round(deadline)
+                except Exception as error:
+                    _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
+                    self._publisher.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
+                self._on_round()
         return worked
 
     def finish_work(self) -> None:

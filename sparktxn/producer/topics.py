@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.config.producer import ProducerSettings
-from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.errors import (
+    ConfigurationError,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    StoreUnavailable,
+    did_you_mean,
+)
 from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.stage.sizes import row_bytes
@@ -19,6 +28,11 @@ if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
 __all__ = ["Topics", "check_row_bytes", "too_large"]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+
+_LOOK_S: Final = 1.0
+"""How long a producer waits for the log, between transactions, to see which of its topics have changed."""
 
 
 class Topics:
@@ -35,10 +49,18 @@ class Topics:
         return {name: topic for name, topic in list(self._known.items()) if topic.state.schema is None}
 
     def forget_changed(self, log: Log) -> None:
-        """Forgets topics that were deleted, made again, or given other partitions, settings or columns."""
-        for name, topic in list(self._known.items()):
-            if log.topic(name) != topic.state and self._known.get(name) is topic:
-                self._known.pop(name, None)
+        """Forget topics that were deleted, made again, or given other partitions, settings or columns.
+
+        Keep all of them if the log is busy with a store that does not answer.
+        """
+        try:
+            with log.deadline(_LOOK_S).governs():
+                for name, topic in list(self._known.items()):
+                    if log.topic(name) != topic.state and self._known.get(name) is topic:
+                        self._known.pop(name, None)
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            # What has changed is noticed by the next look, or refused by the log.
+            _LOGGER.debug("topics were not looked up again: %s", error)
 
     def find(self, log: Log, name: str) -> TopicBuffer:
         """A topic by its name.

@@ -14,6 +14,7 @@ __all__ = [
     "Positioned",
     "batch_messages",
     "delivery_callback",
+    "no_clock",
     "record_bytes",
     "record_headers",
     "record_timestamp",
@@ -110,3 +111,8 @@ def seconds(timeout: object, name: str = "timeout") -> float:
     """
     found = arguments.timeout_s(name, timeout)
     return -1.0 if found is None else found
+
+
+def no_clock() -> int:
+    """Stand for the clock of a producer that has opened no store: no record may ask for it."""
+    raise AssertionError("a record passed the topic check before the store was opened")

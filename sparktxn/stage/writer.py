@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.clock import Clock, Deadline, Ids, SystemClock
+from sparktxn.clock import Clock, Deadline, Ids, SystemClock, time_left_s
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnavailable
 from sparktxn.format import names
@@ -126,9 +126,10 @@ def _put_surely(objects: ObjectStore, name: str, data: bytes, clock: Clock, dead
         outcome = objects.put_if_absent(name, data, timeout_s=deadline.remaining_s())
         if outcome is PutOutcome.CREATED or _is_there(objects, name, data):
             return
-        if deadline.passed():
+        left_s = time_left_s(deadline.remaining_s()) or 0.0
+        if not left_s:
             break
-        clock.sleep(min(pause_s, deadline.remaining_s() or 0.0))
+        clock.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
     raise StoreUnavailable(f"segment {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
 

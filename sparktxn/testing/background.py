@@ -20,5 +20,9 @@ class StrictBackground:
         future.set_result(work())
         return future
 
-    def close(self) -> None:
+    def sibling(self, name: str, workers: int) -> StrictBackground:
+        """Return this one."""
+        return self
+
+    def close(self, timeout_s: float | None = None) -> None:
         """Nothing is under way."""

@@ -368,5 +368,9 @@ class FiberBackground:
         self._owner.spawn(run)
         return future
 
-    def close(self) -> None:
+    def sibling(self, name: str, workers: int) -> FiberBackground:
+        """Returns this one."""
+        return self
+
+    def close(self, timeout_s: float | None = None) -> None:
         """Nothing: what is under way ends with the process."""

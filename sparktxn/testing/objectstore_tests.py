@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pytest
 
-from sparktxn.clock import SystemClock
+from sparktxn.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
@@ -268,6 +268,33 @@ class ObjectStoreTests:
                 with handle.contention_lock():
                     assert handle.put_if_absent(f"_log/{id(handle)}", b"x") in PutOutcome
 
+    def test_no_request_begins_once_a_deadline_has_passed(self, store: ObjectStore, truth: Truth) -> None:
+        truth.write("a/1", b"there")
+        uses: list[Callable[[], object]] = [
+            lambda: store.get("a/1"),
+            lambda: store.get_many(["a/1", "a/2"]),
+            lambda: store.get_range("a/1", 0, 1),
+            lambda: store.put_if_absent(ENTRY, b"mine"),
+            lambda: store.put("a/1", b"mine"),
+            lambda: store.list("a/"),
+            lambda: store.list_names("a/"),
+            lambda: store.delete(["a/1"]),
+        ]
+        given_up = Deadline(SystemClock(), None)
+        given_up.end()
+        for deadline in (Deadline(SystemClock(), 0), given_up):
+            for use in uses:
+                with deadline.governs(), pytest.raises(StoreUnavailable, match="nothing was sent"):
+                    use()
+                # A later deadline inside does not give it more time; a callback has its own.
+                with deadline.governs(), Deadline(SystemClock(), 60).governs(), pytest.raises(StoreUnavailable):
+                    use()
+        assert truth.read(ENTRY) is None
+        with deadline.governs(), callers_own_time():
+            assert store.get("a/1") == b"there"
+        with Deadline(SystemClock(), 60).governs():
+            assert store.get("a/1") == b"there"
+
     def test_close_may_be_called_twice(self, opening: Opening) -> None:
         store = opening.open()
         store.get(ENTRY)
@@ -371,6 +398,37 @@ class RemoteObjectStoreTests(ObjectStoreTests):
         with pytest.raises(StoreUnavailable, match=r"no answer in 1\.5 s"):
             faulty.get(ENTRY)
         assert time.monotonic() - started_s < 2 * self.request_timeout_s + 2.0
+
+    def test_a_black_hole_ends_with_the_callers_deadline(
+        self, faulty_opening: Opening, proxy: FaultProxy, truth: Truth
+    ) -> None:
+        truth.write(ENTRY, b"theirs")
+        patient = faulty_opening._replace(settings=StoreSettings(request_timeout_ms=60_000))
+        with closing(patient.open()) as store:
+            assert store.get(ENTRY) == b"theirs"
+            for method in ("GET", "PUT", "POST"):
+                proxy.inject(Fault.HANG_BEFORE, method=method, times=1000)
+            uses: list[Callable[[], object]] = [
+                lambda: store.get(ENTRY),
+                lambda: store.get_many([ENTRY] * 100),
+                lambda: store.get_range(ENTRY, 0, 1),
+                lambda: store.put("a/1", b"mine"),
+                lambda: store.list("a/"),
+                lambda: store.list_names("a/"),
+                lambda: store.delete(["a/1"]),
+            ]
+            started_s = time.monotonic()
+            for use in uses:
+                with (
+                    Deadline(SystemClock(), 0.3).governs(),
+                    pytest.raises(StoreUnavailable, match=r"time-out of 0\.3 s"),
+                ):
+                    use()
+            with Deadline(SystemClock(), 0.3).governs():
+                assert store.put_if_absent("a/1", b"mine") is PutOutcome.UNKNOWN
+            assert time.monotonic() - started_s < 30.0
+            proxy.clear()
+            assert store.get(ENTRY) == b"theirs", "requests that were given up keep no connection"
 
     def test_a_conflict_is_unknown_and_nothing_is_there(
         self, faulty: ObjectStore, proxy: FaultProxy, truth: Truth

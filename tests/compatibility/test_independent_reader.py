@@ -18,6 +18,7 @@ from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
 from sparktxn.store import Store
 from tests.compatibility import independent_reader, independent_replay
+from tests.compatibility.drained import drained
 from tests.compatibility.independent_reader import (
     Damaged,
     Replay,
@@ -57,7 +58,7 @@ def consumed(workload: Workload, topic: str, isolation: str) -> pa.Table:
     with Consumer(settings, auto_offset_reset="earliest") as consumer:
         partitions = consumer.list_topics(topic).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, -2) for number in partitions])
-        tables = list(iter(lambda: consumer.consume_arrow(timeout=0), None))
+        tables = list(drained(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout)))
     return pa.concat_tables(tables)
 
 
@@ -117,7 +118,7 @@ def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Rep
     found = {}
     with Consumer(settings) as consumer:
         consumer.assign([TopicPartition("orders", number, -2) for number in range(4)])
-        while (message := consumer.poll(0)) is not None:
+        for message in drained(consumer, consumer.poll):
             headers = message.headers()
             found[message.partition(), message.offset()] = {
                 "key": message.key(),

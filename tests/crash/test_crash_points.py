@@ -82,7 +82,7 @@ def submit(log: Log, *commands: Command) -> list[CommandResult]:
     ticket = log.send(commands)
     for _ in range(10):
         try:
-            return ticket.wait(log.deadline(0))
+            return ticket.wait(log.deadline(0.001))
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     raise AssertionError("the outcome stays unknown though the store is well again")

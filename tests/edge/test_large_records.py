@@ -11,6 +11,7 @@ import pytest
 
 from sparktxn import CommandRefused, Consumer, KafkaError, KafkaException, Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
+from tests.compatibility.drained import drained
 
 MIB = 1024 * 1024
 LARGEST = 47 * MIB
@@ -37,10 +38,8 @@ def transactional(uri: str) -> Producer:
 def sizes_in(uri: str, topic: str) -> list[int]:
     with Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        sizes = []
-        while (table := consumer.consume_arrow(timeout=0.5)) is not None:
-            sizes += [len(value.as_py()) for value in table.column("value")]
-        return sizes
+        tables = drained(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
+        return [len(value.as_py()) for table in tables for value in table.column("value")]
 
 
 def test_a_record_above_what_one_request_stores_is_refused_by_produce(uri: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -117,7 +118,7 @@ def store(uri: str) -> None:
 
 def threads() -> int:
     """All but a shared log's own pool, whose size is bounded by store.upload.threads."""
-    return sum(not thread.name.startswith("sparktxn_") for thread in threading.enumerate())
+    return sum(re.fullmatch(r"sparktxn-\d+", thread.name) is None for thread in threading.enumerate())
 
 
 def descriptors() -> int:
@@ -134,12 +135,13 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
     held = dropped._held
     users = {key: count for key, (_, count) in registry._logs.items()}
 
-    def drop(count: int) -> tuple[int, int, int]:
+    def drop(count: int, threads_max: int = 0) -> tuple[int, int, int]:
         for _ in range(count):
             handle(uri)
         gc.collect()
         deadline = time.monotonic() + 60
-        while dropped._held > held and time.monotonic() < deadline:
+        # A worker ends after what it is at, which nothing waits for.
+        while (dropped._held > held or threads() > threads_max > 0) and time.monotonic() < deadline:
             time.sleep(0.005)
             gc.collect()
         assert dropped._held == held
@@ -149,7 +151,7 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
     tracemalloc.start()
     try:
         before = drop(_FEW)
-        after = drop(_MANY)
+        after = drop(_MANY, before[0])
     finally:
         tracemalloc.stop()
     print(f"\n{handle.__name__:15} {(after[2] - before[2]) / _MANY:8.0f} bytes a handle")
@@ -258,7 +260,7 @@ def test_a_producer_of_a_lent_log_ends_its_thread_and_leaves_the_log_open() -> N
             producer.flush()
             del producer
         settled()
-        assert threads() == before
+        assert threads() <= before
         assert count_of(address) == 5
     finally:
         take_log_back(address)

@@ -51,7 +51,7 @@ def visited(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> tupl
 def test_committed_and_the_first_poll_read_the_groups_own_part(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = [TopicPartition("wide", partition) for partition in range(PARTITIONS)]
     consumer = scene.consumer("wide", group_id="group-7")
-    for call in (lambda: consumer.poll(0), lambda: consumer.committed(wide)):
+    for call in (lambda: consumer.poll(0.5), lambda: consumer.committed(wide)):
         count, parts = visited(monkeypatch, call)
         assert parts <= {OWN_PART}
         assert count < GROUPS * PARTITIONS

@@ -30,7 +30,7 @@ from sparktxn.testing.servers import S3Server
 pytestmark = pytest.mark.moto
 
 KEY, SECRET, TOKEN = "AKIAxKEYxPA55WORD", "sEcReTxPA55WORDx1", "tOkEnxPA55WORDx2"
-TIMEOUT_S = 1.5
+TIMEOUT_S = 20.0
 buckets = count()
 
 

@@ -52,7 +52,7 @@ def test_hole_19_a_body_that_was_sent_stays_as_it_is_though_more_is_waiting(shar
     client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     first = client.log.send([InitProducerId("a", "first")])
     with pytest.raises(OutcomeUnknown):
-        first.wait(client.log.deadline(0))
+        first.wait(client.log.deadline(0.001))
     client.fate = lambda operation: Fault.NONE
     second = client.log.send([InitProducerId("b", "second")])
     assert second.wait(client.log.deadline(1))[0].producer_id == 1
@@ -122,7 +122,7 @@ def test_a_list_that_was_never_sent_can_be_withdrawn_and_is_never_written(shared
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "get" else Fault.NONE
     ticket = client.log.send([InitProducerId("a", "job")])
     with pytest.raises(StoreUnavailable):
-        ticket.wait(client.log.deadline(0))
+        ticket.wait(client.log.deadline(0.001))
     assert ticket.withdraw()
     client.fate = lambda operation: Fault.NONE
     client.submit(InitProducerId("b", "other"))
@@ -142,9 +142,9 @@ def test_once_sent_a_store_that_does_not_answer_leaves_the_outcome_unknown(clien
     client.fate = fate
     ticket = client.log.send([InitProducerId("a", "job")])
     with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0))
+        ticket.wait(client.log.deadline(0.001))
     client.fate = lambda operation: Fault.NONE
-    assert ticket.wait(client.log.deadline(0))[0].producer_epoch == 0
+    assert ticket.wait(client.log.deadline(0.001))[0].producer_epoch == 0
 
 
 def test_a_writer_that_loses_every_entry_stops_at_its_deadline(shared, client) -> None:
@@ -159,7 +159,7 @@ def test_a_writer_that_loses_every_entry_stops_at_its_deadline(shared, client) -
 
     client.fate = fate
     ticket = client.log.send([InitProducerId("a", "job")])
-    with pytest.raises(OutcomeUnknown, match="other writers"):
+    with pytest.raises(OutcomeUnknown, match=r"other writers|unknown at the deadline"):
         ticket.wait(client.log.deadline(5))
     assert next(rounds) < 10
     client.fate = lambda operation: Fault.NONE

@@ -88,7 +88,7 @@ def test_a_fence_whose_write_fails_bumps_once(shared, command: str, fault: Fault
     ticket = client.log.send([fence])
     for _ in range(failures + 1):
         try:
-            ticket.wait(client.log.deadline(0))
+            ticket.wait(client.log.deadline(0.001))
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     assert ticket.is_done()
@@ -130,7 +130,7 @@ def test_an_init_that_cannot_be_written_says_so_and_allocates_nothing(shared) ->
     client = shared.client()
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "get" else Fault.NONE
     with pytest.raises(StoreUnavailable):
-        client.submit(InitProducerId("a", "job"), timeout_s=0)
+        client.submit(InitProducerId("a", "job"), timeout_s=0.001)
     client.fate = lambda operation: Fault.NONE
     assert client.submit(InitProducerId("b", "job"))[0].producer_id == 0
 

@@ -157,7 +157,7 @@ def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(s
     ticket = stale.log.send(stale.fused(1, 0))
     for _ in range(5):
         try:
-            ticket.wait(stale.log.deadline(0))
+            ticket.wait(stale.log.deadline(0.001))
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     assert ticket.is_done()
@@ -170,7 +170,7 @@ def test_hole_4_a_loss_on_a_slot_that_was_created_again_is_not_believed(shared) 
     first, late = shared.client(), shared.client()
     late.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     with pytest.raises(OutcomeUnknown):
-        late.submit(InitProducerId("late", "late"), timeout_s=0)
+        late.submit(InitProducerId("late", "late"), timeout_s=0.001)
     first.fail_next("put_if_absent", Fault.RESPONSE_LOST)
     ticket = first.log.send([InitProducerId("first", "job")])
 
@@ -197,7 +197,7 @@ def test_hole_5_done_before_is_not_answered_from_an_entry_that_was_created_again
     stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     command = InitProducerId("mine", "job")
     with pytest.raises(OutcomeUnknown):
-        stale.submit(command, timeout_s=0)
+        stale.submit(command, timeout_s=0.001)
     stale.fate = lambda operation: Fault.NONE
     reader = shared.client()
     vacuum_behind(shared, other)
@@ -216,7 +216,7 @@ def test_hole_6_a_reader_that_was_paused_sees_the_true_log(shared, recreated: bo
     reader, stale, other = shared.client(), shared.client(), shared.client()
     stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     with pytest.raises(OutcomeUnknown):
-        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0)
+        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0.001)
     other.submit(CreateTopic("real", "real", 1))
     vacuum_behind(shared, other)
     if recreated:
@@ -232,7 +232,7 @@ def test_a_forked_entry_before_a_true_one_is_no_damage(shared) -> None:
     slot = other.log.entry + 1
     stale.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     with pytest.raises(OutcomeUnknown):
-        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0)
+        stale.submit(CreateTopic("never", "never-was", 1), timeout_s=0.001)
     other.submit(CreateTopic("real", "real", 1))
     other.submit(InitProducerId("next", "next"))
     other.log.checkpoint()
@@ -280,7 +280,7 @@ def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
 
     writer.fate = no_answer
     with pytest.raises(OutcomeUnknown):
-        ticket.wait(writer.log.deadline(0))
+        ticket.wait(writer.log.deadline(0.001))
     writer.fate = lambda operation: Fault.NONE
     assert writer.log.refresh(writer.log.deadline()) == 2
 

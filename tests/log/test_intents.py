@@ -330,7 +330,7 @@ def test_hole_19_an_intent_is_not_added_to_a_body_that_was_sent(shared, client) 
     client.fate = lambda operation: Fault.LATE if is_entry_put(operation) else Fault.NONE
     ticket = client.log.send([offset_commit(group="own")])
     with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0))
+        ticket.wait(client.log.deadline(0.001))
     client.fate = lambda operation: Fault.NONE
     name = names.intent(client.log.entry, "0" * 20)
     shared.objects.put(name, encode_intent("0" * 20, client.log.entry, [[offset_commit()]]))

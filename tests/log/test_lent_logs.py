@@ -19,7 +19,7 @@ class Watched(StrictBackground):
 
     closed = False
 
-    def close(self) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         """Notes it."""
         self.closed = True
 

@@ -15,6 +15,7 @@ from sparktxn.log.parts import StateParts
 from sparktxn.log.verification import Replay
 from sparktxn.maintenance import marking
 from sparktxn.maintenance.vacuum import _Round
+from sparktxn.objectstore import memory
 from sparktxn.state import partitions
 from sparktxn.structs import StateRecord
 from tests.maintenance import test_overtaken as overtaken
@@ -71,6 +72,8 @@ def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
             win(round_, at, floor)
 
     patch.setattr(_Round, "_win", win_or_not)
+    # Its time is up by then, so that no request would begin.
+    patch.setattr(memory, "check_time", lambda verb, what: None)
 
 
 def without_the_base_of_what_was_adopted(patch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparktxn.clock import Deadline, SystemClock
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.topics import Topics
@@ -20,6 +21,9 @@ class ALogThatIsAsked:
     def __init__(self) -> None:
         self.topics: dict[str, TopicState] = {}
         self.meanwhile: Any = lambda: None
+
+    def deadline(self, timeout_s: float) -> Deadline:
+        return Deadline(SystemClock(), timeout_s)
 
     def topic(self, name: str) -> TopicState | None:
         self.meanwhile()
