@@ -75,7 +75,7 @@ class NewTopic(arguments.Checked):
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
         self.replica_assignment = replica_assignment
-        self.config = config or {}
+        self.config: dict[str, Any] = config  # type: ignore[assignment]
         self.schema = schema
 
     def __repr__(self) -> str:

@@ -33,6 +33,7 @@ PINNED = (
     "Store.create_topic(settings=cleanup.policy: 10**5000)",
     "Producer.produce(partition=10**5000)",
     "Producer.produce_batch(messages=[10**5000])",
+    "NewTopic(config=array)",
     "output_schema(columns=generator)",
     "output_schema(topic_schema=10**5000)",
     "rows_at_most(ranges=dict by pair)",
