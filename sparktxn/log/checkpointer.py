@@ -159,8 +159,20 @@ class Checkpointer:
             StoreError: the store did not answer, or a part that is needed is damaged.
         """
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
-            captured = self._capture()
-        head, records = self._write(captured)
+            try:
+                captured = self._capture()
+            except DamagedObject:
+                if not self._follower.is_behind():
+                    raise
+                self._follower.reopen()
+                captured = self._capture()
+        try:
+            head, records = self._write(captured)
+        except DamagedObject:
+            # The runs that it would have merged are no damage if a vacuum has passed what names them.
+            if read_horizon(self._objects) > captured.base:
+                return None
+            raise
         # A vacuum that came between does not know the head: what it names of older checkpoints may be gone.
         horizon = read_horizon(self._objects)
         if horizon > head.entry or not is_usable(self._objects, head, horizon):
@@ -195,7 +207,12 @@ class Checkpointer:
                     tail.stand_on(head, records)
                     return True
             named = [part for part in missing if part in head.parts]
-            found = read_parts(self._objects, [head.parts[part] for part in named])
+            try:
+                found = read_parts(self._objects, [head.parts[part] for part in named])
+            except DamagedObject:
+                if is_usable(self._objects, head, read_horizon(self._objects)):
+                    raise
+                return False
             records.update(dict.fromkeys(missing, ()))
             records.update(zip(named, found, strict=True))
             if not is_usable(self._objects, head, read_horizon(self._objects)):

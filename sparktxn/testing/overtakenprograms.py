@@ -279,7 +279,7 @@ def _opening(world: _World) -> Callable[[Process], None]:
             with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
                 _look(process, process.open_log(_SETTINGS[-1]), world)
         while True:
-            with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
                 log = process.open_log(_SETTINGS[-1])
                 _look(process, log, world)
                 world.history.ends.append((process.name, log.entry, digest_of(log)))
@@ -294,5 +294,6 @@ def _end(process: Process, log: Log, world: _World) -> None:
             log.refresh(log.deadline(_WAIT_S))
             world.history.ends.append((process.name, log.entry, digest_of(log)))
             return
-        except StoreUnavailable:
+        except (StoreUnavailable, OutcomeUnknown):
+            # The store did not answer, or another thread of the process paused while it held the log.
             process.sleep(0.5)

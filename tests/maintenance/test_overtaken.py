@@ -37,6 +37,32 @@ def test_a_process_older_than_all_checkpoints_publishes_nothing_that_is_gone(wor
     world.check()
 
 
+def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_written(world: World) -> None:
+    """They are no damage: a vacuum has passed the checkpoint that names them."""
+    slow = world.process(checkpoint_merge_runs=2)
+    for _ in range(2):
+        world.commit(2)
+        slow.log.refresh(slow.log.deadline())
+        if not world.heads():
+            assert slow.log.checkpoint() is not None
+    ran = []
+
+    def fate(operation: Operation) -> Fault:
+        if operation.verb == "get" and operation.name.endswith("/manifest") and not ran:
+            ran.append(True)
+            world.writer.log.checkpoint()
+            world.grow(checkpoints=16, transactions=2)
+            assert world.process().vacuum().sealed_files > 0
+        return Fault.NONE
+
+    slow.fate = fate
+    assert slow.log.checkpoint() is None
+    assert ran
+    slow.log.refresh(slow.log.deadline())
+    assert slow.log.checkpoint() is not None
+    world.check()
+
+
 # Vacuums that another one overtakes.
 
 
