@@ -185,6 +185,7 @@ def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Calla
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters
+        first = next(iter(parameters))
         position = list(parameters).index(parameter)
         default = parameters[parameter].default
 
@@ -193,7 +194,11 @@ def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Calla
             seconds = args[position] if position < len(args) else kwargs.get(parameter, default)
             if not isinstance(seconds, int | float):
                 return function(*args, **kwargs)
-            with Deadline(clock_of(args[0]), seconds).governs():
+            try:
+                clock = clock_of(args[0] if args else kwargs.get(first))
+            except AttributeError:  # no handle at all: the call says what it expects
+                return function(*args, **kwargs)
+            with Deadline(clock, seconds).governs():
                 return function(*args, **kwargs)
 
         call.bounded_by = parameter  # type: ignore[attr-defined]

@@ -74,6 +74,12 @@ class Finding(NamedTuple):
     what: str
 
 
+class _Calls:
+    """How many calls were made: a case whose value cannot even be made, or that changes nothing, makes none."""
+
+    made = 0
+
+
 def all_cases() -> Iterator[Case]:
     """Every case, in a fixed order."""
     for name in CALLS:
@@ -187,7 +193,7 @@ def _change(world: World, name: str, value: Any) -> ConfigResource:
 def run_cases(cases: list[Case]) -> tuple[int, list[Finding]]:
     """Run the cases, those of one call in one world; (how many calls were made, what they have found)."""
     found: list[Finding] = []
-    made = 0
+    before = _Calls.made
     by_call: dict[str, list[Case]] = {}
     for case in cases:
         by_call.setdefault(case.call, []).append(case)
@@ -195,9 +201,8 @@ def run_cases(cases: list[Case]) -> tuple[int, list[Finding]]:
         while some:
             with tempfile.TemporaryDirectory(prefix="edge-", ignore_cleanup_errors=True) as folder:
                 count = _run_in_world(some, Path(folder) / "store", found)
-            made += count
             some = some[count:]
-    return made, found
+    return _Calls.made - before, found
 
 
 def _run_in_world(cases: list[Case], folder: Path, found: list[Finding]) -> int:
@@ -235,6 +240,7 @@ def _problems(world: World, case: Case) -> Iterator[str]:
         yield from _wrong_error(case, error)
         return
     target = call.target(world)
+    _Calls.made += 1
     alarm = threading.Timer(CALL_S_MAX, _too_long, [str(case)])
     alarm.daemon = True
     alarm.start()
