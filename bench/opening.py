@@ -123,6 +123,6 @@ def measure() -> list[Figure]:
         )
     rounds, milliseconds = _s3_rounds()
     figures.append(
-        Figure("opening on S3", rounds, "requests", 5, True, note=f"one after another; {milliseconds:.0f} ms")
+        Figure("opening on S3", rounds, "requests", 6, True, note=f"one after another; {milliseconds:.0f} ms")
     )
     return figures

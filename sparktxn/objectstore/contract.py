@@ -77,7 +77,8 @@ class ObjectStore(Protocol):
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
         """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing.
 
-        Only names that sort after `after`: where they are few, the listing costs one request however many are before.
+        Only names that sort after `after`, a name in `folder`. Where they are few, the listing costs one request,
+        however many names are before.
         """
 
     def delete(self, names: Iterable[str]) -> None:

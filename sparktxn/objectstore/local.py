@@ -149,12 +149,17 @@ class LocalStore:
         path = self._base + checked_prefix(folder)
         check_time("list", path)
         try:
+            if after:
+                self._path(folder)
+                last = after.removeprefix(folder)
+                names = [name for name in os.listdir(path) if name > last and name[0] != "."]
+                return [
+                    folder + name for name in names if os.path.isfile(path + name) and not os.path.islink(path + name)
+                ]
             with os.scandir(path) as found:
                 self._path(folder)
                 return [
-                    folder + item.name
-                    for item in found
-                    if folder + item.name > after and item.name[0] != "." and item.is_file(follow_symlinks=False)
+                    folder + item.name for item in found if item.name[0] != "." and item.is_file(follow_symlinks=False)
                 ]
         except (FileNotFoundError, NotADirectoryError):
             return []

@@ -127,11 +127,11 @@ SENSIBLE: dict[str, Any] = {
 
 
 @st.composite
-def commands_(draw: st.DrawFn, kinds: list[Any]) -> Any:
-    """A command of one of the kinds, whose members are sensible ones, but up to two of them."""
+def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
+    """A command of one of the kinds, whose members are sensible ones, but `hostile_min` to two of them."""
     kind = draw(st.sampled_from(kinds))
     fields = {field.name: field.type for field in inspect.type_info(kind).fields}
-    hostile = draw(st.lists(st.sampled_from(sorted(fields)), max_size=2))
+    hostile = draw(st.lists(st.sampled_from(sorted(fields)), min_size=hostile_min, max_size=2))
     unique = str(draw(st.integers(0, 10**9)))
     values = {}
     for name, type_ in fields.items():
@@ -203,7 +203,7 @@ def test_what_the_state_accepts_can_be_checkpointed_and_read(lists: list[list[An
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_state_accepts_of_each_command_can_be_read(kind: Any, data: st.DataObject) -> None:
-    apply_and_read([[data.draw(commands_([kind]))], [data.draw(commands_([kind, Append]))]])
+    apply_and_read([[data.draw(commands_([kind], hostile_min=1))], [data.draw(commands_([kind, Append]))]])
 
 
 def apply_and_read(lists: list[list[Any]]) -> None:

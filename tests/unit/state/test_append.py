@@ -282,3 +282,24 @@ def test_a_list_after_the_end_is_a_repetition_only_if_it_names_what_is_stored(
         others.append(producer.append(HERE, sum(counts[:number]), count, transaction=1, segment=segment))
     assert log.refusal(*others, last) == ErrorCode.INVALID_TXN_STATE
     assert log.refusal(others[0], last) == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"record_count": 2**28 + 1},
+        {"size_bytes": 2**31 + 1},
+        {"producer_epoch": 32_768},
+        {"timestamp_max_ms": (2**63 - 1) // 1_000 + 1},
+        {"base_sequence": 2**31},
+    ],
+)
+def test_numbers_that_no_reader_or_sidecar_can_hold_are_refused(log: PureLog, producer, changes) -> None:
+    assert log.refusal(replace(producer.append(HERE, 0), **changes)) == ErrorCode.INVALID_RECORD
+
+
+def test_offsets_end_where_control_records_still_find_their_place(log: PureLog, producer) -> None:
+    log.records["partition", *HERE] = replace(log.partition(), log_end_offset=2**62 - 1)
+    assert log.refusal(producer.append(HERE, 0, 2)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(producer.append(HERE, 0, 1))
+    assert log.partition().log_end_offset == 2**62
