@@ -5,10 +5,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 import threading
 import time
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+_LOOKS: Final = 5
+_LOOK_S: Final = 0.2
 
 
 class Figures(NamedTuple):
@@ -17,19 +23,20 @@ class Figures(NamedTuple):
     entries: int
     cpu_s: float
     resident_bytes: int
+    objects: int
     threads: int
     descriptors: int
 
     @classmethod
     def now(cls, entries: int) -> Figures:
-        """Measures, after what is garbage has been freed and given back to the system."""
-        gc.collect()
-        _trim()
-        with open("/proc/self/statm") as statm:
-            resident_bytes = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return cls(
-            entries, time.process_time(), resident_bytes, threading.active_count(), len(os.listdir("/proc/self/fd"))
-        )
+        """Measures, after what is garbage has been freed and given back to the system.
+
+        A checkpoint that is under way, or a client that is just being given back, is no growth: of several looks within
+        a second the least figures count.
+        """
+        cpu_s = time.process_time()
+        looks = [_look() for _ in range(_LOOKS)]
+        return cls(entries, cpu_s, *(min(figures) for figures in zip(*looks, strict=True)))
 
 
 class Fifth(NamedTuple):
@@ -37,6 +44,7 @@ class Fifth(NamedTuple):
 
     cpu_us_per_entry: float
     resident_bytes: int
+    objects: int
     threads: int
     descriptors: int
 
@@ -47,6 +55,7 @@ def fifths(measured: list[Figures]) -> list[Fifth]:
         Fifth(
             (after.cpu_s - before.cpu_s) * 1e6 / max(1, after.entries - before.entries),
             after.resident_bytes,
+            after.objects,
             after.threads,
             after.descriptors,
         )
@@ -56,17 +65,28 @@ def fifths(measured: list[Figures]) -> list[Fifth]:
 
 def table(name: str, run: list[Fifth]) -> str:
     """The fifths as lines of text."""
-    lines = [f"{name:8} {'CPU us/entry':>12} {'MB resident':>12} {'threads':>8} {'descriptors':>12}"]
+    lines = [f"{name:8} {'CPU us/entry':>12} {'MB resident':>12} {'objects':>9} {'threads':>8} {'descriptors':>12}"]
     lines += [
         f"fifth {number}  {fifth.cpu_us_per_entry:12.1f} {fifth.resident_bytes / 1e6:12.1f} "
-        f"{fifth.threads:8} {fifth.descriptors:12}"
+        f"{fifth.objects:9} {fifth.threads:8} {fifth.descriptors:12}"
         for number, fifth in enumerate(run, 1)
     ]
     return "\n".join(lines)
 
 
-def _trim() -> None:
-    """Has the C library give freed memory back, so that what is left is in use."""
+def _look() -> tuple[int, int, int, int]:
+    """(resident bytes, memory blocks of Python's objects, threads, descriptors) at this moment.
+
+    Threads are all but those of a log's pool, which are made as they are needed, up to store.upload.threads and one.
+    """
+    time.sleep(_LOOK_S)
+    gc.collect()
+    objects = sys.getallocatedblocks()
+    pa.default_memory_pool().release_unused()
     trim: Any = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+    with open("/proc/self/statm") as statm:
+        resident_bytes = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    threads = sum(not thread.name.startswith("sparktxn_") for thread in threading.enumerate())
+    return resident_bytes, objects, threads, len(os.listdir("/proc/self/fd"))

@@ -24,7 +24,10 @@ from tests.soak.figures import Fifth, Figures, fifths, table
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")
 
 _CPU_FACTOR = 1.5
-_MEMORY_FACTOR = 1.15
+_OBJECTS_FACTOR = 1.05
+"""Each producer that wrote is remembered for a day: 240 of them, between the second fifth and the last."""
+_MEMORY_FACTOR = 1.25
+"""What allocators keep for later goes up and down by a tenth."""
 _OPTIONS = {"store.fsync": False}
 
 
@@ -112,6 +115,7 @@ def test_nothing_grows_with_age(tmp_path: Path, capsys: pytest.CaptureFixture[st
         early, late = run[1], run[4]
         assert late.threads <= early.threads, name
         assert late.descriptors <= early.descriptors, name
+        assert late.objects <= early.objects * _OBJECTS_FACTOR, name
         assert late.resident_bytes <= early.resident_bytes * _MEMORY_FACTOR, name
         assert late.cpu_us_per_entry <= early.cpu_us_per_entry * _CPU_FACTOR, name
 
@@ -121,4 +125,4 @@ def test_a_short_soak_ends_and_leaves_no_thread(tmp_path: Path) -> None:
     written, read = _soak(str(tmp_path), 200, 40)
     assert len(written) == len(read) == 5
     assert all(fifth.cpu_us_per_entry > 0 and fifth.resident_bytes > 10_000_000 for fifth in (*written, *read))
-    assert written[4].threads <= written[0].threads + 5  # the pool of the shared log, and what gives back
+    assert written[4].threads <= written[0].threads
