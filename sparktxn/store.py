@@ -194,6 +194,8 @@ class Store:
         if not self._closed:
             self._closed = True
             if self._dropped.detach() and not self._fork.forked():
+                for attempt in self._unresolved.values():
+                    attempt.ticket.let_go()
                 release_log(self.log)
 
     def _check(self) -> None:

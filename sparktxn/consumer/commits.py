@@ -143,7 +143,7 @@ class Commits:
         while self._under_way:
             commit = self._under_way.popleft()
             if commit.ticket is not None:
-                commit.ticket.withdraw()
+                commit.ticket.let_go()
             partitions = ", ".join(map(str, commit.offsets))
             _LOGGER.warning(
                 "closing a consumer of group %s gave up an offset commit that the store did not answer in %g s: %s",
@@ -179,10 +179,10 @@ class Commits:
                 try:
                     # Either close() has seen the ticket, or this sees that nobody waits for it any more.
                     if self._given_up:
-                        commit.ticket.withdraw()
-                    commit.ticket.wait(deadline)
+                        commit.ticket.let_go()
+                    # What is not told as committed must not be committed by another client's later call.
+                    commit.ticket.wait_once(deadline)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
-                    commit.ticket.withdraw()
                     commit.end(error)
                 else:
                     commit.end()

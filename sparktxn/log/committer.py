@@ -1,9 +1,12 @@
 """The write loop: the only place that creates log entries (PROTOCOL.md, "Won, lost, unknown").
 
-Callers leave lists of commands; whoever gets the lock writes, in one entry, all that have gathered, its own among them
-(group commit). A slot is never left before it is known who has it, its bytes never change while that is open, and
-nobody is told anything before it is confirmed. What cannot be known by the deadline is said to be unknown, and stays in
-flight: the next call, whoever makes it, resolves that slot first.
+Callers leave lists of commands; the thread that gets the lock writes, in one entry, all that have gathered, its own
+among them (group commit). A slot is never left before it is known which body it holds, a body's bytes never change, and
+no caller is told anything before it is confirmed. What cannot be known by the deadline is said to be unknown, and stays
+in flight: the next call of any client resolves that slot first.
+
+A list that its owner has let go of is not put again: a body with it gets another one beside it for the same slot, and
+the one that is read there decides.
 """
 
 from __future__ import annotations
@@ -13,13 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from sparktxn.clock import Clock, Deadline, Ids, is_time_up, time_left_s
 from sparktxn.errors import (
     CommandRefused,
     DamagedObject,
-    ErrorCode,
     KafkaError,
     KafkaException,
     OutcomeLost,
@@ -28,20 +28,19 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
-from sparktxn.format.commands import Append, CancelIntent, Command, SettleIntent
-from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry, encode_list
+from sparktxn.format.appends import ENTRY_BYTES_MAX
+from sparktxn.format.commands import Append, Command
+from sparktxn.format.entry import LogEntry, decode_entry
+from sparktxn.log.composing import Composer, defect, failed
 from sparktxn.log.follower import Follower
 from sparktxn.log.intents import Intents
 from sparktxn.log.lists import checked_list
 from sparktxn.log.storeclock import ClockCheck
 from sparktxn.log.tail import Tail
-from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, Ticket, WaitingList
-from sparktxn.log.writing import put_new
+from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, Outcome, QueuedList, Ticket
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
-from sparktxn.objectstore.uri import checked_data
-from sparktxn.state.delta import Context, Delta, ReadState, Refusal
-from sparktxn.state.machine import Applied, apply, apply_list
+from sparktxn.state.delta import Context, ReadState, Refusal
+from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.structs import NO_TRANSACTION
 
@@ -80,18 +79,17 @@ class Committer:
         self._objects = objects
         self._follower = follower
         self._clock = clock
-        self._ids = ids
+        self._composer = Composer(objects, follower, clock, ids, intents, clock_skew_ms_max=clock_skew_ms_max)
         self._request_timeout_s = request_timeout_s
         self._intents = intents
         self._after_win = after_win
-        self._waiting: deque[Ticket] = deque()
+        self._waiting: deque[QueuedList] = deque()
         self._flight: Flight | None = None
+        self._replaced: list[Flight] = []
         self._probe = objects.probe_is_cheap
         self._last_won = 0
         self._end_is_checked = False
         self._won_in_a_row = 0
-        self._clock_skew_ms_max = clock_skew_ms_max
-        self._clock_skew_told = False
         self._clock_check = clock_check
 
     def send(self, commands: Sequence[Command]) -> Ticket:
@@ -100,12 +98,12 @@ class Committer:
         Raises:
             CommandRefused: see `checked_list`: an entry that held the list could not be read, or not be put.
         """
-        ticket = Ticket(self, checked_list(commands), self._follower.tail.entry)
-        self._waiting.append(ticket)
-        return ticket
+        list_ = QueuedList(checked_list(commands), self._follower.tail.entry)
+        self._waiting.append(list_)
+        return Ticket(self, list_)
 
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Takes a list out of the queue, if it was in no body that was sent."""
+    def withdraw(self, ticket: QueuedList) -> bool:
+        """Takes a list out of the queue, if it is in no body that may be stored."""
         if ticket.sent or ticket.is_done():
             return False
         try:
@@ -115,16 +113,7 @@ class Committer:
         self._tell(ticket, WITHDRAWN)
         return True
 
-    def cancel(self, ticket: Ticket, deadline: Deadline) -> None:
-        """Sees to it that the list takes effect never, if it has not.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.cancel`.
-        """
-        ticket.cancelled = True
-        self.work_for(ticket, deadline)
-
-    def work_for(self, ticket: Ticket, deadline: Deadline) -> None:
+    def work_for(self, ticket: QueuedList, deadline: Deadline) -> None:
         """Writes entries until the ticket is done.
 
         Raises:
@@ -132,25 +121,33 @@ class Committer:
         """
         backoff_s = _BACKOFF_S
         while not ticket.is_done():
-            with self._follower.locked(deadline, "commit"):
+            try:
+                with self._follower.locked(deadline, "commit"):
+                    if ticket.is_done():
+                        return
+                    failure = self._try_round(ticket, deadline)
+                    if not ticket.is_done() and is_time_up(deadline):
+                        raise self._too_late(ticket, failure)
+            except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
                     return
-                failure = self._try_round(ticket, deadline)
-                if not ticket.is_done() and is_time_up(deadline):
-                    raise self._too_late(ticket, failure)
+                told = _about(ticket, error)
+                if told is error:
+                    raise
+                raise told from error
             if failure is not None:
                 self._pause(backoff_s, deadline)
                 backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
         self._intents.clear()
         self._after_win()
 
-    def _try_round(self, ticket: Ticket, deadline: Deadline) -> StoreUnavailable | None:
+    def _try_round(self, ticket: QueuedList, deadline: Deadline) -> StoreUnavailable | None:
         try:
             if self._clock_check is not None and self._flight is None and ticket.intent is None:
                 self._clock_check.check()
             with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
                 self._wait_for_turn(ticket, deadline)
-                self._round(deadline)
+                self._round(ticket, deadline)
         except _Answered:
             return None
         except StoreUnavailable as failure:
@@ -164,7 +161,7 @@ class Committer:
             self._follower.reopen()
         return None
 
-    def _wait_beside(self, ticket: Ticket) -> None:
+    def _wait_beside(self, ticket: QueuedList) -> None:
         """What to do while others write: leave an intent, follow the log, and see whether it was taken up.
 
         Raises:
@@ -179,7 +176,7 @@ class Committer:
         if ticket.is_done():
             raise _Answered
 
-    def _wait_for_turn(self, ticket: Ticket, deadline: Deadline) -> None:
+    def _wait_for_turn(self, ticket: QueuedList, deadline: Deadline) -> None:
         """Where no lock orders the writers: who has left the oldest intent writes, and the others wait for its entry.
 
         Nobody waits for ever: the oldest intent may be that of a dead process.
@@ -222,25 +219,54 @@ class Committer:
             self._waiting.remove(ticket)
             self._tell(ticket, tail.settled[ticket.intent.intent_id])
 
-    def _too_late(self, ticket: Ticket, failure: StoreUnavailable | None) -> StoreError:
+    def _too_late(self, ticket: QueuedList, failure: StoreUnavailable | None) -> StoreError:
         """What to tell at the deadline: a list that was in a sent body may still take effect, now or later."""
         if not ticket.sent:
-            return failure or StoreUnavailable("the deadline passed before the request was sent: call again")
+            return failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
         if self._flight is not None:
             return self._unknown(self._flight, failure)
         return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
-    def _round(self, deadline: Deadline) -> None:
+    def _round(self, ticket: QueuedList, deadline: Deadline) -> None:
         """Resolves what is in flight, or writes one entry with all that waits."""
         if self._flight is None:
-            self._flight = self._build()
-            if self._flight is None:
-                return
-        self._resolve(self._flight, deadline)
+            self._build()
+        elif self._flight.has_let_go() and not self._replace(self._flight, deadline) and not self._is_in_flight(ticket):
+            return
+        if self._flight is not None:
+            self._resolve(self._flight, deadline)
 
-    def _build(self) -> Flight | None:
-        """The next entry's body, from a state as new as it must be; None if nothing is left to write."""
-        fresh = self._probe
+    def _is_in_flight(self, ticket: QueuedList) -> bool:
+        return any(ticket is one for body in self._bodies() for one in body.taken)
+
+    def _bodies(self) -> list[Flight]:
+        """All bodies that may be stored in the slot that is not resolved, the newest first."""
+        return [self._flight, *reversed(self._replaced)] if self._flight is not None else []
+
+    def _replace(self, flight: Flight, deadline: Deadline) -> bool:
+        """Gives the slot another body, without the lists that their owners have given up: they are not put again.
+
+        Whichever body the slot turns out to hold decides. False if nothing is left to put in its place, or the slot is
+        taken.
+        """
+        slot = flight.entry.entry
+        found = self._read_slot(flight)
+        if found is not None:
+            self._conclude(flight, found, deadline)
+            return False
+        if self._follower.tail.entry + 1 != slot:
+            # It was there, and a vacuum has deleted it: confirming says so.
+            self._resolve(flight, deadline)
+            return False
+        self._give_back(one for one in flight.taken if not one.is_done() and (not one.let_go or one.intent is not None))
+        return self._build(slot)
+
+    def _build(self, slot: int | None = None) -> bool:
+        """Makes the next entry's body, from a state as new as it must be, the flight; False if none is left to write.
+
+        With `slot`, it is another body for that slot: False also if the log has gone on beyond it.
+        """
+        fresh = self._probe and slot is None
         if fresh:
             self._follower.advance()
         if not self._end_is_checked:
@@ -250,31 +276,41 @@ class Committer:
         try:
             while True:
                 try:
-                    flight = self._compose(taken)
+                    flight = self._composer.compose(taken)
                 except KafkaException:
                     raise
                 except Exception as error:  # noqa: BLE001 - a defect, which a list may have brought to light
                     taken = self._apart(taken, error)
                     if not taken:
-                        return None
+                        return False
                     continue
                 if flight.settled and not fresh:
                     # A refusal, or "done before", may come from what the log has said since: read it first.
                     self._follower.advance()
                     fresh = True
+                    if slot not in (None, self._follower.tail.entry + 1):
+                        self._give_back(taken)
+                        return False
                     continue
                 if flight.accepted:
-                    return flight
+                    self._take_off(flight)
+                    return True
                 if self._follower.confirm():
                     self._answer(flight)
-                    return None
+                    return False
                 self._follower.reopen()
                 fresh = True
         except BaseException:
-            self._give_back(ticket for ticket in taken if not ticket.is_done())
+            if self._flight is None or self._flight.taken is not taken:
+                self._give_back(ticket for ticket in taken if not ticket.is_done())
             raise
 
-    def _apart(self, taken: list[Ticket], error: Exception) -> list[Ticket]:
+    def _take_off(self, flight: Flight) -> None:
+        if self._flight is not None:
+            self._replaced.append(self._flight)
+        self._flight = flight
+
+    def _apart(self, taken: list[QueuedList], error: Exception) -> list[QueuedList]:
         """What to try after an entry could not be composed: its first list alone, and where that fails none.
 
         Whatever has failed, it does so once for each list and its owner, and stops nobody for good.
@@ -284,141 +320,75 @@ class Committer:
             return taken[:1]
         for ticket in taken:
             # One in an intent may be applied by another process.
-            lost = OutcomeLost(f"{_defect(error)}. Another process may have written it")
-            self._tell(ticket, lost if ticket.intent is not None else _failed(error))
+            lost = OutcomeLost(f"{defect(error)}. Another process may have written it")
+            self._tell(ticket, lost if ticket.intent is not None else failed(error))
         return []
 
-    def _take(self) -> list[Ticket]:
-        """The lists at the head of the queue that fit one entry, at least one: by bytes, whatever is in them."""
+    def _take(self) -> list[QueuedList]:
+        """The lists at the head of the queue that fit one entry, at least one: by bytes, whatever is in them.
+
+        What its owner has let go is left out: it is known not to happen, or may be stored by a body that was sent.
+        """
         self._follower.tail.check_writable()
-        taken: list[Ticket] = []
+        taken: list[QueuedList] = []
         size_bytes = 0
-        while self._waiting and (not taken or size_bytes + len(self._waiting[0].encoded) <= ENTRY_BYTES_MAX):
-            ticket = self._waiting.popleft()
-            size_bytes += len(ticket.encoded)
-            taken.append(ticket)
+        while self._waiting:
+            try:
+                list_ = self._waiting.popleft()
+            except IndexError:  # its owner has withdrawn it just now
+                break
+            if list_.is_done():
+                continue
+            if list_.let_go and list_.intent is None:
+                if not list_.sent:
+                    self._tell(list_, WITHDRAWN)
+                continue
+            size_bytes += len(list_.encoded)
+            if taken and size_bytes > ENTRY_BYTES_MAX:
+                self._waiting.appendleft(list_)
+                break
+            taken.append(list_)
         return taken
 
-    def _give_back(self, tickets: Iterable[Ticket]) -> None:
-        self._waiting.extendleft(reversed(list(tickets)))
-
-    def _compose(self, taken: Sequence[Ticket]) -> Flight:
-        tail = self._follower.tail
-        context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
-        entry_delta = Delta(tail.parts.get)
-        accepted: list[tuple[Ticket, Outcome]] = []
-        settled: list[tuple[Ticket, Outcome]] = []
-        body = _Body()
-        for ticket in taken:
-            outcome, is_known = self._outcome(ticket, entry_delta, context)
-            if is_known:
-                settled.append((ticket, outcome))
-            elif ticket.intent is not None:
-                # In an intent it may be taken up by anybody until an entry says what has become of it.
-                body.add(_settle(entry_delta, ticket.intent, outcome, context))
-                accepted.append((ticket, outcome))
-            elif not isinstance(outcome, Applied) or not outcome.to_write:
-                settled.append((ticket, outcome))
-            else:
-                entry_delta.changes.update(outcome.changes)
-                is_whole = len(outcome.to_write) == len(ticket.commands)
-                body.add(outcome.to_write, ticket.encoded if is_whole else None)
-                accepted.append((ticket, outcome))
-        others = self._take_up(body, entry_delta, context) if accepted else []
-        entry = LogEntry(
-            format=FORMAT_VERSION,
-            entry=context.entry,
-            token=self._ids.token(),
-            previous=tail.checksum,
-            timestamp_ms=context.timestamp_ms,
-            commands=tuple(body.commands),
-        )
-        data, checksum = encode_entry(entry, body.lists)
-        if len(data) > ENTRY_BYTES_MAX:
-            # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
-            name = names.appends(entry.entry, entry.token)
-            folded, appends = fold(body.commands, name)
-            put_new(self._objects, name, appends)
-            entry = replace(entry, commands=folded)
-            data, checksum = encode_entry(entry)
-        # One that no store takes would be put again without end.
-        checked_data(names.entry(entry.entry), data)
-        entry = replace(entry, checksum=checksum)
-        return Flight(taken, entry, data, entry_delta.changes, tail.parts.standing, accepted, settled, others)
-
-    def _outcome(self, ticket: Ticket, delta: Delta, context: Context) -> tuple[Outcome, bool]:
-        """What becomes of a list after what is in `delta`, and whether the log has said so before.
-
-        What fails with one list is that list's outcome: the others go on.
-        """
-        try:
-            known = self._intents.known(ticket, self._follower.tail, context)
-            if known is not None:
-                return known, True
-            return WITHDRAWN if ticket.cancelled else self._applied(ticket.commands, delta, context), False
-        except StoreUnavailable:
-            raise
-        except Exception as error:  # a part that is damaged, or a defect of the state machine, which this list has met
-            if not isinstance(error, DamagedObject):
-                return _failed(error), False
-            if self._follower.is_behind():
-                raise
-            return Failed(error), False
-
-    def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
-        """What a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
-        outcome = apply_list(delta.get, commands, context)
-        if isinstance(outcome, Applied):
-            self._follower.tail.parts.load_for(outcome.changes)
-        return outcome
-
-    def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
-        """Settles lists that other processes have left; one that cannot be applied here is left to its owner."""
-        others = []
-        for list_ in self._intents.waiting(self._follower.tail):
-            try:
-                body.add(_settle(delta, list_.id, self._applied(list_.commands, delta, context), context))
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                if isinstance(error, DamagedObject) and self._follower.is_behind():
-                    raise
-                logger.exception("intent %r cannot be applied", list_.id.intent_id)
-                self._intents.ignore(list_.id)
-                continue
-            others.append(list_)
-        return others
-
-    def _timestamp_ms(self, previous_ms: int) -> int:
-        now_ms = self._clock.wall_ms()
-        if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_told:
-            self._clock_skew_told = True
-            logger.warning(
-                "this clock is %d ms behind the log's newest timestamp, which is kept: set the clock right, here or "
-                "where that entry was written",
-                previous_ms - now_ms,
-            )
-        return max(previous_ms, now_ms)
+    def _give_back(self, lists: Iterable[QueuedList]) -> None:
+        """Puts lists at the head of the queue, in their order; those that are in it stay where they are."""
+        queued = set(map(id, self._waiting))
+        self._waiting.extendleft(reversed([list_ for list_ in lists if id(list_) not in queued]))
 
     def _resolve(self, flight: Flight, deadline: Deadline) -> None:
-        """Puts the body until its slot is resolved, confirms, and tells everybody."""
+        """Puts the body until its slot is resolved."""
         for ticket, _ in flight.accepted:
             ticket.sent = True
-        other = self._put_until_resolved(flight, deadline)
+        self._conclude(flight, self._put_until_resolved(flight, deadline), deadline)
+
+    def _conclude(self, flight: Flight, found: Flight | tuple[LogEntry, int], deadline: Deadline) -> None:
+        """Confirms what the slot holds, applies it, and tells everybody."""
         if not self._confirm(flight, deadline):
             self._follower.reopen()
-            self._look_for(flight)
+            self._look_for(self._bodies())
             return
-        self._apply(flight, other)
+        self._apply(flight.entry.entry, found)
+        won = isinstance(found, Flight)
+        self._choose_probing(flight.entry.entry, won=won)
+        if isinstance(found, Flight):
+            self._answer(found)
+            self._intents.settled_here(found.others)
+        self._close_slot(self._bodies())
+        if not won:
+            self._intents.contended = True
+            self._leave_intent()
+
+    def _close_slot(self, bodies: Sequence[Flight]) -> None:
+        """Takes the lists of the slot's bodies that it does not hold back into the queue: they are in none any more."""
+        left = {id(one): one for body in bodies for one in body.taken if not one.is_done()}
+        for one in left.values():
+            one.sent = one.intent is not None
+            if one.let_go and not one.sent:
+                self._tell(one, WITHDRAWN)
+        self._give_back(one for one in left.values() if not one.is_done())
+        self._replaced = []
+        # Last: what an interruption has kept from being done is done when the slot is resolved again.
         self._flight = None
-        self._choose_probing(flight.entry.entry, won=other is None)
-        if other is None:
-            self._answer(flight)
-            self._intents.settled_here(flight.others)
-            return
-        self._give_back(flight.taken)
-        self._intents.contended = True
-        self._leave_intent()
 
     def _choose_probing(self, entry: int, *, won: bool) -> None:
         """Decides whether to look at the next slot before it is put: a lone writer would find it free each time."""
@@ -428,18 +398,20 @@ class Committer:
         is_alone = self._won_in_a_row >= _LONE_AFTER
         self._probe = not won or (self._objects.probe_is_cheap and not is_alone)
 
-    def _apply(self, flight: Flight, other: tuple[LogEntry, int] | None) -> None:
+    def _apply(self, slot: int, found: Flight | tuple[LogEntry, int]) -> None:
         """Applies the entry that the slot holds, unless following the log has done so since the body was first sent.
 
         Nothing more is read: it would be younger than the confirm. Changes that were computed before the state took its
         names from another checkpoint would bring the old names back: they are computed again.
         """
         tail = self._follower.tail
-        if tail.entry + 1 == flight.entry.entry:
-            if other is None and tail.parts.standing is flight.standing:
-                tail.take(flight.entry, flight.changes, len(flight.data))
+        if tail.entry + 1 == slot:
+            if not isinstance(found, Flight):
+                tail.apply(*found)
+            elif tail.parts.standing is found.standing:
+                tail.take(found.entry, found.changes, len(found.data))
             else:
-                tail.apply(*(other or (flight.entry, len(flight.data))))
+                tail.apply(found.entry, len(found.data))
         tail.confirmed_entry = tail.entry
 
     def _confirm(self, flight: Flight, deadline: Deadline) -> bool:
@@ -453,31 +425,50 @@ class Committer:
             self._pause(backoff_s, deadline)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
 
-    def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> tuple[LogEntry, int] | None:
-        """None once the slot holds this body; the entry and its size if it holds another's."""
+    def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> Flight | tuple[LogEntry, int]:
+        """The body of this process that the slot holds, or another's entry and its size."""
         name = names.entry(flight.entry.entry)
         backoff_s = _BACKOFF_S
         while True:
             remaining_s = deadline.remaining_s()
             timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
-            if self._objects.put_if_absent(name, flight.data, timeout_s=timeout_s) is PutOutcome.CREATED:
-                return None
+            if self._put(flight, name, timeout_s) is PutOutcome.CREATED:
+                return flight
+            cause = None
             try:
-                data = self._objects.get(name)
+                found = self._read_slot(flight)
+                if found is not None:
+                    return found
             except StoreUnavailable as error:
-                if is_time_up(deadline):
-                    raise self._unknown(flight, error) from None
-                data = None
-            if data is not None:
-                entry = decode_entry(data, name, flight.entry.entry)
-                if entry.token != flight.entry.token:
-                    return entry, len(data)
-                self._objects.make_durable(name)
-                return None
+                cause = error
             if is_time_up(deadline):
-                raise self._unknown(flight, None)
+                raise self._unknown(flight, cause)
             self._pause(backoff_s, deadline)
             backoff_s = min(2 * backoff_s, _BACKOFF_S_MAX)
+
+    def _put(self, flight: Flight, name: str, timeout_s: float) -> PutOutcome:
+        may_land, flight.may_land = flight.may_land, True
+        try:
+            return self._objects.put_if_absent(name, flight.data, timeout_s=timeout_s)
+        except StoreUnavailable:
+            # Nothing of this put can have landed; if there was none before it, the slot is as free as it was.
+            if not may_land and not self._replaced:
+                flight.may_land = False
+                self._close_slot([flight])
+            raise
+
+    def _read_slot(self, flight: Flight) -> Flight | tuple[LogEntry, int] | None:
+        """What the slot holds: a body of this process, or another's entry and its size; None if it is free."""
+        name = names.entry(flight.entry.entry)
+        data = self._objects.get(name)
+        if data is None:
+            return None
+        entry = decode_entry(data, name, flight.entry.entry)
+        own = next((body for body in self._bodies() if body.entry.token == entry.token), None)
+        if own is None:
+            return entry, len(data)
+        self._objects.make_durable(name)
+        return own
 
     def _pause(self, seconds: float, deadline: Deadline) -> None:
         """Sleep for so long, or until time is up."""
@@ -495,7 +486,7 @@ class Committer:
         for ticket, outcome in (*flight.accepted, *flight.settled):
             self._tell(ticket, outcome)
 
-    def _tell(self, ticket: Ticket, outcome: Outcome) -> None:
+    def _tell(self, ticket: QueuedList, outcome: Outcome) -> None:
         if outcome is WITHDRAWN:
             ticket.error = KafkaException(KafkaError(*WITHDRAWN))
         elif isinstance(outcome, Refusal):
@@ -510,20 +501,19 @@ class Committer:
         if ticket.intent is not None:
             self._follower.tail.settled.pop(ticket.intent.intent_id, None)
 
-    def _look_for(self, flight: Flight) -> None:
+    def _look_for(self, bodies: Sequence[Flight]) -> None:
         """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
         tail = self._follower.tail
         context = Context(tail.entry + 1, tail.timestamp_ms)
+        sent = {ticket: body for body in reversed(bodies) for ticket, _ in body.accepted if not ticket.is_done()}
         # All are looked up before anybody is told: reading the state may fail, and the flight is then resolved again.
-        found = {ticket: self._found(ticket, flight, tail, context) for ticket, _ in flight.accepted}
-        again = [ticket for ticket in flight.taken if found.get(ticket) is None]
+        found = {ticket: self._found(ticket, body, tail, context) for ticket, body in sent.items()}
         for ticket, outcome in found.items():
             if outcome is not None:
                 self._tell(ticket, outcome)
-        self._flight = None
-        self._give_back(again)
+        self._close_slot(bodies)
 
-    def _found(self, ticket: Ticket, flight: Flight, tail: Tail, context: Context) -> Outcome | None:
+    def _found(self, ticket: QueuedList, flight: Flight, tail: Tail, context: Context) -> Outcome | None:
         """What has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
         if ticket.intent is not None:
             return self._intents.known(ticket, tail, context)
@@ -540,46 +530,13 @@ class Committer:
         )
 
 
-class _Body:
-    """The commands of an entry that is composed, and their bytes."""
-
-    __slots__ = ("commands", "lists")
-
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-        self.lists: list[bytes] = []
-
-    def add(self, commands: Sequence[Command], encoded: bytes | None = None) -> None:
-        """Adds a list; `encoded` is its bytes where they are known."""
-        self.commands += commands
-        self.lists.append(encode_list(commands) if encoded is None else encoded)
-
-
-def _defect(error: Exception) -> str:
-    logger.error("a list of commands cannot be written", exc_info=error)
-    return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
-
-
-def _failed(error: Exception) -> Failed:
-    """The outcome of a list that this process cannot work on, and that no entry applies."""
-    return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{_defect(error)}. Nothing was written")))
-
-
-def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) -> list[Command]:
-    """The commands that settle an intent's list as `outcome`, applied to `delta`."""
-    settle: SettleIntent | CancelIntent
-    if outcome is WITHDRAWN or not isinstance(outcome, (Applied, Refusal)):
-        settle = CancelIntent(*intent)
-    elif isinstance(outcome, Refusal):
-        settle = SettleIntent(*intent, refused_code=outcome.code, reason=outcome.reason)
-    else:
-        settle = SettleIntent(*intent, command_count=len(outcome.to_write))
-    noted = apply(delta, settle, context)
-    assert not isinstance(noted, Refusal), f"an intent is settled that may not be: {noted.reason}"
-    if not isinstance(outcome, Applied):
-        return [settle]
-    delta.changes.update(outcome.changes)
-    return [settle, *outcome.to_write]
+def _about(ticket: QueuedList, error: OutcomeUnknown | StoreUnavailable) -> StoreError:
+    """The error as one about this list, whatever it was met with: one that was not sent has not taken effect."""
+    if ticket.sent and isinstance(error, StoreUnavailable):
+        return OutcomeUnknown(f"the outcome is unknown at the deadline ({error}): call the same method again")
+    if not ticket.sent and isinstance(error, OutcomeUnknown):
+        return StoreUnavailable(f"the request was not sent by the deadline ({error}): call again")
+    return error
 
 
 def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applied | Refusal) -> bool:

@@ -19,7 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.tail import Tail
-from sparktxn.log.tickets import IntentId, Ticket, WaitingList
+from sparktxn.log.tickets import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
@@ -64,7 +64,7 @@ class Intents:
         self._clock = clock
         self._ids = ids
         self._watched = watched
-        self._left: dict[str, list[Ticket]] = {}
+        self._left: dict[str, list[QueuedList]] = {}
         self._listed: list[str] = []
         self._read: dict[str, _Found | None] = {}
         self._done: list[str] = []
@@ -74,7 +74,7 @@ class Intents:
 
     # Leaving
 
-    def leave(self, tickets: Sequence[Ticket], base_entry: int) -> bool:
+    def leave(self, tickets: Sequence[QueuedList], base_entry: int) -> bool:
         """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
 
         From here on they may take effect by anybody's entry, also if the object cannot be written: an answer that was
@@ -98,7 +98,7 @@ class Intents:
             logger.debug("intent %s was perhaps not left: %s", name, error)
         return True
 
-    def forget(self, ticket: Ticket) -> None:
+    def forget(self, ticket: QueuedList) -> None:
         """Notes that the outcome of a list is known; the object goes once that is so of all its lists."""
         if ticket.intent is None:
             return
@@ -111,12 +111,12 @@ class Intents:
                     self._done.append(name)
                 return
 
-    def renew(self, ticket: Ticket) -> None:
+    def renew(self, ticket: QueuedList) -> None:
         """Takes a list out of an intent that nobody can apply any more."""
         self.forget(ticket)
         ticket.intent = None
 
-    def known(self, ticket: Ticket, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
+    def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
         """How the log has settled a list of this process that is in an intent; None if it has not, and still may."""
         if ticket.intent is None:
             return None
@@ -245,7 +245,7 @@ class Intents:
         self._read |= {name: _decoded(name, data) for name, data in zip(new, fetched, strict=True)}
 
 
-def _first_bytes(tickets: list[Ticket]) -> list[Ticket]:
+def _first_bytes(tickets: list[QueuedList]) -> list[QueuedList]:
     """The first of the lists, in their order, that together are not too large to travel."""
     sizes = accumulate(len(ticket.encoded) for ticket in tickets)
     return [ticket for ticket, size_bytes in zip(tickets, sizes, strict=True) if size_bytes <= _BYTES_MAX]

@@ -144,21 +144,22 @@ class Log:
         return Deadline(self.clock, timeout_s)
 
     def send(self, commands: Sequence[Command]) -> Ticket:
-        """Queues a list of commands, all or nothing; it is written when somebody waits for it, or for another."""
+        """Queues a list of commands, all or nothing; it is written when a caller waits for it, or for another.
+
+        The ticket is the caller's hold on it: see `Ticket`.
+
+        Raises:
+            CommandRefused: the list cannot be written, or not be read again (_INVALID_ARG), or fits no entry.
+        """
         return self._committer.send(commands)
 
     def submit(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
-        """Sends a list and waits for it; a list that was not sent by the deadline is withdrawn.
+        """Sends a list and waits for it; what is not known by the deadline is let go of: this process tries no more.
 
         Raises:
-            CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait`.
+            CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait_once`.
         """
-        ticket = self.send(commands)
-        try:
-            return ticket.wait(deadline)
-        except BaseException:  # an interrupted caller must not find its list written by somebody's later call
-            ticket.withdraw()
-            raise
+        return self.send(commands).wait_once(deadline)
 
     def _after_win(self) -> None:
         self._checkpointer.after_win()

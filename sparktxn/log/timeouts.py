@@ -140,9 +140,9 @@ class Timeouts:
                 name, number = found.transaction.transactional_id, found.transaction.transaction
                 logger.info("transaction %d of %r timed out after %d ms: aborted", number, name, found.open_ms)
         finally:
-            # What was not sent by now is not to travel with somebody's later call.
+            # What was not answered by now is not to travel with another client's later call.
             for _, ticket in proposals:
-                ticket.withdraw()
+                ticket.let_go()
 
     def _holding(self) -> list[TransactionState]:
         """The transactions that hold a last stable offset, in the partitions that have been touched here."""

@@ -19,6 +19,7 @@ from sparktxn.config.maintenance import SweepSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
+from sparktxn.log.committer import Ticket
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.storeclock import modified_ms, rounding_ms, store_now_ms
 from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
@@ -192,25 +193,25 @@ class _Round:
                 self._unresolved += len(batch)
                 continue
             tickets = [(command, self._log.send([command])) for command in batch]
-            for command, ticket in tickets:
-                try:
-                    result = ticket.wait(self._deadline)[0]
-                except CommandRefused as refused:
-                    self._lost.append(LostRace(_about(command), refused.error.str()))
-                    continue
-                except (OutcomeUnknown, StoreUnavailable):
-                    self._unresolved += 1
-                    ticket.withdraw()
-                    continue
-                except BaseException:
-                    for _, waiting in tickets:
-                        waiting.withdraw()
-                    raise
-                if result.duplicate:
-                    self._lost.append(LostRace(_about(command), "another sweep has done it"))
-                else:
-                    done.append(command)
+            try:
+                done += [command for command, ticket in tickets if self._took_effect(command, ticket)]
+            finally:
+                for _, ticket in tickets:
+                    ticket.let_go()
         return done
+
+    def _took_effect(self, command: Command, ticket: Ticket) -> bool:
+        try:
+            result = ticket.wait_once(self._deadline)[0]
+        except CommandRefused as refused:
+            self._lost.append(LostRace(_about(command), refused.error.str()))
+            return False
+        except (OutcomeUnknown, StoreUnavailable):
+            self._unresolved += 1
+            return False
+        if result.duplicate:
+            self._lost.append(LostRace(_about(command), "another sweep has done it"))
+        return not result.duplicate
 
     # what is idle
 

@@ -581,8 +581,8 @@ class Producer:
         held, self._holdings = self._holdings, None
         if self._sender is not None:
             self._sender.close()
-        elif self._publisher is not None:
-            self._publisher.withdraw()
+        if self._publisher is not None:
+            self._publisher.let_go()
         if self._log is not None and held is not None:
             release_log(self._log)
 

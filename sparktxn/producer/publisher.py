@@ -150,6 +150,12 @@ class Publisher:
         self._buffers.settle(publication.segments)
         return results
 
+    def let_go(self) -> None:
+        """Gives up the list that is under way: this process puts it no more. For a producer that does not come back."""
+        publication = self._publication
+        if publication is not None:
+            publication.ticket.let_go()
+
     def withdraw(self) -> bool:
         """True if nothing is under way any more: the list, if there was one, will never be written."""
         if self._publication is None:

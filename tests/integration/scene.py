@@ -139,6 +139,9 @@ class Answered:
             return not self._may_be_sent
         return bool(self._ticket.withdraw())
 
+    wait_once = wait
+    let_go = withdraw
+
 
 def error_of(call: Callable[[], object], kind: type[KafkaException] = KafkaException) -> KafkaError:
     """The error that the call raises."""

@@ -100,6 +100,9 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, producer: Producer, count: int
         def withdraw(self) -> bool:
             return bool(self.ticket.withdraw())
 
+        wait_once = wait
+        let_go = withdraw
+
     monkeypatch.setattr(log, "send", lambda commands: Ticket(send(commands)))
 
 

@@ -119,6 +119,9 @@ class _Ticket:
     def withdraw(self) -> bool:
         return bool(self._ticket.withdraw())
 
+    wait_once = wait
+    let_go = withdraw
+
 
 # --- transactions --------------------------------------------------------------------------------------------------
 

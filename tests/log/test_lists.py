@@ -19,7 +19,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, decode_list, encode_list
 from sparktxn.format.intent import encode_intent
-from sparktxn.log import committer
+from sparktxn.log import composing
 from sparktxn.log.checkpoints import newest_head
 from sparktxn.log.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
@@ -147,14 +147,14 @@ def test_what_fails_with_one_list_is_told_to_its_owner_and_the_others_go_on(
     shared, client, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """A defect, of the state machine or of an encoder, that one list brings to light."""
-    original = getattr(committer, failing)
+    original = getattr(composing, failing)
 
     def fail(*arguments: Any) -> Any:
         if "poison" in repr(arguments):
             raise ZeroDivisionError("a defect")
         return original(*arguments)
 
-    monkeypatch.setattr(committer, failing, fail)
+    monkeypatch.setattr(composing, failing, fail)
     poison = client.log.send([offset_commit("a", metadata="poison", group="poison")])
     others = [client.log.send([offset_commit(f"b{number}", number, group=f"group-{number}")]) for number in range(3)]
     for ticket in others:
@@ -172,7 +172,7 @@ def test_a_defect_that_no_list_has_brought_about_is_told_once_to_each_and_then_o
 ) -> None:
     tickets = [client.log.send([offset_commit(f"{number}")]) for number in range(3)]
     with monkeypatch.context() as patched:
-        patched.setattr(committer, "LogEntry", None)
+        patched.setattr(composing, "LogEntry", None)
         for ticket in tickets:
             with pytest.raises(KafkaException, match="TypeError"):
                 ticket.wait(client.log.deadline(1))
@@ -190,7 +190,7 @@ def test_an_intent_that_cannot_be_applied_is_left_to_its_owner(shared, client, m
             raise ZeroDivisionError("a defect")
         return original(read, commands, context)
 
-    monkeypatch.setattr(committer, "apply_list", fail)
+    monkeypatch.setattr(composing, "apply_list", fail)
     client.submit(offset_commit("b"))
     client.submit(offset_commit("c"))
     assert client.log.group_ids() == ["group"]

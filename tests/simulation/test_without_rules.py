@@ -33,8 +33,9 @@ Patch = pytest.MonkeyPatch
 def without_token_read_back(patch: Patch) -> None:
     """ "It exists" is taken for "it is mine"."""
 
-    def put(self: Any, flight: Any, deadline: Any) -> None:
+    def put(self: Any, flight: Any, deadline: Any) -> Any:
         self._objects.put_if_absent(names.entry(flight.entry.entry), flight.data)
+        return flight
 
     patch.setattr(Committer, "_put_until_resolved", put)
 
@@ -62,11 +63,11 @@ def without_the_greatest_horizon(patch: Patch) -> None:
 def without_staying_at_an_unresolved_slot(patch: Patch) -> None:
     """A put whose answer was lost, and that a look does not find, is given up: the next slot is tried."""
 
-    def put(self: Any, flight: Any, deadline: Any) -> None:
+    def put(self: Any, flight: Any, deadline: Any) -> Any:
         while True:
             name = names.entry(flight.entry.entry)
             if self._objects.put_if_absent(name, flight.data) is PutOutcome.CREATED:
-                return
+                return flight
             if self._objects.get(name) is None:
                 entry = replace(flight.entry, entry=flight.entry.entry + 1)
                 flight.data, checksum = encode_entry(entry)

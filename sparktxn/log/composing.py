@@ -1,0 +1,201 @@
+"""What the next entry holds: each list checked against the state that the lists before it leave.
+
+What fails with one list is the outcome of that list, and stops no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from sparktxn.clock import Clock, Ids
+from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
+from sparktxn.format.commands import CancelIntent, Command, SettleIntent
+from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode_list
+from sparktxn.log.follower import Follower
+from sparktxn.log.intents import Intents
+from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, QueuedList, WaitingList
+from sparktxn.log.writing import put_new
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.uri import checked_data
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.machine import Applied, apply, apply_list
+
+__all__ = ["Composer", "defect", "failed"]
+
+logger = logging.getLogger("sparktxn")
+
+
+class Composer:
+    """Composes the entries of a process. Its callers hold the follower's lock."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        follower: Follower,
+        clock: Clock,
+        ids: Ids,
+        intents: Intents,
+        *,
+        clock_skew_ms_max: int,
+    ) -> None:
+        self._objects = objects
+        self._follower = follower
+        self._clock = clock
+        self._ids = ids
+        self._intents = intents
+        self._clock_skew_ms_max = clock_skew_ms_max
+        self._clock_skew_told = False
+
+    def compose(self, taken: Sequence[QueuedList]) -> Flight:
+        """The body of the entry after the tail's, with all of the lists that the state takes.
+
+        Raises:
+            StoreUnavailable, DamagedObject: the state cannot be read, or was passed by a vacuum.
+            ValueError: no store would take the entry.
+        """
+        tail = self._follower.tail
+        context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
+        entry_delta = Delta(tail.parts.get)
+        accepted: list[tuple[QueuedList, Outcome]] = []
+        settled: list[tuple[QueuedList, Outcome]] = []
+        body = _Body()
+        for ticket in taken:
+            outcome, is_known = self._outcome(ticket, entry_delta, context)
+            if is_known:
+                settled.append((ticket, outcome))
+            elif ticket.intent is not None:
+                # In an intent it may be taken up by anybody until an entry says what has become of it.
+                body.add(_settle(entry_delta, ticket.intent, outcome, context))
+                accepted.append((ticket, outcome))
+            elif not isinstance(outcome, Applied) or not outcome.to_write:
+                settled.append((ticket, outcome))
+            else:
+                entry_delta.changes.update(outcome.changes)
+                is_whole = len(outcome.to_write) == len(ticket.commands)
+                body.add(outcome.to_write, ticket.encoded if is_whole else None)
+                accepted.append((ticket, outcome))
+        others = self._take_up(body, entry_delta, context) if accepted else []
+        entry = LogEntry(
+            format=FORMAT_VERSION,
+            entry=context.entry,
+            token=self._ids.token(),
+            previous=tail.checksum,
+            timestamp_ms=context.timestamp_ms,
+            commands=tuple(body.commands),
+        )
+        data, checksum = encode_entry(entry, body.lists)
+        if len(data) > ENTRY_BYTES_MAX:
+            # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
+            name = names.appends(entry.entry, entry.token)
+            folded, appends = fold(body.commands, name)
+            put_new(self._objects, name, appends)
+            entry = replace(entry, commands=folded)
+            data, checksum = encode_entry(entry)
+        # One that no store takes would be put again without end.
+        checked_data(names.entry(entry.entry), data)
+        entry = replace(entry, checksum=checksum)
+        return Flight(taken, entry, data, entry_delta.changes, tail.parts.standing, accepted, settled, others)
+
+    def _outcome(self, ticket: QueuedList, delta: Delta, context: Context) -> tuple[Outcome, bool]:
+        """What becomes of a list after what is in `delta`, and whether the log has said so before.
+
+        What fails with one list is that list's outcome: the others go on.
+        """
+        try:
+            known = self._intents.known(ticket, self._follower.tail, context)
+            if known is not None:
+                return known, True
+            if ticket.let_go and (ticket.intent is not None or not ticket.sent):
+                return WITHDRAWN, False
+            return self._applied(ticket.commands, delta, context), False
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # a part that is damaged, or a defect of the state machine, which this list has met
+            if not isinstance(error, DamagedObject):
+                return failed(error), False
+            if self._follower.is_behind():
+                raise
+            return Failed(error), False
+
+    def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
+        """What a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
+        outcome = apply_list(delta.get, commands, context)
+        if isinstance(outcome, Applied):
+            self._follower.tail.parts.load_for(outcome.changes)
+        return outcome
+
+    def _take_up(self, body: _Body, delta: Delta, context: Context) -> list[WaitingList]:
+        """Settles lists that other processes have left; one that cannot be applied here is left to its owner."""
+        others = []
+        for list_ in self._intents.waiting(self._follower.tail):
+            try:
+                body.add(_settle(delta, list_.id, self._applied(list_.commands, delta, context), context))
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                if isinstance(error, DamagedObject) and self._follower.is_behind():
+                    raise
+                logger.exception("intent %r cannot be applied", list_.id.intent_id)
+                self._intents.ignore(list_.id)
+                continue
+            others.append(list_)
+        return others
+
+    def _timestamp_ms(self, previous_ms: int) -> int:
+        now_ms = self._clock.wall_ms()
+        if previous_ms - now_ms > self._clock_skew_ms_max and not self._clock_skew_told:
+            self._clock_skew_told = True
+            logger.warning(
+                "this clock is %d ms behind the log's newest timestamp, which is kept: set the clock right, here or "
+                "where that entry was written",
+                previous_ms - now_ms,
+            )
+        return max(previous_ms, now_ms)
+
+
+class _Body:
+    """The commands of an entry that is composed, and their bytes."""
+
+    __slots__ = ("commands", "lists")
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.lists: list[bytes] = []
+
+    def add(self, commands: Sequence[Command], encoded: bytes | None = None) -> None:
+        """Adds a list; `encoded` is its bytes where they are known."""
+        self.commands += commands
+        self.lists.append(encode_list(commands) if encoded is None else encoded)
+
+
+def defect(error: Exception) -> str:
+    """What to tell the owner of a list that this process fails with."""
+    logger.error("a list of commands cannot be written", exc_info=error)
+    return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
+
+
+def failed(error: Exception) -> Failed:
+    """The outcome of a list that this process cannot work on, and that no entry applies."""
+    return Failed(KafkaException(KafkaError(ErrorCode.LOCAL_FAIL, f"{defect(error)}. Nothing was written")))
+
+
+def _settle(delta: Delta, intent: IntentId, outcome: Outcome, context: Context) -> list[Command]:
+    """The commands that settle an intent's list as `outcome`, applied to `delta`."""
+    settle: SettleIntent | CancelIntent
+    if outcome is WITHDRAWN or not isinstance(outcome, (Applied, Refusal)):
+        settle = CancelIntent(*intent)
+    elif isinstance(outcome, Refusal):
+        settle = SettleIntent(*intent, refused_code=outcome.code, reason=outcome.reason)
+    else:
+        settle = SettleIntent(*intent, command_count=len(outcome.to_write))
+    noted = apply(delta, settle, context)
+    assert not isinstance(noted, Refusal), f"an intent is settled that may not be: {noted.reason}"
+    if not isinstance(outcome, Applied):
+        return [settle]
+    delta.changes.update(outcome.changes)
+    return [settle, *outcome.to_write]
