@@ -23,6 +23,7 @@ from sparktxn.scan.plan import Isolation
 from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.clienthistory import Batch, ClientHistory, Place, Range, Record, Transaction
+from sparktxn.testing.faultystore import Died
 from sparktxn.testing.history import Outcome
 from sparktxn.testing.simulator import Process
 
@@ -182,6 +183,8 @@ class Writer:
         try:
             producer.begin_transaction()
             history.operations += 1
+            if consumer is not None and self._publishes_offsets and random.random() < 0.5:
+                self._publish_offsets(producer, noted, consumer)
             for number, (topic, partition, ending) in enumerate(records):
                 value = f"{noted.name}.{number}<{ending}"
                 noted.sent.append((topic, partition, value))
@@ -199,21 +202,27 @@ class Writer:
                     if random.random() < 0.05:
                         # As a process does that has lost interest: the transaction stays open.
                         raise GivenUp
-            if consumer is not None:
-                positions = [known for known in consumer.position(consumer.assignment()) if known.offset >= 0]
-                noted.offsets = {
-                    (consumer.consumer_group_metadata().group_id, known.topic, known.partition): known.offset
-                    for known in positions
-                }
-                producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _CALL_S)
-                history.operations += 1
-                if self._publishes_offsets and random.random() < 0.5:
-                    noted.fused = False
-                    producer.flush(_CALL_S)
-                    if random.random() < 0.2:
-                        raise GivenUp
+            if consumer is not None and not noted.offsets:
+                self._add_offsets(producer, noted, consumer)
         except KafkaException as error:
             self._fail(producer, noted, error)
+
+    def _add_offsets(self, producer: Producer, noted: Transaction, consumer: Consumer) -> None:
+        positions = [known for known in consumer.position(consumer.assignment()) if known.offset >= 0]
+        noted.offsets = {
+            (consumer.consumer_group_metadata().group_id, known.topic, known.partition): known.offset
+            for known in positions
+        }
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _CALL_S)
+        self._world.history.operations += 1
+
+    def _publish_offsets(self, producer: Producer, noted: Transaction, consumer: Consumer) -> None:
+        """Publishes the offsets before any record; dies then now and again: nothing holds up readers but them."""
+        self._add_offsets(producer, noted, consumer)
+        noted.fused = False
+        producer.flush(_CALL_S)
+        if self._process.random.random() < 0.3:
+            raise Died
 
     def _commit(self, producer: Producer, noted: Transaction) -> None:
         noted.ending = self._process.simulator.steps

@@ -141,7 +141,12 @@ def shared(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("follower", following(world))
 
 
-def come_to_rest(objects: ObjectStore, history: ClientHistory, offered: Sequence[Offer] = ()) -> None:
+def come_to_rest(
+    objects: ObjectStore,
+    history: ClientHistory,
+    offered: Sequence[Offer] = (),
+    drawn: dict[str, int] | None = None,
+) -> None:
     """Ends what was left open, as the next producer of each id would, and reads everything once more."""
     clock = ManualClock()
     log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
@@ -169,7 +174,7 @@ def come_to_rest(objects: ObjectStore, history: ClientHistory, offered: Sequence
                 )
                 history.final.append(batch)
             if history.requests:
-                note_offers(history, objects, objects, offered, view)  # type: ignore[arg-type]
+                note_offers(history, objects, objects, offered, drawn or {}, view)  # type: ignore[arg-type]
     finally:
         take_log_back(uri)
     names = {topic.topic_id: topic.name for topic in log.topics()}

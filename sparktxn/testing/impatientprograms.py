@@ -43,6 +43,8 @@ Result = TypeVar("Result")
 _TIMEOUTS_S: Final = (0.0, 0.02, 0.3, 3.0, 30.0)
 _TOPICS: Final = ("in", "left")
 _GROUP: Final = "plain"
+_STORED: Final = "stored offset"
+"""What is committed at intervals, and again at the next one if that fails."""
 _INTERRUPTED: Final = 0.15
 _INTERRUPTED_WITHIN: Final = 8
 
@@ -270,6 +272,7 @@ def _ask_for_offset(process: Process, consumer: Consumer, request: Request, offs
     way = random.choice(("beside", "beside", "at once", "stored"))
     if way == "stored":
         # Committed at an interval or by close(), unless another one is stored over it.
+        request.what = _STORED
         consumer.store_offsets(offsets=[offset])
     elif way == "beside":
         consumer.commit(offsets=[offset], asynchronous=True)
@@ -288,9 +291,11 @@ def _ask_for_offset(process: Process, consumer: Consumer, request: Request, offs
 
 
 def _note(process: Process, request: Request, error: KafkaError | None) -> None:
-    """What a request was told: from an error on its client holds it no longer."""
+    """What a request was told: from an error on its client holds it no longer, but for one that is made again."""
     if error is None:
         request.outcome = Outcome.COMMITTED
+        return
+    if request.what == _STORED:
         return
     request.let_go = _now(process)
     if error.code() not in _UNKNOWN_CODES:

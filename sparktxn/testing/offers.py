@@ -7,7 +7,7 @@ A mark is what one command alone carries, and its client has chosen: an offset's
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
@@ -33,11 +33,12 @@ def note_offers(
     objects: ObjectStore,
     log: RecordedObjects,
     offered: Iterable[Offer],
+    drawn: Mapping[str, int],
     view: ReadView,
 ) -> None:
     """Notes the marks that the log holds, and when each process has offered each mark and each stored value last.
 
-    An entry that is put again as it was is no new offer: its first put may still arrive.
+    An entry is offered when it is composed; put again as it was it is no new offer: its first put may still arrive.
     """
     for name, data in log.history.items():
         number = names.parse_entry(name)
@@ -49,18 +50,22 @@ def note_offers(
     for offer in offered:
         if offer.data not in seen:
             seen.add(offer.data)
-            for commands in _lists(offer.name, offer.data):
+            token, lists = _lists(offer.name, offer.data)
+            for commands in lists:
                 for mark in marks_of(commands):
-                    last.setdefault(mark, {})[offer.process] = offer.moment
+                    last.setdefault(mark, {})[offer.process] = drawn.get(token, offer.moment)
     history.offered = last | _values(history, objects, view, last)
 
 
-def _lists(name: str, data: bytes) -> Iterator[Sequence[Command]]:
-    number, intent = names.parse_entry(name), names.parse_intent(name)
+def _lists(name: str, data: bytes) -> tuple[str, Sequence[Sequence[Command]]]:
+    """The token of an entry or an intent, which is drawn when it is composed, and the lists of commands in it."""
+    number, named = names.parse_entry(name), names.parse_intent(name)
     if number is not None:
-        yield decode_entry(data, name, number).commands
-    elif intent is not None:
-        yield from decode_intent(data, name, *intent).lists
+        entry = decode_entry(data, name, number)
+        return entry.token, [entry.commands]
+    if named is not None:
+        return named[1], decode_intent(data, name, *named).lists
+    return "", []
 
 
 def marks_of(commands: Sequence[Command]) -> Iterator[str]:

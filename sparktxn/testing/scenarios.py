@@ -102,7 +102,7 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates)
     told = _told(simulator, seen.operations, traced)
-    come_to_rest(simulator.shared, seen, simulator.offered)
+    come_to_rest(simulator.shared, seen, simulator.offered, simulator.drawn)
     check_client_history(seen)
     if seed % _LOG_CHECKED_EVERY == 0:
         check_log(simulator.shared)

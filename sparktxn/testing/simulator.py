@@ -21,11 +21,12 @@ from greenlet import getcurrent
 from msgspec import Struct
 
 from sparktxn.background import Background
+from sparktxn.clock import time_left_s
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.log import Log
-from sparktxn.objectstore.contract import PutOutcome
+from sparktxn.objectstore.contract import PutOutcome, check_time
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
@@ -91,10 +92,16 @@ class _Clock:
 
 
 class _Ids:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, simulator: Simulator, random: Random) -> None:
+        self._simulator = simulator
         self._random = random
 
     def token(self) -> str:
+        token = self._token()
+        self._simulator.drawn[token] = self._simulator.steps
+        return token
+
+    def _token(self) -> str:
         return f"{self._random.getrandbits(128) >> 48:020x}"
 
 
@@ -143,7 +150,7 @@ class Process:
         self.random = Random(f"{simulator.seed} {name}")
         self.skewed = self.random.random() < simulator.rates.clock_skew
         self.clock = _Clock(self, self.random.uniform(-_SKEW_S_MAX, _SKEW_S_MAX) if self.skewed else 0.0)
-        self.ids = _Ids(self.random)
+        self.ids = _Ids(simulator, self.random)
         self.background: Background = FiberBackground(self) if threaded else StrictBackground()
         self.generation = 0
         self._program = program
@@ -228,9 +235,10 @@ class Process:
             if not fiber.interrupted_in:
                 simulator.injected["interrupt"] += 1
                 raise KeyboardInterrupt
+        check_time(operation.verb, operation.name)
         silent_s = simulator.silence_s()
         if silent_s:
-            self.sleep(min(silent_s, _REQUEST_S))
+            self.sleep(min(silent_s, time_left_s(_REQUEST_S) or 0.0))
         fault = simulator.draw_fault(operation.verb) if silent_s < _REQUEST_S else simulator.draw_silent(operation.verb)
         simulator.done.append((simulator.now_s, self.name, operation, fault))
         return fault
@@ -288,8 +296,8 @@ class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
     `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
-    fault). `offered` is what was offered to the log, whatever became of it. `silences` is how often the store falls
-    silent: no operation is answered then, for seconds or minutes.
+    fault). `offered` is what was offered to the log, whatever became of it; `drawn` are all tokens, each with its
+    moment. `silences` is how often the store falls silent: no operation is answered then, for seconds or minutes.
     """
 
     def __init__(
@@ -314,6 +322,7 @@ class Simulator:
         self.silences = 0.0
         self._silent_until_s = 0.0
         self.offered: list[Offer] = []
+        self.drawn: dict[str, int] = {}
         self._live: list[Fiber] = []
         self._late: list[tuple[float, int, Callable[[], object]]] = []
         self._late_number = count()

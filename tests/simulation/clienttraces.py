@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.consumer import Consumer
-from sparktxn.errors import ClockSkewError, DamagedObject, FormatVersionError, KafkaException, OutcomeUnknown
+from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
+from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, seal_document
 from sparktxn.message import TopicPartition
@@ -273,6 +274,25 @@ def the_offsets_of_a_dead_producer(stage: Stage) -> None:
     raise AssertionError("its successor waits for good")
 
 
+def a_block_that_fails(stage: Stage) -> None:
+    """What it has consumed is consumed again by the next block."""
+    feeder = Producer({"bootstrap.servers": stage.uri})
+    feeder.produce("left", "input")
+    feeder.flush()
+    uri = stage.visitor().uri
+    consumer = _reads(uri)
+    producer = Producer({"bootstrap.servers": uri, "transactional.id": "blocks"})
+    producer.init_transactions()
+    with suppress(ZeroDivisionError), producer.transaction(offsets_from=consumer):
+        assert len(consumer.consume(1, 5)) == 1
+        raise ZeroDivisionError
+    for _ in range(5):
+        with producer.transaction(offsets_from=consumer):
+            for message in consumer.consume(1, 1):
+                producer.produce("right", message.value())
+    assert values(stage).count("input") == 2, "its input was skipped"
+
+
 # --- the log and its readers ----------------------------------------------------------------------------------------
 
 
@@ -328,7 +348,7 @@ def a_clock_that_is_far_off(stage: Stage) -> None:
     for off_s in (10 * 365 * 86_400, -30 * 86_400):
         before_ms = stage.truths_timestamp_ms()
         visitor = stage.visitor(clock=_WrongClock(stage, off_s))
-        with suppress(ClockSkewError):
+        with suppress(StoreUnavailable):
             visitor.write_something()
             raise AssertionError("it has written")
         stage.go_on()
@@ -350,3 +370,17 @@ def records_that_were_purged(stage: Stage) -> None:
     else:
         raise AssertionError("it has lost a record, and has committed")
     assert not values(stage)
+
+
+def many_large_lists(stage: Stage) -> None:
+    """They travel in entries of which each is small enough: no entry takes more than fits, and one list."""
+    visitor = stage.visitor()
+    metadata = "m" * 4_000
+    tickets = []
+    for number in range(60):
+        offsets = [OffsetCommit(f"{number} {part}", "group", (OffsetToCommit(*LEFT, 1, metadata),)) for part in "ab"]
+        tickets.append(visitor.log.send(offsets))
+    for ticket in tickets:
+        ticket.wait(visitor.log.deadline(60))
+    sizes = [len(data) for name, data in stage.shared.history.items() if names.parse_entry(name) is not None]
+    assert max(sizes) <= ENTRY_BYTES_MAX + 10_000, f"an entry of {max(sizes)} bytes"

@@ -75,6 +75,11 @@ def without_counted_losses(patch: Patch) -> None:
     patch.setattr(Transactions, "_check_whole", lambda self: None)
 
 
+def without_counted_bytes(patch: Patch) -> None:
+    """All lists that wait go into the next entry."""
+    patch.setattr(committer, "ENTRY_BYTES_MAX", 2**40)
+
+
 Build = Callable[[Patch], None]
 BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_checked_lists, traces.a_list_that_no_entry_can_hold),
@@ -83,6 +88,7 @@ BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_a_word_for_newer, traces.an_entry_of_a_newer_version),
     (without_compared_clocks, traces.a_clock_that_is_far_off),
     (without_counted_losses, traces.records_that_were_purged),
+    (without_counted_bytes, traces.many_large_lists),
 ]
 FOUND: list[tuple[Build, str, int]] = [
     (without_checked_lists, "abandoned", 0),

@@ -59,3 +59,22 @@ def test_commands_do_what_a_scenario_is_for() -> None:
     for seed in SEEDS:
         found += happened(record(seed, "vacuum")[0])
     assert {"commit", "abort", "OffsetCommit", "SettleIntent", "entry deleted", "sealed", "checkpoint"} <= set(found)
+
+
+def test_clients_that_do_not_wait_meet_every_answer() -> None:
+    """What they ask for is acknowledged, reported as failed, and given up while nothing is known."""
+    found: Counter[str] = Counter()
+    outcomes: set[str] = set()
+    faults: Counter[str] = Counter()
+    delivered = 0
+    for seed in range(40, 80):
+        simulator, history = record_clients(seed, "abandoned")
+        found += happened(simulator)
+        faults += simulator.injected
+        outcomes |= {noted.outcome.value for noted in history.transactions}
+        delivered += len(history.deliveries)
+    assert {"SinkBatchCommit", "InitProducerId", "Append", "commit"} <= set(found)
+    assert {"committed", "refused", "unknown"} <= outcomes
+    assert delivered
+    assert faults["silence"]
+    assert faults["interrupt"]
