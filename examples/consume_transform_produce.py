@@ -45,9 +45,13 @@ def transform(payment: Message) -> list[tuple[str, dict[str, Any]]]:
 
 
 class Service:
-    """One instance. Its transactional id is its name: a second instance of that name fences the first."""
+    """One instance. Its transactional id is its name: a second instance of that name fences the first.
 
-    def __init__(self, store: str, name: str, *, batch: int, publish_early: bool) -> None:
+    Two instances with different names and one group both read all payments: the log refuses the offsets of the one that
+    commits a batch later, which aborts and continues from what the other one has committed.
+    """
+
+    def __init__(self, store: str, name: str, group: str, *, batch: int, publish_early: bool) -> None:
         self._name = name
         self._batch = batch
         self._publish_early = publish_early
@@ -56,7 +60,7 @@ class Service:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": store,
-                "group.id": name,
+                "group.id": group,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 # The offsets belong to the transactions: nothing else may commit them.
@@ -202,7 +206,8 @@ def main() -> int:
     parser.add_argument("--store", required=True, metavar="URI", help="the store: a folder, s3://bucket/prefix, ...")
     parser.add_argument("--create", type=int, metavar="N", help="make the topics and N payments, and end")
     parser.add_argument("--check", action="store_true", help="compare receipts and alerts with the payments, and end")
-    parser.add_argument("--name", default="receipts-service", help="transactional id and group (default: %(default)s)")
+    parser.add_argument("--name", default="receipts-service", help="transactional id (default: %(default)s)")
+    parser.add_argument("--group", default="receipts-service", help="consumer group (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=500, metavar="N", help="payments per transaction (default: 500)")
     parser.add_argument(
         "--publish-early", action="store_true", help="publish each batch before it is committed, as Kafka does"
@@ -216,7 +221,13 @@ def main() -> int:
         return 0
     if arguments.check:
         return check(arguments.store)
-    service = Service(arguments.store, arguments.name, batch=arguments.batch, publish_early=arguments.publish_early)
+    service = Service(
+        arguments.store,
+        arguments.name,
+        arguments.group,
+        batch=arguments.batch,
+        publish_early=arguments.publish_early,
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, service.stop)
     return service.run(arguments.exit_when_idle)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar, Final
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.errors import KafkaError
+from sparktxn.structs import Int64, Natural
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -205,11 +206,17 @@ def topic_partitions(name: str, given: object) -> list[TopicPartition]:
     return arguments.items(name, given, TopicPartition)
 
 
+_StartedFrom = tuple[tuple[str, Natural, Int64, Natural], ...]
+
+
 class ConsumerGroupMetadata(Struct, frozen=True):
     """A consumer's place in its group, for `Producer.send_offsets_to_transaction`: opaque, may be pickled.
 
+    `owner` names the consumer, and `started_from` is (topic, partition, topic id, entry of the committed offset that it
+    has started from) for each of its partitions.
+
     Raises:
-        TypeError: an id is not a str, or the generation is not a whole number.
+        TypeError: an id is not a str, the generation is not a whole number, or `started_from` is anything else.
         ConfigurationError: an id is too long or not UTF-8, or the generation has more than 32 bits.
     """
 
@@ -217,6 +224,8 @@ class ConsumerGroupMetadata(Struct, frozen=True):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    owner: str = ""
+    started_from: tuple[tuple[str, int, int, int], ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "group_id", arguments.identifier("group_id", self.group_id, may_be_empty=True))
@@ -226,3 +235,9 @@ class ConsumerGroupMetadata(Struct, frozen=True):
         if self.group_instance_id is not None:
             instance_id = arguments.identifier("group_instance_id", self.group_instance_id)
             force_setattr(self, "group_instance_id", instance_id)
+        force_setattr(self, "owner", arguments.identifier("owner", self.owner, may_be_empty=True))
+        try:
+            force_setattr(self, "started_from", convert(self.started_from, _StartedFrom))
+        except ValidationError as error:
+            expected = "expected what Consumer.consumer_group_metadata() gives"
+            raise TypeError(f"started_from is wrong: {error}: {expected}") from None

@@ -268,7 +268,6 @@ class Store:
         timestamp_ms = arguments.integer_or_none("timestamp_ms", timestamp_ms, 0)
         at_least_entry = arguments.integer_or_none("at_least_entry", at_least_entry, 0)
         view = self.log.view(names, self._deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
-        self.log.look_for_timeouts()
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -29,6 +29,7 @@ __all__ = [
     "PartitionSegments",
     "PartitionState",
     "PendingOffset",
+    "PendingOffsets",
     "Positive",
     "PreparedOutcome",
     "ProducerIdAndEpoch",
@@ -327,7 +328,11 @@ class TransactionState(Struct, frozen=True, tag="transaction", forbid_unknown_fi
 
 
 class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=True):
-    """A group's committed offset for a partition."""
+    """A group's committed offset for a partition.
+
+    `entry` is the entry that it was sent in, `effective_entry` the one that made it take effect: of an offset in a
+    transaction, the one that ends the transaction. `owner` is the consumer that sent it, empty if it is not known.
+    """
 
     group_id: str
     topic_id: Int64
@@ -337,6 +342,8 @@ class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=T
     leader_epoch: Int64
     commit_timestamp_ms: Int64
     entry: Natural
+    effective_entry: Natural = 0
+    owner: str = ""
 
     @property
     def key(self) -> StateKey:
@@ -344,22 +351,30 @@ class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=T
         return ("offset", self.group_id, self.topic_id, self.partition)
 
 
-class PendingOffset(Struct, frozen=True, tag="pending_offset", forbid_unknown_fields=True):
+class PendingOffset(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An offset inside an open transaction: it takes effect when that transaction commits (KIP-447)."""
 
-    group_id: str
-    topic_id: Int64
-    partition: Natural
+    transactional_id: str
     producer_id: Natural
     offset: Natural
     metadata: str | None
     leader_epoch: Int64
     entry: Natural
+    owner: str = ""
+
+
+class PendingOffsets(Struct, frozen=True, tag="pending_offsets", forbid_unknown_fields=True):
+    """The offsets of a group for a partition that are in open transactions, one of each producer, by producer id."""
+
+    group_id: str
+    topic_id: Int64
+    partition: Natural
+    offsets: tuple[PendingOffset, ...]
 
     @property
     def key(self) -> StateKey:
         """The record's key."""
-        return ("pending_offset", self.group_id, self.topic_id, self.partition, self.producer_id)
+        return ("pending_offsets", self.group_id, self.topic_id, self.partition)
 
 
 class RequestResult(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -432,7 +447,7 @@ StateRecord = (
     | ProducerState
     | TransactionState
     | CommittedOffset
-    | PendingOffset
+    | PendingOffsets
     | RequestWindow
     | IntentWindow
     | TopicName

@@ -99,8 +99,9 @@ def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:
     log.refresh(deadline)
     committed = [(known.topic_id, known.partition, known.entry) for known in log.group_offsets(group_id)]
     pending = [
-        (known.topic_id, known.partition, known.producer_id, known.entry)
+        (known.topic_id, known.partition, pending.producer_id, pending.entry)
         for known in log.group_pending_offsets(group_id)
+        for pending in known.offsets
     ]
     if not committed and not pending:
         raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")

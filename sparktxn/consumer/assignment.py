@@ -9,7 +9,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.log.views import PartitionView
 from sparktxn.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
-__all__ = ["Assignment", "PartitionKey", "Progress", "check_offset", "logical_position"]
+__all__ = ["NOT_STARTED", "Assignment", "PartitionKey", "Progress", "check_offset", "logical_position"]
 
 PartitionKey = tuple[str, int]
 """(topic, partition)."""
@@ -19,14 +19,31 @@ _OFFSET_TAIL_BASE: Final = -2000
 
 NO_TOPIC_ID: Final = -1
 
+NOT_STARTED: Final = -1
+"""The consumer has not begun to read from any committed offset: its offset commits are compared with nothing."""
+
 
 class Progress:
     """One assigned partition: the position is the next offset to hand out, or a logical one until it is resolved.
 
-    `stored` is what the next offset commit takes, `committed` what this consumer has committed last.
+    `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from` is
+    the committed offset of the group that it began to read from: the entry that made it take effect, 0 if there was
+    none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
     """
 
-    __slots__ = ("committed", "eof_told_at", "halted", "key", "paused", "position", "retry_at_s", "stored", "topic_id")
+    __slots__ = (
+        "begins",
+        "committed",
+        "eof_told_at",
+        "halted",
+        "key",
+        "paused",
+        "position",
+        "retry_at_s",
+        "started_from",
+        "stored",
+        "topic_id",
+    )
 
     def __init__(self, key: PartitionKey, position: int) -> None:
         self.key = key
@@ -38,6 +55,8 @@ class Progress:
         self.halted = False
         self.retry_at_s = 0.0
         self.eof_told_at = OFFSET_INVALID
+        self.started_from = NOT_STARTED
+        self.begins = True
 
     @property
     def resolved(self) -> bool:
@@ -50,6 +69,7 @@ class Progress:
         self.halted = False
         self.retry_at_s = 0.0
         self.eof_told_at = OFFSET_INVALID
+        self.begins = True
 
     def readable(self, now_s: float) -> bool:
         """True if records may be read for it now."""

@@ -65,7 +65,7 @@ class Consumer:
         self._store = Store.open(self._settings.uri, options=self._settings.store_options)
         self._log = self._store.log
         self._assignment = Assignment()
-        self._offsets = GroupOffsets(self._log, self._settings.group_id)
+        self._offsets = GroupOffsets(self._log, self._settings.group_id, self._assignment)
         self._committer = self._log.background.sibling("sparktxn-offsets", 1)
         self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock, self._committer)
         self._reader = self._log.background.sibling("sparktxn-reader", 2)
@@ -440,6 +440,8 @@ class Consumer:
 
         Raises:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
+                ``ILLEGAL_GENERATION``: another consumer of the group has committed for one of the partitions since this
+                one started from there: nothing was committed, and the text says what to do.
         """
         self._check()
         asynchronous = arguments.boolean("asynchronous", asynchronous)
@@ -468,9 +470,12 @@ class Consumer:
             progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
-        """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled."""
+        """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled.
+
+        It says where this consumer has started from, so take it anew for each transaction.
+        """
         self._check()
-        return ConsumerGroupMetadata(self._settings.group_id, group_instance_id=self._settings.group_instance_id)
+        return self._offsets.metadata(self._settings.group_instance_id)
 
     def memberid(self) -> str:
         """Always empty: the group has no members, every consumer reads what it subscribes to."""

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from sparktxn.clock import Deadline
+from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
 from sparktxn.log.tickets import Ticket
-from sparktxn.message import OFFSET_INVALID, TopicPartition
+from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.structs import CommittedOffset
 
 __all__ = ["GroupOffsets", "OffsetsSeen", "unknown_partition"]
 
+_OWNER_DIGITS: Final = 16
 _UNSTABLE_RETRY_S: Final = 0.05
 _UNSTABLE_RETRY_S_MAX: Final = 0.5
 _COMMIT_TIMEOUT_S: Final = 60.0
@@ -31,18 +33,54 @@ class OffsetsSeen(NamedTuple):
         """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
         return (topic_id, partition) not in self.pending
 
-    def committed_offset(self, topic_id: int, partition: int) -> int:
-        """The committed offset, or OFFSET_INVALID."""
-        found = self.committed.get((topic_id, partition))
-        return OFFSET_INVALID if found is None else found.offset
+    def committed_offset(self, topic_id: int, partition: int) -> CommittedOffset | None:
+        """Return the committed offset, or None."""
+        return self.committed.get((topic_id, partition))
 
 
 class GroupOffsets:
-    """The offsets of one consumer group in one store."""
+    """The offsets of one consumer group in one store, as one consumer reads and commits them.
 
-    def __init__(self, log: Log, group_id: str) -> None:
+    Each commit carries `owner`, a token of this consumer, and where it has started from in each partition, so that the
+    log refuses it if another consumer of the group has moved the offset since (PROTOCOL.md, "Offsets").
+    """
+
+    def __init__(self, log: Log, group_id: str, assignment: Assignment) -> None:
         self._log = log
         self._group_id = group_id
+        self._assignment = assignment
+        self._answered: dict[tuple[int, int], CommittedOffset | None] = {}
+        self.owner = log.ids.token()[:_OWNER_DIGITS]
+
+    def start_from(self, progress: Progress, committed: CommittedOffset | None) -> None:
+        """Note that the consumer begins to read a partition from the group's committed offset."""
+        progress.begins = False
+        progress.started_from = _effective_entry(committed)
+
+    def start_at(self, progress: Progress, offset: int, committed: CommittedOffset | None) -> None:
+        """Note that the consumer begins to read a partition from an offset that its user chose.
+
+        If it is the one that the user was told to be committed, the consumer starts from that commit. Another offset
+        changes nothing for a consumer that has started before: its user reads something once more, or skips something.
+        """
+        where = (progress.topic_id, progress.key[1])
+        answered = self._answered.get(where)
+        if answered is not None and answered.offset == offset:
+            self.start_from(progress, answered)
+        elif progress.started_from == NOT_STARTED:
+            self.start_from(progress, committed)
+        progress.begins = False
+
+    def metadata(self, group_instance_id: str | None) -> ConsumerGroupMetadata:
+        """Return what a producer needs for committing this consumer's offsets in a transaction."""
+        started_from = tuple(
+            (*progress.key, progress.topic_id, progress.started_from)
+            for progress in self._assignment
+            if progress.started_from != NOT_STARTED
+        )
+        return ConsumerGroupMetadata(
+            self._group_id, group_instance_id=group_instance_id, owner=self.owner, started_from=started_from
+        )
 
     def is_stable(self, topic_id: int, partition: int) -> bool:
         """False while an open transaction holds an offset for the partition (KIP-447, require_stable)."""
@@ -54,12 +92,17 @@ class GroupOffsets:
         Raises:
             StoreUnavailable, OutcomeUnknown: the state could not be read.
         """
-        committed = self._log.group_offsets(self._group_id)
+        # In this order: a transaction that ends in between has its offsets among the committed ones.
         pending = self._log.group_pending_offsets(self._group_id)
+        committed = self._log.group_offsets(self._group_id)
         return OffsetsSeen(
             {(offset.topic_id, offset.partition): offset for offset in committed},
             {(offset.topic_id, offset.partition) for offset in pending},
         )
+
+    def committed_offset(self, topic_id: int, partition: int) -> CommittedOffset | None:
+        """The committed offset as last known."""
+        return self._log.committed_offset(self._group_id, topic_id, partition)
 
     def committed(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """The committed offsets, once no open transaction holds one for any of the partitions.
@@ -90,7 +133,8 @@ class GroupOffsets:
         if topic is None or not 0 <= partition.partition < topic.partition_count:
             answer.error = unknown_partition(partition)
             return answer, True
-        found = self._log.committed_offset(self._group_id, topic.topic_id, partition.partition)
+        found = self.committed_offset(topic.topic_id, partition.partition)
+        self._answered[topic.topic_id, partition.partition] = found
         if found is not None:
             answer.offset, answer.metadata = found.offset, found.metadata
             answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
@@ -100,7 +144,8 @@ class GroupOffsets:
         """Commits offsets, all or none; they are durable, and visible to every new reader, when this returns.
 
         Raises:
-            KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``, ``OFFSET_METADATA_TOO_LARGE``: nothing was committed.
+            KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``, ``OFFSET_METADATA_TOO_LARGE``, ``ILLEGAL_GENERATION``
+                (another consumer of the group has moved one of the offsets): nothing was committed.
             OutcomeUnknown, StoreUnavailable: retriable.
         """
         with deadline.governs():
@@ -123,6 +168,7 @@ class GroupOffsets:
             request_id=self._log.ids.token(),
             group_id=self._group_id,
             offsets=tuple(self._to_commit(partition) for partition in offsets),
+            owner=self.owner,
         )
 
     def _to_commit(self, partition: TopicPartition) -> OffsetToCommit:
@@ -133,7 +179,20 @@ class GroupOffsets:
         if topic is None or not 0 <= partition.partition < topic.partition_count:
             raise KafkaException(unknown_partition(partition))
         leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-        return OffsetToCommit(topic.topic_id, partition.partition, partition.offset, partition.metadata, leader_epoch)
+        progress = self._assignment.get((partition.topic, partition.partition))
+        known = progress is not None and progress.topic_id == topic.topic_id
+        return OffsetToCommit(
+            topic.topic_id,
+            partition.partition,
+            partition.offset,
+            partition.metadata,
+            leader_epoch,
+            progress.started_from if progress is not None and known else NOT_STARTED,
+        )
+
+
+def _effective_entry(committed: CommittedOffset | None) -> int:
+    return 0 if committed is None else committed.effective_entry
 
 
 def unknown_partition(partition: TopicPartition) -> KafkaError:

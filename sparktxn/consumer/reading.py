@@ -283,7 +283,7 @@ class Reading:
         self._look_at_s = self._looked_at_s + self._idle_s
         self._idle_s = min(2 * self._idle_s, max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000))
         self._found = False
-        unresolved = any(not progress.resolved for progress in self._assignment)
+        unresolved = any(progress.begins or not progress.resolved for progress in self._assignment)
         commits = self._commits_under_way() if self._needs_offsets or unresolved else None
         look = _Look(self._assignment.topics(), self.subscription, commits)
         self._look = look
@@ -318,7 +318,6 @@ class Reading:
         self._told -= look.wanted
         for topic in look.unknown:
             self._tell_unknown_topic(topic)
-        self._log.look_for_timeouts()
         self._look_forced = False
         if self.subscription is not None:
             # Calls back into user code, which may assign or seek: that asks for another look.
@@ -376,27 +375,39 @@ class Reading:
             progress.topic_id = view.topic.topic_id
         if progress.halted:
             return
-        position = progress.position
-        if position < 0:
-            logical = logical_position(position, view, self._fetcher.end_offset(view))
-            if logical is None:
-                if seen is None:
-                    # It is new in this view: the next look asks for the group's offsets too.
-                    self._needs_offsets = True
-                    return
-                if not seen.is_stable(view.topic.topic_id, view.partition):
-                    return
-                position = seen.committed_offset(view.topic.topic_id, view.partition)
-                if position > view.log_end_offset and self._log.entry > whole.entry:
-                    # Committed by somebody who has seen more than this view: the next look shows it.
-                    return
-            else:
-                position = logical
+        position = self._chosen_position(progress, view, whole, seen)
+        if position is None:
+            return
         if not view.log_start_offset <= position <= view.log_end_offset:
             self._fetcher.discard(progress.key)
             self._reset(progress, position, view)
         else:
             progress.position = position
+
+    def _chosen_position(
+        self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None
+    ) -> int | None:
+        """Return the offset that the position means, below 0 if there is none, or None if it is not known yet."""
+        position = progress.position
+        where = (view.topic.topic_id, view.partition)
+        logical = logical_position(position, view, self._fetcher.end_offset(view)) if position < 0 else position
+        if not progress.begins and logical is not None:
+            return logical
+        if seen is None:
+            # It is new in this view: the next look asks for the group's offsets too.
+            self._needs_offsets = True
+            return None
+        committed = seen.committed_offset(*where)
+        if logical is not None:
+            self._offsets.start_at(progress, logical, committed)
+            return logical
+        if not seen.is_stable(*where):
+            return None
+        if committed is not None and committed.offset > view.log_end_offset and self._log.entry > whole.entry:
+            # Committed by a consumer that has seen more than this view: the next look shows it.
+            return None
+        self._offsets.start_from(progress, committed)
+        return OFFSET_INVALID if committed is None else committed.offset
 
     def _reset(self, progress: Progress, position: int, view: PartitionView) -> None:
         """Applies auto.offset.reset."""

@@ -168,17 +168,25 @@ class Appends(_Base, frozen=True, tag="appends"):
 
 
 class OffsetToCommit(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One partition's offset in an offset commit: the next offset to read."""
+    """One partition's offset in an offset commit: the next offset to read.
+
+    `started_from` is the `effective_entry` of the committed offset that the owner has started from, 0 if there was
+    none. It is -1 if the owner has not started from any: then nothing is compared.
+    """
 
     topic_id: Int64
     partition: Int64
     offset: Int64
     metadata: str | None = None
     leader_epoch: Int64 = -1
+    started_from: Int64 = -1
 
 
 class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
-    """A group's offsets inside a transaction (KIP-447): they take effect when it commits."""
+    """A group's offsets inside a transaction (KIP-447): they take effect when it commits.
+
+    `owner` names the consumer that has read up to them, by a token of its own.
+    """
 
     transactional_id: str
     producer_id: Int64
@@ -188,16 +196,18 @@ class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
     offsets: tuple[OffsetToCommit, ...]
     generation_id: Int64 = -1
     member_id: str = ""
+    owner: str = ""
 
 
 class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
-    """A group's offsets outside a transaction."""
+    """A group's offsets outside a transaction. `owner` is as in `TxnOffsetCommit`."""
 
     request_id: str
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
     generation_id: Int64 = -1
     member_id: str = ""
+    owner: str = ""
 
 
 class EndTxn(_Base, frozen=True, tag="end_txn"):

@@ -34,6 +34,7 @@ from sparktxn.structs import (
     PartitionSegments,
     PartitionState,
     PendingOffset,
+    PendingOffsets,
     ProducerState,
     StoreState,
     TopicState,
@@ -165,10 +166,6 @@ class Log:
         self._checkpointer.after_win()
         self._timeouts.look_if_due()
 
-    def look_for_timeouts(self) -> None:
-        """Looks, in the background and now and then, for time-outs of transactions that hold up what is read here."""
-        self._timeouts.look_if_due()
-
     def checkpoint(self) -> int | None:
         """Writes a checkpoint now, and tells its entry; None if vacuum has passed it meanwhile."""
         head = self._checkpointer.checkpoint()
@@ -208,11 +205,21 @@ class Log:
     ) -> ReadView:
         """The named topics (None: all) at the log's end, at `entry`, or at the last entry not after `timestamp_ms`.
 
+        The transactions that hold back its readers are watched, and aborted once their time-outs have passed: a caller
+        that waits for their records only asks for the next view.
+
         Raises:
             CommandRefused: a topic does not exist there (UNKNOWN_TOPIC_OR_PARTITION), or `entry` is not in the log yet.
             ViewExpired: vacuum has passed the entry.
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
         """
+        view = self._locked_view(topics, deadline, entry, timestamp_ms)
+        self._timeouts.look_if_due()
+        return view
+
+    def _locked_view(
+        self, topics: Iterable[str] | None, deadline: Deadline, entry: int | None, timestamp_ms: int | None
+    ) -> ReadView:
         horizon = 0
         with self._follower.locked(deadline, "view"):
             while True:
@@ -368,21 +375,31 @@ class Log:
         found = self._records_in([_group_part(group_id)], CommittedOffset)
         return [record for record in found if record.group_id == group_id]
 
-    def group_pending_offsets(self, group_id: str) -> list[PendingOffset]:
-        """All offsets of a group that wait for the end of their transactions, as last known."""
-        found = self._records_in([_group_part(group_id)], PendingOffset)
-        return [record for record in found if record.group_id == group_id]
+    def group_pending_offsets(self, group_id: str) -> list[PendingOffsets]:
+        """All offsets of a group that wait for the end of their transactions, as `pending_offsets` gives them."""
+        found = self._records_in([_group_part(group_id)], PendingOffsets)
+        pending = [record for record in found if record.group_id == group_id]
+        if pending:
+            self._timeouts.look_if_due()
+        return pending
 
     def pending_offsets(self, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
-        """Offsets of a partition that wait for the end of their transactions, as last known."""
-        wanted = (topic_id, partition)
-        found = self.group_pending_offsets(group_id)
-        return tuple(record for record in found if (record.topic_id, record.partition) == wanted)
+        """Offsets of a partition that wait for the end of their transactions, as last known.
+
+        Their transactions are watched, and aborted once their time-outs have passed: a caller that waits only calls
+        again.
+        """
+        key = ("pending_offsets", group_id, topic_id, partition)
+        found: PendingOffsets | None = self._known("pending offsets", lambda tail: tail.parts.get(key))
+        if found is None:
+            return ()
+        self._timeouts.look_if_due()
+        return found.offsets
 
     def group_ids(self) -> list[str]:
         """All groups that have committed an offset, as last known. Reads the offsets of every group."""
         committed = {offset.group_id for offset in self.committed_offsets()}
-        return sorted(committed | {offset.group_id for offset in self._records("groups/", PendingOffset)})
+        return sorted(committed | {offset.group_id for offset in self._records("groups/", PendingOffsets)})
 
     def committed_offsets(self) -> list[CommittedOffset]:
         """The committed offsets of all groups as last known, those of deleted topics too, in any order."""

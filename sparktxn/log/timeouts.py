@@ -18,7 +18,7 @@ from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format.commands import Command, EndTxn
 from sparktxn.log.committer import Ticket
 from sparktxn.log.follower import Follower
-from sparktxn.structs import PartitionState, TransactionState, TransactionStatus
+from sparktxn.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
 __all__ = ["Observations", "Overdue", "Timeouts", "may_time_out", "timeout_abort"]
 
@@ -145,14 +145,23 @@ class Timeouts:
                 ticket.let_go()
 
     def _holding(self) -> list[TransactionState]:
-        """The transactions that hold a last stable offset, in the partitions that have been touched here."""
+        """Return the transactions that hold a last stable offset or a group's offset, in the parts touched here."""
         parts = self._follower.tail.parts
         ids = {
-            open_.transactional_id
-            for part in parts.loaded("partitions/")
+            transactional_id
+            for prefix in ("partitions/", "groups/")
+            for part in parts.loaded(prefix)
             for record in parts.part(part).values()
-            if isinstance(record, PartitionState)
-            for open_ in record.open_transactions
+            for transactional_id in _held_by(record)
         }
         found = [parts.get(("transaction", transactional_id)) for transactional_id in sorted(ids)]
         return [transaction for transaction in found if transaction is not None]
+
+
+def _held_by(record: StateRecord) -> Iterable[str]:
+    """Return the transactional ids whose transactions hold back the readers of a partition or of a group's offset."""
+    if isinstance(record, PartitionState):
+        return (open_.transactional_id for open_ in record.open_transactions)
+    if isinstance(record, PendingOffsets):
+        return (pending.transactional_id for pending in record.offsets)
+    return ()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from sparktxn.clock import Deadline
 from sparktxn.errors import (
     CommandRefused,
@@ -138,13 +140,14 @@ class Transactions:
         with self._calls.call("send_offsets_to_transaction"):
             self._states.require("send_offsets_to_transaction", _S.IN_TRANSACTION)
             deadline = self._deadline(timeout_s)
+            started_from = {(topic_id, partition): entry for _, partition, topic_id, entry in group.started_from}
             found = {}
             for position in positions:
                 if position.offset >= 0:
-                    offset = self._offset(position, deadline)
+                    offset = self._offset(position, started_from, deadline)
                     found[offset.topic_id, offset.partition] = offset
             if found:
-                self._offsets = _with_offsets(self._offsets, group, found)
+                self._offsets = _with_offsets(self._offsets, replace(group, started_from=()), found)
 
     def prepare(self, timeout_s: float) -> PreparedTransaction:
         """Publishes what waits and prepares, in one list; what the end is decided by."""
@@ -355,6 +358,7 @@ class Transactions:
                 offsets=tuple(offsets.values()),
                 generation_id=group.generation_id,
                 member_id=group.member_id,
+                owner=group.owner,
             )
             for group, offsets in self._offsets.items()
         ]
@@ -407,7 +411,9 @@ class Transactions:
             publisher.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
             return result
 
-    def _offset(self, position: TopicPartition, deadline: Deadline) -> OffsetToCommit:
+    def _offset(
+        self, position: TopicPartition, started_from: Mapping[tuple[int, int], int], deadline: Deadline
+    ) -> OffsetToCommit:
         log = self._log
         assert log is not None  # narrows the type: a transaction is open
         topic = log.topic(position.topic)
@@ -421,7 +427,8 @@ class Transactions:
             self._move(_S.ABORTABLE_ERROR, raised)
             raise raised
         leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
-        return OffsetToCommit(topic.topic_id, position.partition, position.offset, position.metadata, leader_epoch)
+        where = (topic.topic_id, position.partition)
+        return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))
 
     def _ended(self) -> None:
         if self._published:
@@ -480,9 +487,10 @@ class Transactions:
 def _with_offsets(
     known: _GroupOffsets, group: ConsumerGroupMetadata, offsets: Mapping[tuple[int, int], OffsetToCommit]
 ) -> _GroupOffsets:
-    """`known` with more offsets of one group, which speaks with its newest metadata."""
-    others = {other: offsets for other, offsets in known.items() if other.group_id != group.group_id}
-    before = next((offsets for other, offsets in known.items() if other.group_id == group.group_id), {})
+    """Return `known` with more offsets of one consumer of a group, which speaks with its newest metadata."""
+    named = (group.group_id, group.owner)
+    others = {other: offsets for other, offsets in known.items() if (other.group_id, other.owner) != named}
+    before = next((offsets for other, offsets in known.items() if (other.group_id, other.owner) == named), {})
     return {**others, group: {**before, **offsets}}
 
 

@@ -12,7 +12,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions import join_transaction
-from sparktxn.structs import CommittedOffset, PendingOffset, TransactionState
+from sparktxn.structs import NO_PRODUCER_ID, CommittedOffset, PendingOffset, PendingOffsets, TransactionState
 
 __all__ = [
     "METADATA_BYTES_MAX",
@@ -24,6 +24,11 @@ __all__ = [
 ]
 
 METADATA_BYTES_MAX: Final = 4_096
+
+_REMEDY: Final = (
+    "One consumer of a group may read a partition: stop the other one, or assign() different partitions to each. "
+    "To go on with this consumer, abort its transaction, and subscribe() again or seek() to what committed() returns"
+)
 
 
 def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | None:
@@ -56,11 +61,56 @@ def partition_exists(delta: Delta, topic_id: int, partition: int) -> bool:
     return delta.get(("partition", topic_id, partition)) is not None
 
 
+def _check_owner(delta: Delta, command: OffsetCommit | TxnOffsetCommit, producer_id: int) -> Refusal | None:
+    """Refuse offsets that another consumer of the group has moved since this one started from them.
+
+    The consumer's own commits move its start along: an offset whose owner is the same is never in the way.
+    """
+    group_id, owner = command.group_id, command.owner
+    for offset in command.offsets:
+        if offset.started_from < 0:
+            continue
+        where = f"partition {offset.partition} of topic id {offset.topic_id}"
+        current: CommittedOffset | None = delta.get(("offset", group_id, offset.topic_id, offset.partition))
+        moved = current is not None and current.effective_entry != offset.started_from
+        if current is not None and moved and not (owner and current.owner == owner):
+            started = f"the one of entry {offset.started_from}" if offset.started_from else "none"
+            return Refusal(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"another consumer of group {group_id!r}, or an administrator, has committed offset {current.offset} "
+                f"for {where} in entry {current.effective_entry}; this consumer has started from {started}. {_REMEDY}",
+            )
+        for pending in pending_offsets(delta, group_id, offset.topic_id, offset.partition):
+            if pending.producer_id != producer_id and not (owner and pending.owner == owner):
+                return Refusal(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    f"the open transaction of {pending.transactional_id!r} holds offset {pending.offset} of another "
+                    f"consumer of group {group_id!r} for {where}. {_REMEDY}",
+                )
+    return None
+
+
+def pending_offsets(delta: Delta, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
+    """Return a group's offsets for a partition that are in open transactions."""
+    found: PendingOffsets | None = delta.get(("pending_offsets", group_id, topic_id, partition))
+    return () if found is None else found.offsets
+
+
+def _put_pending(delta: Delta, where: tuple[str, int, int], producer_id: int, offset: PendingOffset | None) -> None:
+    """Set a producer's pending offset, or remove it."""
+    others = [pending for pending in pending_offsets(delta, *where) if pending.producer_id != producer_id]
+    offsets = others if offset is None else sorted([*others, offset], key=lambda pending: pending.producer_id)
+    if offsets:
+        delta.put(PendingOffsets(*where, tuple(offsets)))
+    else:
+        delta.remove(("pending_offsets", *where))
+
+
 def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> CommandResult | Refusal:
     """Sets a group's offsets; they win over transactional ones that were sent before."""
     if known := remembered(delta, context, command.request_id):
         return known
-    if refusal := _check(delta, command):
+    if refusal := _check(delta, command) or _check_owner(delta, command, NO_PRODUCER_ID):
         return refusal
     for offset in command.offsets:
         delta.put(
@@ -73,6 +123,8 @@ def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> Comm
                 offset.leader_epoch,
                 context.timestamp_ms,
                 context.entry,
+                context.entry,
+                command.owner,
             )
         )
     return remember(delta, context, command.request_id, CommandResult())
@@ -87,23 +139,22 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
         return _after_preparing(delta, command)
     if begun.ended:
         return CommandResult(duplicate=True)
-    if refusal := _check(delta, command):
+    if refusal := _check(delta, command) or _check_owner(delta, command, command.producer_id):
         return refusal
     waiting = set(begun.transaction.offsets)
     for offset in command.offsets:
-        waiting.add((command.group_id, offset.topic_id, offset.partition))
-        delta.put(
-            PendingOffset(
-                command.group_id,
-                offset.topic_id,
-                offset.partition,
-                command.producer_id,
-                offset.offset,
-                offset.metadata,
-                offset.leader_epoch,
-                context.entry,
-            )
+        where = (command.group_id, offset.topic_id, offset.partition)
+        waiting.add(where)
+        pending = PendingOffset(
+            command.transactional_id,
+            command.producer_id,
+            offset.offset,
+            offset.metadata,
+            offset.leader_epoch,
+            context.entry,
+            command.owner,
         )
+        _put_pending(delta, where, command.producer_id, pending)
     delta.put(replace(begun.transaction, offsets=tuple(sorted(waiting))))
     return CommandResult()
 
@@ -111,8 +162,7 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
 def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | Refusal:
     """A prepared transaction takes no offsets: what it has noted may be repeated."""
     for offset in command.offsets:
-        key = ("pending_offset", command.group_id, offset.topic_id, offset.partition, command.producer_id)
-        pending: PendingOffset | None = delta.get(key)
+        pending = _pending_of(delta, (command.group_id, offset.topic_id, offset.partition), command.producer_id)
         given = (offset.offset, offset.metadata, offset.leader_epoch)
         if pending is None or (pending.offset, pending.metadata, pending.leader_epoch) != given:
             return Refusal(
@@ -125,26 +175,31 @@ def _after_preparing(delta: Delta, command: TxnOffsetCommit) -> CommandResult | 
 
 def end_offsets(delta: Delta, transaction: TransactionState, committed: bool, context: Context) -> None:
     """Ends a transaction's offsets: of two commits for one partition, the one sent later stands (K104, K108)."""
-    for group_id, topic_id, partition in transaction.offsets:
-        key = ("pending_offset", group_id, topic_id, partition, transaction.producer_id)
-        pending: PendingOffset | None = delta.get(key)
+    for where in transaction.offsets:
+        pending = _pending_of(delta, where, transaction.producer_id)
         if pending is None:
             continue
-        delta.remove(key)
-        current: CommittedOffset | None = delta.get(("offset", group_id, topic_id, partition))
+        _put_pending(delta, where, transaction.producer_id, None)
+        current: CommittedOffset | None = delta.get(("offset", *where))
         if committed and (current is None or current.entry <= pending.entry):
             delta.put(
                 CommittedOffset(
-                    group_id,
-                    topic_id,
-                    partition,
+                    *where,
                     pending.offset,
                     pending.metadata,
                     pending.leader_epoch,
                     context.timestamp_ms,
                     pending.entry,
+                    context.entry,
+                    pending.owner,
                 )
             )
+
+
+def _pending_of(delta: Delta, where: tuple[str, int, int], producer_id: int) -> PendingOffset | None:
+    """Return a producer's pending offset, or None."""
+    found = (pending for pending in pending_offsets(delta, *where) if pending.producer_id == producer_id)
+    return next(found, None)
 
 
 def delete_group(delta: Delta, command: DeleteGroup, context: Context) -> CommandResult | Refusal:
@@ -156,9 +211,8 @@ def delete_group(delta: Delta, command: DeleteGroup, context: Context) -> Comman
         if offset is not None and offset.entry == entry:
             delta.remove(offset.key)
     for topic_id, partition, producer_id, entry in command.pending:
-        pending: PendingOffset | None = delta.get(
-            ("pending_offset", command.group_id, topic_id, partition, producer_id)
-        )
+        where = (command.group_id, topic_id, partition)
+        pending = _pending_of(delta, where, producer_id)
         if pending is not None and pending.entry == entry:
-            delta.remove(pending.key)
+            _put_pending(delta, where, producer_id, None)
     return remember(delta, context, command.request_id, CommandResult())

@@ -62,8 +62,11 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"transactional_id": None, "transaction": -1},
     ),
     "appends": (("object", "checksum", "start", "count"), {}),
-    "txn_offset_commit": ((*IN_TRANSACTION, "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
-    "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": ""}),
+    "txn_offset_commit": (
+        (*IN_TRANSACTION, "group_id", "offsets"),
+        {"generation_id": -1, "member_id": "", "owner": ""},
+    ),
+    "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": "", "owner": ""}),
     "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),
     "prepare_txn": (IN_TRANSACTION, {}),
     "delete_group": (("request_id", "group_id", "offsets"), {"pending": []}),
@@ -153,7 +156,7 @@ def part_of(record: Record) -> str:
             return f"producers/{record['topic_id']}/{record['partition'] // 64}/{record['producer_id'] % 16}"
         case "transaction":
             return f"transactions/{hashed(record['transactional_id'], 256)}"
-        case "offset" | "pending_offset":
+        case "offset" | "pending_offsets":
             return f"groups/{hashed(record['group_id'], 64)}"
         case "intents":
             return f"intents/{record['slot'] // 64}"

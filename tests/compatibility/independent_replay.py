@@ -470,41 +470,79 @@ class Replay:
 
     def txn_offset_commit(self, command: Command) -> None:
         transaction = self._joined(command)
+        producer_id = command["producer_id"]
         touched = {tuple(where) for where in transaction["offsets"]}
+        self._check_owner(command, producer_id)
         for topic_id, number, *values in command["offsets"]:
             self._place(topic_id, number)
-            touched.add((command["group_id"], topic_id, number))
-            where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
-            where["producer_id"] = command["producer_id"]
-            self.put({"type": "pending_offset", **where, **_offset_values(values), "entry": self.entry})
+            where = (command["group_id"], topic_id, number)
+            touched.add(where)
+            noted = _offset_values(values)
+            sent = [command["transactional_id"], producer_id, *noted.values(), self.entry, command.get("owner", "")]
+            self._put_pending(where, producer_id, sent)
         self.change(transaction, offsets=[list(where) for where in sorted(touched)])
+
+    def _pending(self, where: Key) -> list[list[Any]]:
+        found = self.get("pending_offsets", *where)
+        return [] if found is None else found["offsets"]
+
+    def _put_pending(self, where: Key, producer_id: int, sent: list[Any] | None) -> None:
+        others = [pending for pending in self._pending(where) if pending[1] != producer_id]
+        offsets = others if sent is None else sorted([*others, sent], key=lambda pending: pending[1])
+        if offsets:
+            named = dict(zip(("group_id", "topic_id", "partition"), where, strict=True))
+            self.put({"type": "pending_offsets", **named, "offsets": offsets})
+        else:
+            self.records.pop(("pending_offsets", *where), None)
+
+    def _check_owner(self, command: Command, producer_id: int) -> None:
+        owner = command.get("owner", "")
+        for topic_id, number, *values in command["offsets"]:
+            started_from = values[3] if len(values) > 3 else -1
+            if started_from < 0:
+                continue
+            where = (command["group_id"], topic_id, number)
+            current = self.get("offset", *where)
+            unmoved = current is None or current["effective_entry"] == started_from
+            self.need(unmoved or (owner and current["owner"] == owner), "another consumer has committed meanwhile")
+            for pending in self._pending(where):
+                own = pending[1] == producer_id or (owner and pending[6] == owner)
+                self.need(own, "another consumer's open transaction holds an offset")
 
     def _place(self, topic_id: int, number: int) -> None:
         if (topic_id, number) not in INTERNAL:
             self.existing("partition", topic_id, number)
 
     def offset_commit(self, command: Command) -> None:
+        self._check_owner(command, -1)
         for topic_id, number, *values in command["offsets"]:
             self._place(topic_id, number)
             where = {"group_id": command["group_id"], "topic_id": topic_id, "partition": number}
-            told = {"commit_timestamp_ms": self.timestamp_ms, "entry": self.entry}
-            self.put({"type": "offset", **where, **_offset_values(values), **told})
+            told = {"commit_timestamp_ms": self.timestamp_ms, "entry": self.entry, "effective_entry": self.entry}
+            self.put({"type": "offset", **where, **_offset_values(values), **told, "owner": command.get("owner", "")})
         self.remember(command)
 
     def _end_offset(self, transaction: Record, where: Key, committed: bool) -> None:
-        pending = self.records.pop(("pending_offset", *where, transaction["producer_id"]), None)
+        producer_id = transaction["producer_id"]
+        pending = next((pending for pending in self._pending(where) if pending[1] == producer_id), None)
         if pending is None:  # the group was deleted meanwhile
             return
+        self._put_pending(where, producer_id, None)
+        _, _, offset, metadata, leader_epoch, entry, owner = pending
         current = self.get("offset", *where)
-        if committed and (current is None or current["entry"] <= pending["entry"]):
-            kept = {member: value for member, value in pending.items() if member not in ("type", "producer_id")}
-            self.put({"type": "offset", **kept, "commit_timestamp_ms": self.timestamp_ms})
+        if committed and (current is None or current["entry"] <= entry):
+            values = {"offset": offset, "metadata": metadata, "leader_epoch": leader_epoch}
+            named = dict(zip(("group_id", "topic_id", "partition"), where, strict=True))
+            told = {"commit_timestamp_ms": self.timestamp_ms, "entry": entry, "effective_entry": self.entry}
+            self.put({"type": "offset", **named, **values, **told, "owner": owner})
 
     def delete_group(self, command: Command) -> None:
         for topic_id, number, entry in command["offsets"]:
             self._forget(("offset", command["group_id"], topic_id, number), entry)
         for topic_id, number, producer_id, entry in command["pending"]:
-            self._forget(("pending_offset", command["group_id"], topic_id, number, producer_id), entry)
+            where = (command["group_id"], topic_id, number)
+            if any(pending[1] == producer_id and pending[5] == entry for pending in self._pending(where)):
+                self._put_pending(where, producer_id, None)
         self.remember(command)
 
     def _forget(self, key: Key, entry: int) -> None:
@@ -576,7 +614,7 @@ class Replay:
 
 
 def _offset_values(values: list[Any]) -> Record:
-    return dict(zip(("offset", "metadata", "leader_epoch"), values, strict=True))
+    return dict(zip(("offset", "metadata", "leader_epoch"), values[:3], strict=True))
 
 
 def _names_identity_before(command: Command, transaction: Record) -> bool:
@@ -608,7 +646,7 @@ KEYS = {
     "producer": ("topic_id", "partition", "producer_id"),
     "transaction": ("transactional_id",),
     "offset": ("group_id", "topic_id", "partition"),
-    "pending_offset": ("group_id", "topic_id", "partition", "producer_id"),
+    "pending_offsets": ("group_id", "topic_id", "partition"),
 }
 
 

@@ -59,7 +59,12 @@ class Workload:
         self.admin.close()
 
     def producer(self, transactional_id: str | None = None, **more: Any) -> Producer:
-        named = {} if transactional_id is None else {"transactional.id": transactional_id}
+        # Nothing times out while a slow machine reads what the workload has left open.
+        named = (
+            {}
+            if transactional_id is None
+            else {"transactional.id": transactional_id, "transaction.timeout.ms": 900_000}
+        )
         producer = Producer({**self.settings, **named, **more})
         self.producers.append(producer)
         if transactional_id is not None:

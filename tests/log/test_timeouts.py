@@ -80,7 +80,6 @@ def test_a_reader_that_waits_aborts_too(shared: Shared) -> None:
     for _ in range(9):
         shared.clock.sleep(10)
         reader.log.view(["topic"], reader.log.deadline(5))
-        reader.log.look_for_timeouts()
     assert not held(reader)
 
 
@@ -154,7 +153,6 @@ def test_a_reader_that_may_not_write_reads_on(shared: Shared) -> None:
     reader.fate = lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE
     for _ in range(20):
         shared.clock.sleep(10)
-        reader.log.look_for_timeouts()
         assert held(reader)
 
 
@@ -178,8 +176,46 @@ def test_a_log_that_is_closed_looks_no_more(shared: Shared) -> None:
     )
     background.close()
     shared.clock.sleep(100)
-    log.look_for_timeouts()
+    log.view(["topic"], log.deadline(5))
     log._timeouts._background = StrictBackground()
     shared.clock.sleep(100)
-    log.look_for_timeouts()
+    log.view(["topic"], log.deadline(5))
     log.close()
+
+
+def dead_member(client: Client) -> None:
+    """A producer that has sent a group's offset in a transaction and is heard of no more."""
+    producer = client.initialise("victim", "victim")
+    client.submit(producer.offset(1, "group", LEFT, 5))
+
+
+@pytest.mark.kafka("K44", "K105")
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_who_waits_for_pending_offsets_aborts_after_the_time_out(shared: Shared, checkpointed: bool) -> None:
+    """No partition is held up: the offsets are all that the transaction has published."""
+    first = shared.client()
+    dead_member(first)
+    if checkpointed:
+        assert first.log.checkpoint() is not None
+    waiting = shared.client()
+    waits = 0
+    while waiting.log.pending_offsets("group", *LEFT):
+        waits += 1
+        assert waits < 20
+        shared.clock.sleep(10)
+        waiting.log.refresh(waiting.log.deadline(5))
+    assert waits >= TIMEOUT_S / 10
+    assert status(first) is TransactionStatus.COMPLETE_ABORT
+    assert waiting.log.committed_offset("group", *LEFT) is None
+
+
+@pytest.mark.kafka("K128")
+def test_offsets_of_a_prepared_transaction_wait_for_its_coordinator(shared: Shared) -> None:
+    first = shared.client()
+    dead_member(first)
+    first.submit(first.producer.prepare(1))
+    waiting = shared.client()
+    for _ in range(20):
+        shared.clock.sleep(1_000)
+        waiting.log.refresh(waiting.log.deadline(5))
+        assert waiting.log.pending_offsets("group", *LEFT)

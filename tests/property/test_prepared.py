@@ -176,7 +176,7 @@ class Coordinator(RuleBasedStateMachine):
         for place in PLACES:
             partition = self.log.partition(*place)
             assert partition.last_stable_offset == partition.log_end_offset
-        assert not [key for key in self.log.records if key[0] == "pending_offset"]
+        assert not [key for key in self.log.records if key[0] == "pending_offsets"]
 
     def committed(self) -> set[str]:
         """The segments that read_committed returns."""

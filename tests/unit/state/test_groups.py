@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from sparktxn.state.groups import METADATA_BYTES_MAX
+from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
 
 HERE = (1, 0)
 KEY = ("offset", "group", *HERE)
+PENDING = ("pending_offsets", "group", *HERE)
 
 
 def plain(log: PureLog, offset: int) -> OffsetCommit:
@@ -28,10 +31,10 @@ def test_k104_offsets_take_effect_with_the_commit_and_vanish_with_an_abort(log: 
     producer = log.initialise("id")
     log.submit(producer.offset(1, "group", HERE, 7))
     assert committed(log) is None
-    assert ("pending_offset", "group", *HERE, producer.producer_id) in log.records
+    assert [pending.producer_id for pending in log.records[PENDING].offsets] == [producer.producer_id]
     log.submit(producer.end(1, committed=commits))
     assert committed(log) == (7 if commits else None)
-    assert not [key for key in log.records if key[0] == "pending_offset"]
+    assert PENDING not in log.records
 
 
 @pytest.mark.kafka("K105")
@@ -40,7 +43,7 @@ def test_k105_a_pending_offset_can_be_told_from_a_stable_one(log: PureLog) -> No
     producer = log.initialise("id")
     log.submit(producer.offset(1, "group", HERE, 7))
     assert committed(log) == 3
-    assert [key for key in log.records if key[:4] == ("pending_offset", "group", *HERE)]
+    assert PENDING in log.records
 
 
 @pytest.mark.kafka("K106")
@@ -136,12 +139,12 @@ def test_k109_deleting_a_group_takes_its_pending_offsets_along(log: PureLog) -> 
     producer = log.initialise("id")
     log.submit(plain(log, 3))
     log.submit(producer.offset(1, "group", HERE, 7), producer.append(HERE, 0, transaction=1))
-    pending = next(record for key, record in log.records.items() if key[0] == "pending_offset")
+    (pending,) = log.records[PENDING].offsets
     seen = log.records[KEY]
     delete = DeleteGroup("d", "group", ((*HERE, seen.entry),), ((*HERE, producer.producer_id, pending.entry),))
     log.submit(delete)
     assert log.submit(delete)[0].duplicate
-    assert not [key for key in log.records if key[0] in ("offset", "pending_offset")]
+    assert not [key for key in log.records if key in (KEY, PENDING)]
     log.submit(producer.end(1))
     assert KEY not in log.records
 
@@ -153,3 +156,111 @@ def test_offsets_that_are_committed_after_the_proposer_looked_stay(log: PureLog)
     log.submit(plain(log, 4))
     log.submit(DeleteGroup("d", "group", ((*HERE, seen),), ((*HERE, 9, seen),)))
     assert committed(log) == 4
+
+
+class TestOwners:
+    """Offsets that another consumer of the group has moved are not committed by one that started before."""
+
+    @pytest.fixture
+    def first(self, log: PureLog) -> int:
+        """The entry of what both consumers have started from."""
+        log.submit(plain(log, 3))
+        return log.entry
+
+    def commit(
+        self, log: PureLog, owner: str, started_from: int, offset: int = 5, *, request_id: str = ""
+    ) -> OffsetCommit:
+        offsets = (OffsetToCommit(*HERE, offset, started_from=started_from),)
+        return OffsetCommit(request_id or f"{owner} at {log.entry}", "group", offsets, owner=owner)
+
+    def inside(
+        self, producer: ProducerCommands, owner: str, started_from: int, offset: int = 5, transaction: int = 1
+    ) -> TxnOffsetCommit:
+        command = producer.offset(transaction, "group", HERE, offset)
+        return replace(command, offsets=(OffsetToCommit(*HERE, offset, started_from=started_from),), owner=owner)
+
+    @pytest.mark.kafka("K106")
+    def test_the_first_that_commits_keeps_the_partition(self, log: PureLog, first: int) -> None:
+        log.submit(self.commit(log, "a", first))
+        with pytest.raises(CommandRefused, match=r"another consumer of group 'group'.*seek\(\)") as refused:
+            log.submit(self.commit(log, "b", first))
+        assert refused.value.error.code() == ErrorCode.ILLEGAL_GENERATION
+        producer = log.initialise("b")
+        assert log.refusal(self.inside(producer, "b", first), producer.end(1)) == ErrorCode.ILLEGAL_GENERATION
+        assert committed(log) == 5
+        log.submit(self.commit(log, "b", log.records[KEY].effective_entry, 7))
+        assert log.refusal(self.commit(log, "a", first)) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_it_holds_where_nothing_was_committed(self, log: PureLog) -> None:
+        log.submit(self.commit(log, "a", 0))
+        assert log.refusal(self.commit(log, "b", 0)) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_the_same_offset_again_is_another_commit(self, log: PureLog, first: int) -> None:
+        log.submit(self.commit(log, "a", first, 9))
+        log.submit(self.commit(log, "a", first, 3))
+        assert log.refusal(self.commit(log, "b", first)) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_several_commits_of_one_entry_follow_each_other(self, log: PureLog, first: int) -> None:
+        log.submit(*[self.commit(log, "a", first, offset, request_id=f"r{offset}") for offset in (5, 6, 4)])
+        assert committed(log) == 4
+        assert (
+            log.refusal(self.commit(log, "a", first, 9, request_id="r9"), self.commit(log, "b", first))
+            == ErrorCode.ILLEGAL_GENERATION
+        )
+
+    def test_its_own_transactions_and_aborts_and_repetitions_move_the_owner_along(
+        self, log: PureLog, first: int
+    ) -> None:
+        producer = log.initialise("a")
+        log.submit(self.inside(producer, "a", first))
+        log.submit(producer.end(1, committed=False))
+        fused = [self.inside(producer, "a", first, 6, 2), producer.end(2)]
+        log.submit(*fused)
+        assert [result.duplicate for result in log.submit(*fused)] == [True, True]
+        log.submit(self.commit(log, "a", first, 4))
+        assert committed(log) == 4
+
+    def test_offsets_in_another_consumers_open_transaction_are_in_the_way(self, log: PureLog, first: int) -> None:
+        one, other = log.initialise("a"), log.initialise("b")
+        log.submit(self.inside(one, "a", first))
+        with pytest.raises(CommandRefused, match="the open transaction of 'a' holds offset 5"):
+            log.submit(self.inside(other, "b", first), other.end(1))
+        assert log.refusal(self.commit(log, "b", first)) == ErrorCode.ILLEGAL_GENERATION
+        log.submit(self.inside(one, "a", first, 6))
+        log.submit(one.end(1, committed=False))
+        log.submit(self.inside(other, "b", first), other.end(1))
+        assert committed(log) == 5
+
+    def test_a_prepared_transaction_keeps_its_offsets(self, log: PureLog, first: int) -> None:
+        producer = log.initialise("a")
+        log.submit(self.inside(producer, "a", first), producer.prepare(1))
+        assert log.refusal(self.commit(log, "b", first)) == ErrorCode.ILLEGAL_GENERATION
+        log.submit(producer.end(1))
+        assert (committed(log), log.records[KEY].owner) == (5, "a")
+        assert log.refusal(self.commit(log, "b", first)) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_what_an_administrator_sets_is_another_consumers(self, log: PureLog, first: int) -> None:
+        log.submit(self.commit(log, "a", first))
+        log.submit(plain(log, 1))
+        with pytest.raises(CommandRefused, match="an administrator") as refused:
+            log.submit(self.commit(log, "a", first))
+        assert refused.value.error.code() == ErrorCode.ILLEGAL_GENERATION
+
+    def test_a_deleted_group_belongs_to_the_first_that_commits(self, log: PureLog, first: int) -> None:
+        log.submit(DeleteGroup("d", "group", ((*HERE, first),)))
+        log.submit(self.commit(log, "a", first))
+        assert log.refusal(self.commit(log, "b", first)) == ErrorCode.ILLEGAL_GENERATION
+
+    def test_who_has_started_from_nothing_is_compared_with_nothing(self, log: PureLog, first: int) -> None:
+        log.submit(self.commit(log, "a", first))
+        log.submit(self.commit(log, "b", -1, 8))
+        assert committed(log) == 8
+
+    def test_an_offset_is_known_by_the_entry_that_made_it_take_effect(self, log: PureLog, first: int) -> None:
+        """A transaction that was sent before an administrator's commit of the same entry ends after it."""
+        producer = log.initialise("a")
+        log.submit(self.inside(producer, "a", first), plain(log, 7))
+        seen = log.records[KEY].effective_entry
+        log.submit(producer.end(1))
+        assert log.records[KEY].entry == seen
+        assert log.refusal(self.commit(log, "b", seen)) == ErrorCode.ILLEGAL_GENERATION

@@ -45,7 +45,7 @@ def test_no_entry_leaves_an_end_half_done(log: PureLog, producer) -> None:
     for commands in steps:
         log.submit(*commands)
         assert log.transaction("id").status in SEEN
-    assert [key for key in log.records if key[0] == "pending_offset"] == []
+    assert [key for key in log.records if key[0] == "pending_offsets"] == []
 
 
 @pytest.mark.kafka("K06", "K21", "K35")

@@ -228,7 +228,7 @@ def test_a_rotated_producer_id_ends_what_the_one_before_prepared(log: PureLog, c
     (ended,) = log.submit(again.end(1, committed=committed))
     assert (ended.producer_id, ended.producer_epoch) == (1, 2)
     assert log.partition().open_transactions == ()
-    assert not [key for key in log.records if key[0] == "pending_offset"]
+    assert not [key for key in log.records if key[0] == "pending_offsets"]
     assert committed_offset(log) == (5 if committed else None)
     aborted = log.segments().aborted
     assert [range_.producer_id for range_ in aborted] == ([] if committed else [0])
