@@ -28,10 +28,12 @@ class Progress:
 
     `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from` is
     the committed offset of the group that it began to read from: the entry that made it take effect, 0 if there was
-    none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
+    none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found. `began_at` is
+    the first position that was found since a transaction's block began, None if there was none.
     """
 
     __slots__ = (
+        "began_at",
         "begins",
         "committed",
         "eof_told_at",
@@ -57,6 +59,7 @@ class Progress:
         self.eof_told_at = OFFSET_INVALID
         self.started_from = NOT_STARTED
         self.begins = True
+        self.began_at: int | None = None
 
     @property
     def resolved(self) -> bool:
@@ -64,12 +67,22 @@ class Progress:
         return self.position >= 0
 
     def seek(self, position: int) -> None:
-        """Goes on at `position`, also after an error that had stopped the partition."""
+        """Goes on at `position`, which the user has chosen, also after an error that had stopped the partition."""
+        self.go_to(position)
+        self.begins = True
+
+    def go_to(self, position: int) -> None:
+        """Go on at `position`, from where this consumer has read before."""
         self.position = position
         self.halted = False
         self.retry_at_s = 0.0
         self.eof_told_at = OFFSET_INVALID
-        self.begins = True
+
+    def found(self, position: int) -> None:
+        """Take the offset that the position means."""
+        self.position = position
+        if self.began_at is None:
+            self.began_at = position
 
     def readable(self, now_s: float) -> bool:
         """True if records may be read for it now."""
@@ -150,6 +163,11 @@ class Assignment:
         if key in self._by_key:
             self._turn.remove(key)
             self._turn.append(key)
+
+    def take_turns(self, keys: Iterable[PartitionKey]) -> None:
+        """Take the partitions in the order of `keys`; those that are not among them come last."""
+        places = {key: place for place, key in enumerate(keys)}
+        self._turn.sort(key=lambda key: places.get(key, len(places)))
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions as users get them, in order."""

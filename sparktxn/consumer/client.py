@@ -12,6 +12,7 @@ from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, in_time
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, check_offset
+from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
@@ -476,6 +477,31 @@ class Consumer:
         """
         self._check()
         return self._offsets.metadata(self._settings.group_instance_id)
+
+    def begin_block(self) -> Bookmark:
+        """Note where this consumer is, for `Producer.transaction`; automatic commits wait until `end_block`.
+
+        Returns:
+            What `end_block` takes: opaque.
+        """
+        self._check()
+        began = bookmark(self._assignment, self._reading)
+        self._commits.held = True
+        return began
+
+    def end_block(self, began: Bookmark, committed: bool) -> None:
+        """Go on after a transaction: from here if it was committed, else from where its block began.
+
+        Positions, fetched messages and stored offsets return there; automatic commits go on.
+        """
+        arguments.instance("began", began, Bookmark, "what begin_block() has given")
+        committed = arguments.boolean("committed", committed)
+        if self._closed:
+            return
+        self._check()
+        if not committed:
+            rewind(self._assignment, self._reading, began)
+        self._commits.held = False
 
     def memberid(self) -> str:
         """Always empty: the group has no members, every consumer reads what it subscribes to."""

@@ -16,7 +16,7 @@ from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, callers_own_time
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment
-from sparktxn.consumer.offsets import GroupOffsets
+from sparktxn.consumer.offsets import GroupOffsets, Starts
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
 from sparktxn.log.tickets import Ticket
 from sparktxn.message import TopicPartition
@@ -29,10 +29,11 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 class _Commit:
     """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`."""
 
-    __slots__ = ("ended", "error", "offsets", "ticket")
+    __slots__ = ("ended", "error", "offsets", "starts", "ticket")
 
-    def __init__(self, offsets: list[TopicPartition]) -> None:
+    def __init__(self, offsets: list[TopicPartition], starts: Starts) -> None:
         self.offsets = offsets
+        self.starts = starts
         self.ticket: Ticket | None = None
         self.error: Exception | None = None
         self.ended = threading.Event()
@@ -65,6 +66,8 @@ class Commits:
         self._under_way: deque[_Commit] = deque()
         self._untold: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self.due_at_s = float("inf")
+        self.held = False
+        """True while a transaction's block is open: what it has read is committed with it, or not at all."""
         self._schedule()
 
     def _schedule(self) -> None:
@@ -101,7 +104,7 @@ class Commits:
         if not valid:
             self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
             return
-        commit = _Commit(valid)
+        commit = _Commit(valid, self._offsets.starts(valid))
         self._asked.append(commit)
         self._under_way.append(commit)
         self._background.submit(self._work)
@@ -113,7 +116,7 @@ class Commits:
         """
         self._schedule()
         stored = self.stored()
-        if self._settings.enable_auto_commit and stored and not self._under_way:
+        if self._settings.enable_auto_commit and stored and not self._under_way and not self.held:
             self.commit_beside(stored)
 
     def wait(self, deadline: Deadline) -> bool:
@@ -127,7 +130,7 @@ class Commits:
     def commit_at_last(self) -> None:
         """The automatic commit before partitions go: behind those that are under way."""
         stored = self.stored()
-        if self._settings.enable_auto_commit and stored:
+        if self._settings.enable_auto_commit and stored and not self.held:
             self.commit_beside(stored)
 
     def under_way(self) -> list[threading.Event]:
@@ -170,7 +173,7 @@ class Commits:
             for commit in begun:
                 try:
                     if not self._given_up:
-                        commit.ticket = self._offsets.send(commit.offsets)
+                        commit.ticket = self._offsets.send(commit.offsets, commit.starts)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
                     commit.end(error)
             for commit in begun:

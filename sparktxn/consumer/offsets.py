@@ -14,13 +14,17 @@ from sparktxn.log.tickets import Ticket
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.structs import CommittedOffset
 
-__all__ = ["GroupOffsets", "OffsetsSeen", "unknown_partition"]
+__all__ = ["GroupOffsets", "OffsetsSeen", "Starts", "unknown_partition"]
 
 _OWNER_DIGITS: Final = 16
 _UNSTABLE_RETRY_S: Final = 0.05
 _UNSTABLE_RETRY_S_MAX: Final = 0.5
 _COMMIT_TIMEOUT_S: Final = 60.0
 """librdkafka's socket.timeout.ms: how long an offset commit may take."""
+
+
+Starts = Mapping[tuple[int, int], int]
+"""By (topic id, partition): the entry of the committed offset that a consumer has started from, 0 without one."""
 
 
 class OffsetsSeen(NamedTuple):
@@ -149,29 +153,36 @@ class GroupOffsets:
             OutcomeUnknown, StoreUnavailable: retriable.
         """
         with deadline.governs():
-            self._log.submit([self._command(offsets)], deadline)
+            self._log.submit([self._command(offsets, self.starts(offsets))], deadline)
 
-    def send(self, offsets: Sequence[TopicPartition]) -> Ticket:
+    def starts(self, offsets: Sequence[TopicPartition]) -> Starts:
+        """Return where the consumer has started from, as of this moment: a commit that is made later takes it along."""
+        found = [self._assignment.get((partition.topic, partition.partition)) for partition in offsets]
+        return {(known.topic_id, known.key[1]): known.started_from for known in found if known is not None}
+
+    def send(self, offsets: Sequence[TopicPartition], starts: Starts) -> Ticket:
         """Queue an offset commit; it is written when its ticket, or another of this process, is waited for.
+
+        `starts` are those of the moment in which the user asked for it.
 
         Raises:
             KafkaException: as `commit`.
         """
-        return self._log.send([self._command(offsets)])
+        return self._log.send([self._command(offsets, starts)])
 
     def deadline(self) -> Deadline:
         """The deadline of an offset commit that begins now."""
         return self._log.deadline(_COMMIT_TIMEOUT_S)
 
-    def _command(self, offsets: Sequence[TopicPartition]) -> OffsetCommit:
+    def _command(self, offsets: Sequence[TopicPartition], starts: Starts) -> OffsetCommit:
         return OffsetCommit(
             request_id=self._log.ids.token(),
             group_id=self._group_id,
-            offsets=tuple(self._to_commit(partition) for partition in offsets),
+            offsets=tuple(self._to_commit(partition, starts) for partition in offsets),
             owner=self.owner,
         )
 
-    def _to_commit(self, partition: TopicPartition) -> OffsetToCommit:
+    def _to_commit(self, partition: TopicPartition, starts: Starts) -> OffsetToCommit:
         topic = self._log.topic(partition.topic)
         if topic is None:
             self._log.refresh(self.deadline())
@@ -179,15 +190,9 @@ class GroupOffsets:
         if topic is None or not 0 <= partition.partition < topic.partition_count:
             raise KafkaException(unknown_partition(partition))
         leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
-        progress = self._assignment.get((partition.topic, partition.partition))
-        known = progress is not None and progress.topic_id == topic.topic_id
+        where = (topic.topic_id, partition.partition)
         return OffsetToCommit(
-            topic.topic_id,
-            partition.partition,
-            partition.offset,
-            partition.metadata,
-            leader_epoch,
-            progress.started_from if progress is not None and known else NOT_STARTED,
+            *where, partition.offset, partition.metadata, leader_epoch, starts.get(where, NOT_STARTED)
         )
 
 

@@ -134,6 +134,10 @@ class Reading:
             self.ready.clear()
             self._chunk = None
 
+    def partition_under_way(self) -> PartitionKey | None:
+        """Return the partition whose messages are handed out next, if any are ready."""
+        return self._chunk.progress.key if self._chunk is not None else None
+
     def handed_out(self, chunk: Chunk) -> None:
         """Moves past a chunk that the user gets as it is."""
         self._move(chunk.progress, chunk.offset(chunk.batch.num_rows - 1) + 1)
@@ -382,7 +386,7 @@ class Reading:
             self._fetcher.discard(progress.key)
             self._reset(progress, position, view)
         else:
-            progress.position = position
+            progress.found(position)
 
     def _chosen_position(
         self, progress: Progress, view: PartitionView, whole: ReadView, seen: OffsetsSeen | None
@@ -423,7 +427,7 @@ class Reading:
             self.events.append(Message(topic, partition, position, None, None, None, 0, 0, error))
             return
         earliest = self._settings.auto_offset_reset == "earliest"
-        progress.position = view.log_start_offset if earliest else self._fetcher.end_offset(view)
+        progress.found(view.log_start_offset if earliest else self._fetcher.end_offset(view))
         if position >= 0:
             _LOGGER.warning(
                 "partition %d of topic %s %s (it has %d to %d): going on at %d, as auto.offset.reset says",

@@ -21,6 +21,7 @@ from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.batches import produce_each, tables_by_partition
+from sparktxn.producer.block import transaction_block
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.columns import stored_table
 from sparktxn.producer.holdings import Holdings, watch
@@ -373,26 +374,17 @@ class Producer:
 
         One that the block has prepared is not aborted by an exception: its coordinator may have decided.
 
-        With `offsets_from`, a consumer, its positions are committed with the transaction. A fatal error, and a commit
-        whose outcome is not known, go on as they are: after the latter call commit_transaction() again.
+        With `offsets_from`, a consumer, its positions are committed with the transaction. If the block or its commit
+        fails, the consumer returns to where the block began, so that the next block reads the same input: consume
+        inside of the block. Automatic offset commits of the consumer wait for the block's end.
+
+        A commit whose outcome is not known (retriable) moves the consumer nowhere: call commit_transaction() again.
+        After a fatal error close the producer; a note of the exception says what becomes of the consumer.
         """
         if offsets_from is not None:
             arguments.instance("offsets_from", offsets_from, Positioned, "a Consumer, or None")
-        self.begin_transaction()
-        try:
+        with transaction_block(self, offsets_from):
             yield self
-            if offsets_from is not None:
-                positions = offsets_from.position(offsets_from.assignment())
-                self.send_offsets_to_transaction(positions, offsets_from.consumer_group_metadata())
-        except BaseException as error:
-            self._abort_after(error)
-            raise
-        try:
-            self.commit_transaction()
-        except KafkaException as error:
-            if error.error.txn_requires_abort():
-                self._abort_after(error)
-            raise
 
     @property
     def producer_id(self) -> int:
@@ -552,16 +544,6 @@ class Producer:
             self._sender.hurry()
             remaining_s = deadline.remaining_s()
             self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
-
-    def _abort_after(self, error: BaseException) -> None:
-        """Aborts the open transaction, if it can be; `error` is what the caller will see, whatever the abort says."""
-        if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError) and error.error.fatal():
-            return
-        if self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
-            try:
-                self.abort_transaction()
-            except KafkaException as abort_error:
-                error.add_note(f"the abort that followed failed: {abort_error}")
 
     def _finish(self, timeout_s: float) -> None:
         """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""

@@ -1,0 +1,68 @@
+"""Where a consumer was when a transaction's block began, and the way back there if the block fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment, PartitionKey
+from sparktxn.message import OFFSET_INVALID
+
+if TYPE_CHECKING:
+    from sparktxn.consumer.reading import Reading
+
+__all__ = ["Bookmark", "bookmark", "rewind"]
+
+
+class _Place(Struct, frozen=True):
+    """One partition's position and its stored offset, with the topic's id."""
+
+    topic_id: int
+    position: int
+    offset: int
+    metadata: str | None
+    leader_epoch: int | None
+
+
+class Bookmark(Struct, frozen=True):
+    """The places of a consumer in its partitions, in turn: opaque, for `Consumer.end_block`."""
+
+    places: dict[PartitionKey, _Place]
+
+
+def bookmark(assignment: Assignment, reading: Reading) -> Bookmark:
+    """Note where the consumer is; a position that is not found yet is noted when it is."""
+    reading.settle()
+    places = {}
+    under_way = reading.partition_under_way()
+    for progress in sorted(assignment.in_turn(), key=lambda progress: progress.key != under_way):
+        stored = progress.stored
+        places[progress.key] = _Place(
+            progress.topic_id, progress.position, stored.offset, stored.metadata, stored.leader_epoch
+        )
+        progress.began_at = None
+    return Bookmark(places)
+
+
+def rewind(assignment: Assignment, reading: Reading, began: Bookmark) -> None:
+    """Return positions and stored offsets to where they were; messages that were fetched are read again.
+
+    A partition that was assigned later returns to its first position. One whose topic was created again stays.
+    """
+    reading.give_back()
+    for progress in assignment:
+        place = began.places.get(progress.key)
+        if place is not None and place.topic_id not in (NO_TOPIC_ID, progress.topic_id):
+            continue
+        position = place.position if place is not None and place.position >= 0 else progress.began_at
+        if position is None:
+            continue
+        reading.discard(progress.key)
+        progress.go_to(position)
+        if place is None:
+            progress.store(OFFSET_INVALID)
+        else:
+            progress.store(place.offset, place.metadata, place.leader_epoch)
+    assignment.take_turns(began.places)
+    reading.look_again()
