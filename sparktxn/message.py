@@ -238,6 +238,6 @@ class ConsumerGroupMetadata(Struct, frozen=True):
         force_setattr(self, "owner", arguments.identifier("owner", self.owner, may_be_empty=True))
         try:
             force_setattr(self, "started_from", convert(self.started_from, _StartedFrom))
-        except ValidationError as error:
+        except (ValidationError, UnicodeEncodeError) as error:
             expected = "expected what Consumer.consumer_group_metadata() gives"
             raise TypeError(f"started_from is wrong: {error}: {expected}") from None

@@ -156,7 +156,7 @@ def _entries() -> list[ConfigEntry]:
 CALLS: Final[dict[str, Call]] = {
     # values
     "TopicPartition": _new(TopicPartition, topic=lambda: "t", partition=lambda: 0, offset=lambda: 1, metadata=str, leader_epoch=int),
-    "ConsumerGroupMetadata": _new(ConsumerGroupMetadata, group_id=lambda: "g", generation_id=lambda: 1, member_id=str, group_instance_id=lambda: "i"),
+    "ConsumerGroupMetadata": _new(ConsumerGroupMetadata, group_id=lambda: "g", generation_id=lambda: 1, member_id=str, group_instance_id=lambda: "i", owner=lambda: "o", started_from=lambda: (("t", 0, 1, 0),)),
     "PreparedTransaction": _new(PreparedTransaction, producer_id=lambda: 1, producer_epoch=lambda: 1),
     "PreparedTransaction.parse": _new(PreparedTransaction.parse, text=lambda: "1:0"),
     "SinkCommit": _new(SinkCommit, writer_id=lambda: "w", run_id=lambda: "r", batch_id=lambda: 1),
@@ -219,6 +219,8 @@ CALLS: Final[dict[str, Call]] = {
         lambda world: world.consumer(**{"enable.auto.offset.store": False}).store_offsets, lambda _: {"message": None, "offsets": _tps(1)}
     ),
     "Consumer.consumer_group_metadata": _consumer("consumer_group_metadata"),
+    "Consumer.begin_block": _consumer("begin_block"),
+    "Consumer.end_block": Call(lambda world: _ended(world), lambda _: {"committed": False}),
     "Consumer.memberid": _consumer("memberid"),
     "Consumer.close": _consumer("close"),
     # the administrator
@@ -295,6 +297,13 @@ def _committed(world: World) -> Callable[..., Any]:
         consumer.commit(**arguments)
 
     return commit
+
+
+def _ended(world: World) -> Callable[..., Any]:
+    """Ends a block of the same consumer, unless `began` is given."""
+    consumer = world.consumer()
+    began = consumer.begin_block()
+    return lambda **arguments: consumer.end_block(**{"began": began, **arguments})
 
 
 NOT_CALLED: Final = {
