@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from examples.consume_transform_produce import check, create
+from examples.consume_transform_produce import check, create, everything
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 
 pytestmark = pytest.mark.crash
 
 ROOT = Path(__file__).parents[2]
 SERVICE = "examples/consume_transform_produce.py"
+
+PAYMENTS = 2_000
 
 DYING_MEMBER = """
 import os, signal, sys
@@ -41,7 +43,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("publish_early", [False, True])
 def test_two_instances_of_one_group_process_each_input_once(tmp_path: Path, publish_early: bool) -> None:
     create(str(tmp_path), 0)
-    command = [sys.executable, SERVICE, "--store", str(tmp_path), "--batch", "50", "--exit-when-idle", "5"]
+    command = [sys.executable, SERVICE, "--store", str(tmp_path), "--batch", "50"]
     if publish_early:
         command.append("--publish-early")
     with ExitStack() as stack:
@@ -54,7 +56,12 @@ def test_two_instances_of_one_group_process_each_input_once(tmp_path: Path, publ
         for process in processes:
             assert process.stdout is not None
             assert "ready" in process.stdout.readline()
-        create(str(tmp_path), 3_000)
+        create(str(tmp_path), PAYMENTS)
+        deadline_s = time.monotonic() + 120
+        while len(everything(str(tmp_path), "receipts")) < PAYMENTS and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        for process in processes:
+            process.terminate()
         outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert check(str(tmp_path)) == 0
@@ -82,7 +89,7 @@ def test_a_member_takes_over_from_one_that_was_killed_with_offsets_pending(tmp_p
     started = time.monotonic()
     with Consumer(settings) as consumer:
         with pytest.raises(KafkaException, match="an open transaction holds"):
-            consumer.committed([TopicPartition("t", 0)], 0)
+            consumer.committed([TopicPartition("t", 0)], 0.5)
         consumer.subscribe(["t"])
         values = [message.value() for message in consumer.consume(3, 30)]
         assert values == [b"0", b"1", b"2"]
