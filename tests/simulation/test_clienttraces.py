@@ -13,6 +13,7 @@ from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
 from sparktxn.log import committer, follower, storeclock
 from sparktxn.log.lists import CheckedList
+from sparktxn.log.tickets import Ticket
 from sparktxn.producer.transaction import Transactions
 from sparktxn.state import machine, partitions, sinks
 from sparktxn.state.delta import Refusal
@@ -75,6 +76,12 @@ def without_counted_losses(patch: Patch) -> None:
     patch.setattr(Transactions, "_check_whole", lambda self: None)
 
 
+def without_letting_go(patch: Patch) -> None:
+    """What a caller has stopped waiting for stays in the queue, and is put by the next call of any client."""
+    patch.setattr(Ticket, "let_go", lambda self: False)
+    patch.delattr(Ticket, "__del__")
+
+
 def without_counted_bytes(patch: Patch) -> None:
     """All lists that wait go into the next entry."""
     patch.setattr(committer, "ENTRY_BYTES_MAX", 2**40)
@@ -84,6 +91,9 @@ Build = Callable[[Patch], None]
 BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_checked_lists, traces.a_list_that_no_entry_can_hold),
     (without_compared_batches, traces.other_rows_after_an_unknown_commit),
+    (without_letting_go, traces.an_offset_commit_that_was_reported_as_failed),
+    (without_letting_go, traces.an_init_that_was_given_up),
+    (without_letting_go, traces.a_commit_that_was_given_up),
     (without_a_checked_end, traces.an_entry_that_is_lost),
     (without_a_word_for_newer, traces.an_entry_of_a_newer_version),
     (without_compared_clocks, traces.a_clock_that_is_far_off),
