@@ -77,7 +77,7 @@ def table(name: str, run: list[Fifth]) -> str:
 def _look() -> tuple[int, int, int, int]:
     """(resident bytes, memory blocks of Python's objects, threads, descriptors) at this moment.
 
-    Threads are all but those of a log's pool, which are made as they are needed, up to store.upload.threads and one.
+    Threads are all but the numbered ones of a log's pools, which are made as they are needed, up to a bound.
     """
     time.sleep(_LOOK_S)
     gc.collect()
@@ -88,5 +88,5 @@ def _look() -> tuple[int, int, int, int]:
         trim(0)
     with open("/proc/self/statm") as statm:
         resident_bytes = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    threads = sum(not thread.name.startswith("sparktxn_") for thread in threading.enumerate())
+    threads = sum(not thread.name[-1].isdigit() for thread in threading.enumerate())
     return resident_bytes, objects, threads, len(os.listdir("/proc/self/fd"))
