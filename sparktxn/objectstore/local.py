@@ -60,6 +60,7 @@ class LocalStore:
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
+        self._doubtful: dict[str, str] = {}
         self._inside: set[str] = set()
         self._lock = _ContentionLock(self._base + _LOCK_FILE, SystemClock())
         if os.path.lexists(root) and not os.path.isdir(root):
@@ -115,6 +116,7 @@ class LocalStore:
         """
         path = self._path(checked_object_name(name))
         check_time("create", path)
+        self._refuse_doubtful(path[: path.rfind("/")])
         folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
         try:
             os.link(temporary, path)
@@ -128,7 +130,7 @@ class LocalStore:
             _unlink(temporary)
         if self._fsync:
             try:
-                _fsync(folder)
+                self._make_durable(folder, folder)
             except OSError:
                 return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
@@ -210,10 +212,12 @@ class LocalStore:
         path = self._path(checked_object_name(name))
         if not self._fsync:
             return
+        folder = path[: path.rfind("/")]
+        self._refuse_doubtful(folder)
         try:
-            _fsync(path)
-            self._prepare_folder(os.path.dirname(path))
-            _fsync(os.path.dirname(path))
+            self._make_durable(path, folder)
+            self._prepare_folder(folder)
+            self._make_durable(folder, folder)
         except OSError as error:
             raise _unavailable("fsync", path, error) from error
 
@@ -292,6 +296,29 @@ class LocalStore:
         if not self._proven:
             self._prove_folder()
         self._ready_folders.add(folder)
+
+    def _make_durable(self, path: str, folder: str) -> None:
+        """Waits until a folder, or a file in it, is on the disk.
+
+        A failure is remembered: the kernel forgets what it could not write, so a second fsync would succeed and say
+        nothing.
+        """
+        descriptor = os.open(path, _READ)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._doubtful[folder] = error.strerror or str(error)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _refuse_doubtful(self, folder: str) -> None:
+        if folder in self._doubtful:
+            raise StoreUnavailable(
+                f"an fsync in {folder!r} has failed ({self._doubtful[folder]}): what was written there may not survive "
+                "a power cut, and another fsync cannot tell. Check the disk, then start this process again",
+                transient=False,
+            )
 
     def _prove_folder(self) -> None:
         """Tries what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import ConfigurationError, StoreUnavailable
+from sparktxn.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from sparktxn.objectstore import PutOutcome
+from sparktxn.store import Store
 from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 
 
@@ -253,3 +254,44 @@ def test_a_paused_holder_of_the_contention_lock_stops_nobody(root: Path) -> None
             with store.contention_lock():
                 assert store.put_if_absent(f"_log/{number}", b"x") is PutOutcome.CREATED
         assert time.monotonic() - started_s < 2.0
+
+
+@pytest.mark.parametrize("step", ["put", "make_durable"])
+def test_a_failed_fsync_is_never_made_good_by_a_second_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The kernel marks as clean what it could not write: a second fsync succeeds, and the name may be gone."""
+    store = Opening(str(root), settings=StoreSettings(fsync=True)).open()
+    assert store.put_if_absent("_log/before", b"data") is PutOutcome.CREATED
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing(errno.EIO, after=1 if step == "put" else 0))
+        if step == "put":
+            assert store.put_if_absent("_log/doubtful", b"data") is PutOutcome.UNKNOWN
+        else:
+            with pytest.raises(StoreUnavailable, match="fsync"):
+                store.make_durable("_log/before")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="another fsync cannot tell") as refused:
+            store.make_durable("_log/doubtful" if step == "put" else "_log/before")
+        assert not refused.value.transient
+        with pytest.raises(StoreUnavailable, match="start this process again"):
+            store.put_if_absent("_log/after", b"data")
+    assert store.get("_log/after") is None
+
+
+def test_a_commit_whose_fsync_has_failed_is_never_acknowledged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def fails_for_folders(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "the disk is broken")
+        fsync(descriptor)
+
+    with Store.open(str(root), create=True) as opened:
+        opened.create_topic("before")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fails_for_folders)
+            with pytest.raises(OutcomeUnknown):
+                opened.create_topic("t", timeout_s=1)
+        with pytest.raises((OutcomeUnknown, StoreUnavailable), match="start this process again"):
+            opened.create_topic("u", timeout_s=1)
