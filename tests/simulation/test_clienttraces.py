@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from sparktxn.consumer import client as consumer_client
 from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import entry
 from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
-from sparktxn.log import committer, follower, storeclock
+from sparktxn.log import committer, follower, storeclock, timeouts
 from sparktxn.log.lists import CheckedList
 from sparktxn.log.tickets import Ticket
 from sparktxn.producer.transaction import Transactions
-from sparktxn.state import machine, partitions, sinks
+from sparktxn.state import groups, machine, partitions, sinks
 from sparktxn.state.delta import Refusal
 from sparktxn.store import Store
+from sparktxn.structs import PendingOffsets
 from sparktxn.testing.scenarios import simulate
 from tests.simulation import clienttraces as traces
 from tests.simulation.stage import Stage
@@ -82,6 +84,22 @@ def without_letting_go(patch: Patch) -> None:
     patch.delattr(Ticket, "__del__")
 
 
+def without_owners_of_offsets(patch: Patch) -> None:
+    """A group's offsets are committed although another consumer has moved them meanwhile."""
+    patch.setattr(groups, "_check_owner", lambda delta, command, producer_id: None)
+
+
+def without_time_outs_for_groups(patch: Patch) -> None:
+    """Only a transaction that holds up a partition's readers is looked at."""
+    held_by = timeouts._held_by
+    patch.setattr(timeouts, "_held_by", lambda record: () if isinstance(record, PendingOffsets) else held_by(record))
+
+
+def without_a_way_back(patch: Patch) -> None:
+    """A consumer stays where the failed block has left it."""
+    patch.setattr(consumer_client, "rewind", lambda assignment, reading, began: None)
+
+
 def without_counted_bytes(patch: Patch) -> None:
     """All lists that wait go into the next entry."""
     patch.setattr(committer, "ENTRY_BYTES_MAX", 2**40)
@@ -94,6 +112,9 @@ BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_letting_go, traces.an_offset_commit_that_was_reported_as_failed),
     (without_letting_go, traces.an_init_that_was_given_up),
     (without_letting_go, traces.a_commit_that_was_given_up),
+    (without_owners_of_offsets, traces.two_instances_of_one_service),
+    (without_time_outs_for_groups, traces.the_offsets_of_a_dead_producer),
+    (without_a_way_back, traces.a_block_that_fails),
     (without_a_checked_end, traces.an_entry_that_is_lost),
     (without_a_word_for_newer, traces.an_entry_of_a_newer_version),
     (without_compared_clocks, traces.a_clock_that_is_far_off),
