@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 __all__ = [
@@ -192,13 +193,14 @@ def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Calla
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             seconds = args[position] if position < len(args) else kwargs.get(parameter, default)
-            if not isinstance(seconds, int | float):
+            if not isinstance(seconds, Real):
                 return function(*args, **kwargs)
             try:
+                limit_s = float(seconds)
                 clock = clock_of(args[0] if args else kwargs.get(first))
-            except AttributeError:  # no handle at all: the call says what it expects
+            except (AttributeError, OverflowError):  # no handle at all, or no limit: the call says what it expects
                 return function(*args, **kwargs)
-            with Deadline(clock, seconds).governs():
+            with Deadline(clock, limit_s).governs():
                 return function(*args, **kwargs)
 
         call.bounded_by = parameter  # type: ignore[attr-defined]

@@ -103,6 +103,10 @@ class StateParts:
         """Those of `parts` that a checkpoint names and that are not loaded."""
         return [part for part in parts if part not in self._parts and part in self.refs]
 
+    def has_unloaded(self) -> bool:
+        """Return True if a checkpoint names a part that is not loaded."""
+        return any(part not in self._parts for part in self.refs)
+
     def provide(self, part: str, records: Iterable[StateRecord]) -> None:
         """Takes the records of a part that a checkpoint names, unless it has been loaded."""
         self._parts.setdefault(part, {record.key: record for record in records})

@@ -67,28 +67,30 @@ class Tail:
         while at_most is None or self.entry < at_most:
             first = self.entry + 1
             end = first + window if at_most is None else min(first + window, at_most + 1)
+            entries: Sequence[LogEntry] = ()
             if window == 1:
                 fetched = [self._objects.get(names.entry(first))]
             else:
                 fetched = self._objects.get_many([names.entry(number) for number in range(first, end)])
-                self._preload([data for data in fetched if data is not None], first)
-            for number, data in enumerate(fetched, first):
+                entries = _decoded(fetched, first)
+                self._preload(entries)
+            for index, data in enumerate(fetched):
                 if data is None:
                     return
-                self.apply(decode_entry(data, names.entry(number), number), len(data))
+                number = first + index
+                entry = entries[index] if index < len(entries) else decode_entry(data, names.entry(number), number)
+                self.apply(entry, len(data))
             window = min(2 * window, _WINDOW_MAX)
 
-    def _preload(self, fetched: Sequence[bytes], first: int) -> None:
-        """Loads, side by side, the parts that the entries from `first` on are about to touch."""
-        keys: set[StateKey] = set()
-        try:
-            for number, data in enumerate(fetched, first):
-                for command in decode_entry(data, names.entry(number), number).commands:
-                    keys.update(touches(command))
-            self.load(sorted({part_of(key) for key in keys}))
-        except (DamagedObject, FormatVersionError):
-            # It is met again, and told or mended, by whoever needs it.
+    def _preload(self, entries: Sequence[LogEntry]) -> None:
+        """Load, in parallel, the parts that `entries` touch."""
+        if not self.parts.has_unloaded():
             return
+        keys: set[StateKey] = set()
+        for entry in entries:
+            for command in entry.commands:
+                keys.update(touches(command))
+        self.load(sorted({part_of(key) for key in keys}))
 
     def load(self, parts: list[str]) -> None:
         """Loads those of `parts` that are not, side by side; a damaged one is left to whoever touches it."""
@@ -216,3 +218,19 @@ class Tail:
             return LoadedPart(read_part(self._objects, newer.parts[part]), is_rebuilt=True, base=newer.entry)
         except DamagedObject:
             return None
+
+
+def _decoded(fetched: Sequence[bytes | None], first: int) -> list[LogEntry]:
+    """Return the entries from number `first` on, up to a missing one or one that cannot be read.
+
+    Reading that one again raises its error, after the entries before it are applied.
+    """
+    entries: list[LogEntry] = []
+    for number, data in enumerate(fetched, first):
+        if data is None:
+            break
+        try:
+            entries.append(decode_entry(data, names.entry(number), number))
+        except (DamagedObject, FormatVersionError):
+            break
+    return entries

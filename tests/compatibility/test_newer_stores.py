@@ -36,9 +36,9 @@ class Newer:
         self.produce("before")
 
     def produce(self, value: str) -> None:
-        with Producer({"bootstrap.servers": str(self.root), "delivery.timeout.ms": 2_000, **OPTIONS}) as producer:
+        with Producer({"bootstrap.servers": str(self.root), "delivery.timeout.ms": 20_000, **OPTIONS}) as producer:
             producer.produce("orders", value, on_delivery=_raise)
-            producer.flush(10)
+            producer.flush(30)
 
     def consume(self) -> list[bytes]:
         settings = {"bootstrap.servers": str(self.root), "group.id": "g", "enable.auto.commit": False, **OPTIONS}
@@ -90,8 +90,8 @@ def newer(tmp_path: Path) -> Newer:
         ({"type": "half_prepare", "group": "g"}, "'half_prepare'"),
         ({"type": "vacuum", "horizon": 1, "segment_floor": 1, "gently": True}, "'gently'"),
         (
-            {"type": "offset_commit", "request": "r", "group": "g", "offsets": [[1, 0, 1, None, -1, "instance"]]},
-            "a tuple of 6 members",
+            {"type": "offset_commit", "request": "r", "group": "g", "offsets": [[1, 0, 1, None, -1, -1, "instance"]]},
+            "a tuple of 7 members",
         ),
     ],
     ids=["type", "member", "tuple"],

@@ -206,7 +206,7 @@ def test_an_entry_in_flight_does_not_bring_back_the_names_of_an_older_checkpoint
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE
     ticket = client.log.send(client.fused(4, 3))
     with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0))
+        ticket.wait(client.log.deadline(0.02))
     client.fate = lambda operation: Fault.NONE
     if adopted:
         other.log.refresh(other.log.deadline())
