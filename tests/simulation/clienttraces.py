@@ -121,9 +121,10 @@ def a_list_that_no_entry_can_hold(stage: Stage) -> None:
     """It has got past every check of a client; the others of the process go on, and the store can be opened."""
     visitor = stage.visitor()
     wrong: list[Any] = [OffsetToCommit(1, 0, 1, "\ud800"), OffsetToCommit(1, 0, 2**63), OffsetToCommit(1, 0, 1.5)]
+    kept = []
     for number, offset in enumerate(wrong):
         with suppress(Exception):
-            visitor.log.send([OffsetCommit(f"wrong {number}", "group", (offset,))])
+            kept.append(visitor.log.send([OffsetCommit(f"wrong {number}", "group", (offset,))]))
         right = OffsetCommit(f"right {number}", "group", (OffsetToCommit(1, 0, number, f"right {number}"),))
         try:
             visitor.log.submit([right], visitor.log.deadline(5))

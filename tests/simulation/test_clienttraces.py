@@ -44,8 +44,11 @@ def without_checked_lists(patch: Patch) -> None:
 def without_compared_batches(patch: Patch) -> None:
     """A handle forgets what is unknown, and a batch with the number and sequences of a stored one is a repetition."""
 
+    kept = []
+
     def submit(self: Any, commands: Any, transactional_id: str, contents: Any, deadline: Any) -> None:
-        self.log.submit(commands, deadline)
+        kept.append(self.log.send(commands))
+        kept[-1].wait(deadline)
 
     def not_repeated(stored: Any, command: Any) -> Refusal | None:
         another = stored.transaction != command.transaction
