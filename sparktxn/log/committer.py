@@ -292,6 +292,8 @@ class Committer:
                         self._give_back(taken)
                         return False
                     continue
+                if flight.was_let_go_meanwhile():
+                    continue  # its owner was told that it is not tried again
                 if flight.accepted:
                     self._take_off(flight)
                     return True

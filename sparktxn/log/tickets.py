@@ -203,6 +203,10 @@ class Flight:
         self.others = others
         self.may_land = False
 
+    def was_let_go_meanwhile(self) -> bool:
+        """True if an owner has let go of a list since this body was begun that no body has carried before."""
+        return any(list_.let_go and not list_.sent for list_, outcome in self.accepted if outcome is not WITHDRAWN)
+
     def has_let_go(self) -> bool:
         """True if it would write a list whose owner has given it up."""
         return any(list_.let_go for list_, outcome in self.accepted if outcome is not WITHDRAWN)

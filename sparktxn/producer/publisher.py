@@ -60,6 +60,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._sequences: _Sequences = {}
         self._publication: _Publication | None = None
+        self._given_up = False
         self.identity = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self.dropped_records = 0
         """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
@@ -120,6 +121,9 @@ class Publisher:
         commands: list[Command] = [self._append(segment, sequences, transaction) for segment in segments]
         ticket = self._log.send([*commands, *others])
         self._publication = _Publication(operation, ticket, list(segments), sequences)
+        # Either let_go() has seen the list, or this sees that nobody waits for it any more.
+        if self._given_up:
+            ticket.let_go()
 
     def resolve(self, deadline: Deadline) -> list[CommandResult]:
         """The results of the list that is under way, if there is one; its records' reports are queued.
@@ -152,6 +156,7 @@ class Publisher:
 
     def let_go(self) -> None:
         """Gives up the list that is under way: this process puts it no more. For a producer that does not come back."""
+        self._given_up = True
         publication = self._publication
         if publication is not None:
             publication.ticket.let_go()

@@ -21,7 +21,9 @@ from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.impatientprograms import (
     Client,
     SinkJob,
+    committing_offsets,
     impatient,
+    initialising,
     producing,
     sinking,
     slipping,
@@ -119,7 +121,14 @@ def abandoned(simulator: Simulator, history: ClientHistory) -> None:
     simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
     draw = Random(f"{simulator.seed} clients")
     job = SinkJob("query", 3)
-    works = {"store": storing("stored"), "producing": producing, "driver": sinking(job), "slip": slipping}
+    works = {
+        "store": storing("stored"),
+        "offsets": committing_offsets,
+        "initialising": initialising("shared"),
+        "producing": producing,
+        "driver": sinking(job),
+        "slip": slipping,
+    }
     for name in ("first", "second", "third"):
         chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
         world.begin(name, writes=True)

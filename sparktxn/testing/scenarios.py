@@ -11,7 +11,15 @@ from msgspec import Struct
 from sparktxn.testing.checkers import check_history, check_log
 from sparktxn.testing.clientcheckers import check_client_history
 from sparktxn.testing.clienthistory import ClientHistory
-from sparktxn.testing.clientscenarios import abandoned, administered, clients, come_to_rest, maintained, prepared
+from sparktxn.testing.clientscenarios import (
+    abandoned,
+    administered,
+    clients,
+    come_to_rest,
+    maintained,
+    prepared,
+    shared,
+)
 from sparktxn.testing.commandprograms import commit, commit_and_vacuum
 from sparktxn.testing.history import History
 from sparktxn.testing.overtakenprograms import check_overtaken, overtaken, rates_of, small_objects
@@ -38,6 +46,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "administered": administered,
     "prepared": prepared,
     "abandoned": abandoned,
+    "shared": shared,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken")
 

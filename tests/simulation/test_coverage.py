@@ -41,6 +41,7 @@ def happened(simulator: Simulator) -> Counter[str]:
         ("maintained", {"time-out", "Vacuum", "entry deleted", "segment deleted", "sealed", "TxnOffsetCommit"}),
         ("administered", {"DeleteTopic", "CreatePartitions", "DeleteRecords", "entry deleted", "SettleIntent"}),
         ("prepared", {"PrepareTxn", "commit", "abort", "Vacuum"}),
+        ("shared", {"commit", "abort", "time-out", "TxnOffsetCommit"}),
     ],
 )
 def test_clients_do_what_a_scenario_is_for(scenario: str, expected: set[str]) -> None:
