@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparktxn.clock import Deadline
-from sparktxn.errors import ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
+from sparktxn.errors import ClockSkewError, ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.lists import CheckedList
@@ -141,6 +141,8 @@ class Ticket:
                 return self.results
             if is_withdrawn:
                 reason = f"{error}: nothing was written, and nothing will be"
+                if isinstance(error, ClockSkewError):
+                    raise ClockSkewError(reason) from error
                 raise StoreUnavailable(reason, transient=getattr(error, "transient", True)) from error
             raise OutcomeUnknown(f"{error}: it may have taken effect; this process does not try again") from error
         except BaseException:  # an interrupted caller must not find its list written by another's later call
