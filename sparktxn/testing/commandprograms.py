@@ -299,6 +299,8 @@ def _writing(jobs: list[Job], history: History) -> Callable[[Process], None]:
                 open_ = [writer for writer in writers if writer.done < writer.job.batches]
                 if open_:
                     _act(process, log, open_, idempotent, history)
+                else:
+                    process.sleep(0.5)  # a step: a job that never ends is then found by the limit on steps
             except _Lost:
                 lost = True
             except StoreUnavailable:
