@@ -7,11 +7,12 @@ seed is one history, and the same seed gives the same trace.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from math import inf
 from random import Random
@@ -292,6 +293,19 @@ class Process:
         fiber.ended.wake()
 
 
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the garbage collector out of a history: what it finalises, and when, depends on what ran before."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
@@ -351,7 +365,7 @@ class Simulator:
         self.injected["clock skew"] += sum(process.skewed for process in self._processes)
         for process in self._processes:
             self.enter(process.threads[0])
-        with cooperative_threads():
+        with _no_collections(), cooperative_threads():
             while self._live and not self.stopping:
                 with suppress(Stopped):
                     self._next().switch()
