@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -63,19 +63,19 @@ EXPECTED = (
 @pytest.mark.parametrize(
     ("without", "seeds"),
     [
-        (rules.without_the_base_of_what_was_adopted, range(120)),
-        (rules.skipping_heads_that_cannot_be_read, range(120)),
-        (rules.without_reading_the_horizon_again, range(120)),
+        (rules.without_the_base_of_what_was_adopted, (195, 497)),
+        (rules.skipping_heads_that_cannot_be_read, (121, 301, 392)),
+        (rules.without_reading_the_horizon_again, (121, 301)),
     ],
 )
 def test_a_build_without_the_rule_fails_a_history(
-    monkeypatch: Patch, without: Callable[[Patch], None], seeds: range
+    monkeypatch: Patch, without: Callable[[Patch], None], seeds: Sequence[int]
 ) -> None:
     without(monkeypatch)
     assert _first_failure(seeds)
 
 
-def _first_failure(seeds: range) -> str | None:
+def _first_failure(seeds: Sequence[int]) -> str | None:
     for seed in seeds:
         try:
             simulate(seed, "overtaken", traced=False)
