@@ -32,7 +32,7 @@ class Services:
     """One instance after the other, on one store, until one comes to the end."""
 
     def __init__(self, store: Path, batch: int) -> None:
-        self._arguments = [SCRIPT, "--store", str(store), "--batch", str(batch), "--exit-when-idle", "0.3"]
+        self._arguments = [SCRIPT, "--store", str(store), "--batch", str(batch), "--exit-when-idle", "2"]
         self.kills = 0
 
     def die_at(self, verb: str, prefix: str, count: int, when: str, *, early: bool) -> None:
