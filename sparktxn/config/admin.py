@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparktxn.config.client import ADDRESS, ADDRESS_ALIASES, sort_settings
-from sparktxn.config.settings import setting, settings_of, text, values_by_field
+from sparktxn.config.client import address_setting, sort_settings
+from sparktxn.config.settings import settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
 
 __all__ = ["ADMIN_SETTINGS", "AdminSettings"]
@@ -17,13 +17,7 @@ __all__ = ["ADMIN_SETTINGS", "AdminSettings"]
 class AdminSettings:
     """The settings of an admin client. `store_options` are for Store.open."""
 
-    uri: str = setting(
-        ADDRESS,
-        "",
-        text,
-        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
-        aliases=ADDRESS_ALIASES,
-    )
+    uri: str = address_setting()
     store_options: dict[str, Any] = field(default_factory=StoreOptions)
 
     @classmethod

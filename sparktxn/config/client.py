@@ -6,16 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sparktxn.config.ignored import IGNORED_SETTINGS, report_ignored
-from sparktxn.config.settings import Setting
+from sparktxn.config.settings import Setting, setting, text
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["ADDRESS", "ADDRESS_ALIASES", "SortedSettings", "sort_settings"]
+__all__ = ["SortedSettings", "address_setting", "none_if_empty", "sort_settings"]
 
-ADDRESS: Final = "bootstrap.servers"
-ADDRESS_ALIASES: Final = ("store.uri", "metadata.broker.list")
-
+_ADDRESS: Final = "bootstrap.servers"
 _EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
+
+
+def address_setting() -> Any:
+    """Return the dataclass field of the store's address, which all clients share."""
+    return setting(
+        _ADDRESS,
+        "",
+        text,
+        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
+        aliases=("store.uri", "metadata.broker.list"),
+    )
+
+
+def none_if_empty(value: str) -> str | None:
+    """Return None for a setting that is empty text."""
+    return value or None
 
 
 class SortedSettings(NamedTuple):
@@ -37,8 +51,8 @@ def sort_settings(
     Raises:
         ConfigurationError: a name is unknown, a value is wrong, or a required one is missing.
     """
-    by_name = {name: setting for setting in settings for name in (setting.name, *setting.aliases)}
-    values: dict[str, Any] = {setting.name: setting.default for setting in settings}
+    by_name = {name: known for known in settings for name in (known.name, *known.aliases)}
+    values: dict[str, Any] = {known.name: known.default for known in settings}
     named: set[str] = set()
     store_options = StoreOptions()
     ignored: list[str] = []
@@ -53,10 +67,10 @@ def sort_settings(
         elif name in IGNORED_SETTINGS:
             ignored.append(name)
         else:
-            nearest = did_you_mean(name, [*by_name, *(setting.name for setting in STORE_SETTINGS)])
+            nearest = did_you_mean(name, [*by_name, *(row.name for row in STORE_SETTINGS)])
             raise ConfigurationError(f'No such configuration property: "{name}"{nearest}')
     report_ignored(ignored, client)
-    for name, expected in {**(required or {}), ADDRESS: _EXPECTED_ADDRESS}.items():
+    for name, expected in {**(required or {}), _ADDRESS: _EXPECTED_ADDRESS}.items():
         if not values[name]:
             raise ConfigurationError(f'Failed to create {client}: "{name}" must be configured: {expected}')
     return SortedSettings(values, named, store_options)

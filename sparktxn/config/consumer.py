@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sparktxn.config.client import ADDRESS_ALIASES, sort_settings
+from sparktxn.config.client import address_setting, none_if_empty, sort_settings
 from sparktxn.config.settings import (
     boolean,
     choice,
@@ -38,21 +38,11 @@ def _offset_reset(name: str, value: Any) -> str:
     return _RESET_ALIASES.get(word, word)
 
 
-def _none_if_empty(value: str) -> str | None:
-    return value or None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings:
     """The settings of a consumer. `store_options` are for Store.open."""
 
-    uri: str = setting(
-        "bootstrap.servers",
-        "",
-        text,
-        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
-        aliases=ADDRESS_ALIASES,
-    )
+    uri: str = address_setting()
     client_id: str = setting("client.id", "rdkafka", text, "The client's name; accepted and not used.")
     group_id: str = setting(
         "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
@@ -62,7 +52,7 @@ class ConsumerSettings:
         "",
         identifier,
         "Told in consumer_group_metadata(); no static membership yet.",
-        convert=_none_if_empty,
+        convert=none_if_empty,
     )
     read_committed: bool = setting(
         "isolation.level",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sparktxn.config.client import ADDRESS_ALIASES, sort_settings
+from sparktxn.config.client import address_setting, none_if_empty, sort_settings
 from sparktxn.config.settings import (
     boolean,
     choice,
@@ -43,10 +43,6 @@ def _acks(name: str, value: Any) -> int:
     return parsed
 
 
-def _none_if_empty(value: str) -> str | None:
-    return value or None
-
-
 def _seconds(milliseconds: float) -> float:
     return milliseconds / 1000
 
@@ -67,20 +63,14 @@ def _unlimited_seconds(milliseconds: int) -> float:
 class ProducerSettings:
     """The settings of a producer. `store_options` are for Store.open."""
 
-    uri: str = setting(
-        "bootstrap.servers",
-        "",
-        text,
-        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
-        aliases=ADDRESS_ALIASES,
-    )
+    uri: str = address_setting()
     client_id: str = setting("client.id", "rdkafka", text, "The client's name, for its own log lines.")
     transactional_id: str | None = setting(
         "transactional.id",
         "",
         identifier,
         "Names the producer over restarts, and makes it transactional: a newer one fences the older.",
-        convert=_none_if_empty,
+        convert=none_if_empty,
     )
     transaction_timeout_ms: int = setting(
         "transaction.timeout.ms",
