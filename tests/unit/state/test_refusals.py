@@ -97,7 +97,7 @@ def test_the_document_states_every_refusal_and_no_other() -> None:
 
 def test_every_code_that_the_document_uses_has_its_name() -> None:
     section = (ROOT / "docs" / "PROTOCOL.md").read_text().split("### Refusals\n")[1].split("\n## ")[0]
-    named = {int(code): name for code, name in re.findall(r"(\d+) `([A-Z_]+)`", section)}
+    named = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", section, re.MULTILINE)}
     assert named == {code: ErrorCode(code).name for _, code in refusals_of_the_code()}
 
 
