@@ -32,7 +32,7 @@ from sparktxn.log.writing import put_new
 from sparktxn.testing.history import Attempt, History, Job, Outcome
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import Process, Simulator
-from sparktxn.testing.truth import digest_of
+from sparktxn.testing.truth import entry_and_digest
 
 __all__ = ["commit", "commit_and_vacuum"]
 
@@ -331,7 +331,7 @@ def _end(process: Process, log: Log, history: History) -> None:
     while True:
         try:
             log.refresh(log.deadline(_WAIT_S))
-            history.ends.append((process.name, log.entry, digest_of(log)))
+            history.ends.append((process.name, *entry_and_digest(log)))
             return
         except StoreUnavailable:
             process.sleep(0.5)

@@ -36,7 +36,7 @@ from sparktxn.testing.faultystore import Fault
 from sparktxn.testing.history import History
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
-from sparktxn.testing.truth import digest_of, replay
+from sparktxn.testing.truth import entry_and_digest, replay
 
 __all__ = ["check_overtaken", "overtaken", "rates_of", "small_objects"]
 
@@ -282,7 +282,7 @@ def _opening(world: _World) -> Callable[[Process], None]:
             with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
                 log = process.open_log(_SETTINGS[-1])
                 _look(process, log, world)
-                world.history.ends.append((process.name, log.entry, digest_of(log)))
+                world.history.ends.append((process.name, *entry_and_digest(log)))
                 return
 
     return program
@@ -292,7 +292,7 @@ def _end(process: Process, log: Log, world: _World) -> None:
     while True:
         try:
             log.refresh(log.deadline(_WAIT_S))
-            world.history.ends.append((process.name, log.entry, digest_of(log)))
+            world.history.ends.append((process.name, *entry_and_digest(log)))
             return
         except (StoreUnavailable, OutcomeUnknown):
             # The store did not answer, or another thread of the process paused while it held the log.

@@ -36,6 +36,7 @@ __all__ = [
     "RecordedObjects",
     "Truth",
     "digest_of",
+    "entry_and_digest",
     "records_of",
     "replay",
     "tail_digest",
@@ -169,8 +170,20 @@ def records_of(tail: Tail, prefix: str) -> Iterator[StateRecord]:
 
 
 def digest_of(log: Log) -> str:
-    """The digest of the state that a process holds."""
-    return tail_digest(log._follower.tail)
+    """Return the digest of the state that a process holds; see `entry_and_digest`."""
+    return entry_and_digest(log)[1]
+
+
+def entry_and_digest(log: Log) -> tuple[int, str]:
+    """Return the entry at which a process stands, and the digest of the state that it holds there.
+
+    Parts are read as the process itself reads them: what a vacuum has passed meanwhile is opened again.
+
+    Raises:
+        OutcomeUnknown: another thread of the process kept the log busy for the request time-out.
+        StoreUnavailable, DamagedObject: a part cannot be read.
+    """
+    return log._known("digest", lambda tail: (tail.entry, tail_digest(tail)))
 
 
 def tail_digest(tail: Tail) -> str:
