@@ -22,6 +22,7 @@ from typing import Final
 from sparktxn.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
+from sparktxn.objectstore.durable import DISK
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"
@@ -60,12 +61,13 @@ class LocalStore:
         self._counter = itertools.count()
         self._proven = False
         self._ready_folders: set[str] = set()
-        self._doubtful: dict[str, str] = {}
         self._inside: set[str] = set()
         self._lock = _ContentionLock(self._base + _LOCK_FILE, SystemClock())
         if os.path.lexists(root) and not os.path.isdir(root):
             raise ConfigurationError(f"store URI {root!r} is a file: expected a folder, or a path that is free")
-        if os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK):
+        is_writable = os.path.isdir(root) and os.access(root, os.W_OK | os.X_OK)
+        # A store whose disk has failed in this process can be opened and read; a put says why it fails.
+        if is_writable and not (fsync and DISK.failure(root) is not None):
             self._prove_folder()
 
     def __repr__(self) -> str:
@@ -116,7 +118,8 @@ class LocalStore:
         """
         path = self._path(checked_object_name(name))
         check_time("create", path)
-        self._refuse_doubtful(path[: path.rfind("/")])
+        if self._fsync:
+            DISK.check(path[: path.rfind("/")])
         folder, temporary = self._write_temporary(path, checked_data(name, data), durable=self._fsync)
         try:
             os.link(temporary, path)
@@ -130,7 +133,7 @@ class LocalStore:
             _unlink(temporary)
         if self._fsync:
             try:
-                self._make_durable(folder, folder)
+                DISK.fsync(folder, folder)
             except OSError:
                 return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
@@ -213,11 +216,11 @@ class LocalStore:
         if not self._fsync:
             return
         folder = path[: path.rfind("/")]
-        self._refuse_doubtful(folder)
+        DISK.check(folder)
         try:
-            self._make_durable(path, folder)
+            DISK.fsync(path, folder)
             self._prepare_folder(folder)
-            self._make_durable(folder, folder)
+            DISK.fsync(folder, folder)
         except OSError as error:
             raise _unavailable("fsync", path, error) from error
 
@@ -292,33 +295,10 @@ class LocalStore:
         os.makedirs(folder, exist_ok=True)
         if self._fsync:
             for parent in above:
-                _fsync(parent or "/")
+                DISK.fsync(parent or "/", parent or "/")
         if not self._proven:
             self._prove_folder()
         self._ready_folders.add(folder)
-
-    def _make_durable(self, path: str, folder: str) -> None:
-        """Waits until a folder, or a file in it, is on the disk.
-
-        A failure is remembered: the kernel forgets what it could not write, so a second fsync would succeed and say
-        nothing.
-        """
-        descriptor = os.open(path, _READ)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            self._doubtful[folder] = error.strerror or str(error)
-            raise
-        finally:
-            os.close(descriptor)
-
-    def _refuse_doubtful(self, folder: str) -> None:
-        if folder in self._doubtful:
-            raise StoreUnavailable(
-                f"an fsync in {folder!r} has failed ({self._doubtful[folder]}): what was written there may not survive "
-                "a power cut, and another fsync cannot tell. Check the disk, then start this process again",
-                transient=False,
-            )
 
     def _prove_folder(self) -> None:
         """Tries what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""
@@ -336,7 +316,7 @@ class LocalStore:
             os.link(first, second)
             if self._fsync:
                 step = "fsync a folder"
-                _fsync(self._base)
+                DISK.fsync(self._base, self._base[:-1] or "/")
             step = "refuse a link to a name that is taken"
             try:
                 os.link(first, second)
@@ -465,14 +445,6 @@ def _read(descriptor: int, size: int) -> bytes:
 
 def _open_object(path: str, flags: int) -> int:
     return os.open(path, flags | _READ_OBJECT)
-
-
-def _fsync(path: str) -> None:
-    descriptor = os.open(path, _READ)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _unlink(path: str) -> None:
