@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.dataset as pads
@@ -9,6 +10,7 @@ import pytest
 
 from sparktxn import Producer, Store
 from sparktxn.errors import ConfigurationError
+from sparktxn.format import names
 from sparktxn.store import read_task
 
 OPTIONS = {"store.fsync": False, "checkpoint.seal.segments": 2}
@@ -45,6 +47,22 @@ def test_arrow_discovers_the_partition_column(tmp_path: Path) -> None:
         filter=pads.field("kafka_partition") == 1
     )
     assert sorted(one["value"].to_pylist()) == sorted(value for partition, value in rows if partition == 1)
+
+
+def without_hive_folders(patch: pytest.MonkeyPatch) -> None:
+    """A partition's folder is named by its number alone."""
+    patch.setattr(
+        names, "partition_folder", lambda topic, topic_id, partition: f"topics/{topic}-{topic_id}/{partition}/"
+    )
+    patch.setattr(names, "_PARTITION_OBJECT", re.compile(r"topics/[A-Za-z0-9._-]+-([0-9]+)/([0-9]+)/(.+)"))
+
+
+def test_a_build_with_plain_folders_hides_the_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_hive_folders(monkeypatch)
+    folder, rows = written(tmp_path / "store")
+    assert len(rows) == 18
+    with pytest.raises(KeyError, match="kafka_partition"):
+        pads.dataset(str(folder), format="parquet", partitioning="hive").to_table()["kafka_partition"]
 
 
 @pytest.mark.parametrize("name", ["kafka_partition", "Kafka_Partition"])

@@ -5,6 +5,7 @@ Each runs one process on a store whose weather the trace decides, alongside the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,7 @@ from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, seal_document
 from sparktxn.message import TopicPartition
 from sparktxn.producer import Producer
+from sparktxn.producer.states import TransactionState
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store
@@ -326,6 +328,48 @@ def an_entry_of_a_newer_version(stage: Stage) -> None:
     raise AssertionError("a command that is not known was passed over")
 
 
+def _requires(stage: Stage, **features: list[str]) -> None:
+    """Put the entry of a newer version, after which the store requires `features`."""
+    document = json.loads(stage.shared.objects[entry_name(stage.calm.entry)])
+    document["previous"] = document.pop("checksum")
+    document |= {"entry": document["entry"] + 1, "commands": [{"type": "require_features", **features}]}
+    data, _ = seal_document(json.dumps(document, separators=(",", ":")).encode())
+    stage.shared.put_if_absent(entry_name(document["entry"]), data)
+
+
+def a_feature_that_readers_must_know(stage: Stage) -> None:
+    """A process that does not know it neither opens the store nor follows the log past the entry that requires it."""
+    visitor = stage.visitor()
+    stage.go_on()
+    _requires(stage, reader_features=["half_messages"])
+    for what, acts in (
+        ("opened", stage.visitor),
+        ("followed", lambda: visitor.log.refresh(visitor.log.deadline())),
+        ("written", visitor.write_something),
+    ):
+        with suppress(FormatVersionError):
+            acts()
+            raise AssertionError(f"its readers must know a feature, and the log was {what} without it")
+
+
+def a_feature_that_writers_must_know(stage: Stage) -> None:
+    """A process that does not know it reads the store, and puts nothing."""
+    visitor = stage.visitor()
+    stage.go_on()
+    _requires(stage, writer_features=["groups"])
+    before = set(stage.shared.objects)
+    assert values(stage) == []
+    for what, acts in (
+        ("an entry", visitor.write_something),
+        ("an entry of a process that has opened the log since", stage.visitor().write_something),
+        ("a checkpoint", visitor.log.checkpoint),
+    ):
+        with suppress(FormatVersionError):
+            acts()
+            raise AssertionError(f"its writers must know a feature, and {what} was written without it")
+    assert set(stage.shared.objects) == before, "objects were written"
+
+
 class _WrongClock(ManualClock):
     """The stage's time, but the date is wrong."""
 
@@ -371,6 +415,26 @@ def records_that_were_purged(stage: Stage) -> None:
     else:
         raise AssertionError("it has lost a record, and has committed")
     assert not values(stage)
+
+
+def a_fence_that_a_flush_meets(stage: Stage) -> None:
+    """The producer is fatally wrong from this moment: error_cb, state and reports say so before it aborts."""
+    fatal: list[bool] = []
+    reported: list[bool] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": stage.uri,
+            "transactional.id": "fenced",
+            "error_cb": lambda error: fatal.append(error.fatal()),
+        }
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    stage.initialise("fenced")
+    producer.produce("left", "late", on_delivery=lambda error, _: reported.append(error.fatal()))
+    producer.flush()
+    assert producer.transaction_state is TransactionState.FATAL_ERROR, "it is fenced, and waits for an abort"
+    assert (fatal, reported) == ([True], [True])
 
 
 def many_large_lists(stage: Stage) -> None:

@@ -9,12 +9,14 @@ import pytest
 
 from sparktxn.consumer import client as consumer_client
 from sparktxn.errors import DamagedObject, ErrorCode
-from sparktxn.format import entry
+from sparktxn.format import checkpoint, entry
 from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
-from sparktxn.log import committer, follower, storeclock, timeouts
+from sparktxn.log import committer, follower, storeclock, tail, timeouts
 from sparktxn.log.lists import CheckedList
 from sparktxn.log.tickets import Ticket
+from sparktxn.producer import failures
+from sparktxn.producer.failures import FAILURES, Failure, Operation
 from sparktxn.producer.transaction import Transactions
 from sparktxn.state import groups, machine, partitions, sinks
 from sparktxn.state.delta import Refusal
@@ -72,6 +74,23 @@ def without_a_word_for_newer(patch: Patch) -> None:
     )
 
 
+def without_reader_features(patch: Patch) -> None:
+    """A process reads what it was made for, whatever the store requires."""
+    for module in (entry, checkpoint):
+        patch.setattr(module, "check_features", lambda required, known, name, use: None)
+
+
+def without_writer_features(patch: Patch) -> None:
+    """A process that can read the store writes it."""
+    patch.setattr(tail, "check_features", lambda required, known, name, use: None)
+
+
+def without_fatal_fences(patch: Patch) -> None:
+    """A fence that a flush meets asks for an abort, as in Kafka's Java client."""
+    fenced = {code: Failure.ABORT for code, failure in FAILURES[Operation.PUBLISH].items() if failure is Failure.FENCED}
+    patch.setattr(failures, "FAILURES", {**FAILURES, Operation.PUBLISH: {**FAILURES[Operation.PUBLISH], **fenced}})
+
+
 def without_compared_clocks(patch: Patch) -> None:
     patch.setattr(storeclock.ClockCheck, "check", lambda self: None)
 
@@ -120,7 +139,10 @@ BUILDS: list[tuple[Build, traces.ClientTrace]] = [
     (without_a_way_back, traces.a_block_that_fails),
     (without_a_checked_end, traces.an_entry_that_is_lost),
     (without_a_word_for_newer, traces.an_entry_of_a_newer_version),
+    (without_reader_features, traces.a_feature_that_readers_must_know),
+    (without_writer_features, traces.a_feature_that_writers_must_know),
     (without_compared_clocks, traces.a_clock_that_is_far_off),
+    (without_fatal_fences, traces.a_fence_that_a_flush_meets),
     (without_counted_losses, traces.records_that_were_purged),
     (without_counted_bytes, traces.many_large_lists),
 ]
