@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sparktxn.clock import Ids
-from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.manifest import decode_manifest, encode_manifest
+from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
-from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
+from sparktxn.format.txnindex import encode_transaction_index
+from sparktxn.log.runs import aborted_of, segments_of
 from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import (
@@ -100,24 +100,11 @@ def _merge(
     segments: list[SegmentRef] = []
     aborted: list[AbortedTransaction] = []
     for run in runs:
-        manifest = names.manifest(folder, run.folder)
-        data = _read(objects, manifest)
-        if checksum(data) != run.checksum:
-            raise DamagedObject(manifest, f"its checksum is not {run.checksum}, which the state names")
-        segments += decode_manifest(data, manifest)
-        if run.aborted_count:
-            index = names.transaction_index(folder, run.folder, run.base_offset)
-            aborted += decode_transaction_index(_read(objects, index), index)
+        segments += segments_of(objects, folder, [run])[0]
+        aborted += aborted_of(objects, folder, [run])[0]
     return _write_run(
         objects, ids, folder, segments, aborted, runs[-1].end_offset, producers, entry, level=runs[-1].level + 1
     )
-
-
-def _read(objects: ObjectStore, name: str) -> bytes:
-    data = objects.get(name)
-    if data is None:
-        raise DamagedObject(name, "a sealed run names it and it does not exist")
-    return data
 
 
 def _write_run(

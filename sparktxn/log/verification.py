@@ -14,10 +14,8 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
 from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.entry import LogEntry
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.segment import checksum
-from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.checkpoints import read_parts
+from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import (
@@ -34,7 +32,6 @@ from sparktxn.structs import (
 __all__ = ["Replay"]
 
 _PARTS_PER_FETCH: Final = 64
-_CACHED_SEGMENTS_MAX: Final = 200_000
 _EMPTY: Final = digest(encode_part([]))
 _Where = tuple[int, int]
 
@@ -49,8 +46,8 @@ class Replay(Tail):
     def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
         super().__init__(objects, head)
         self._digests: dict[str, tuple[int, str]] = {}
-        self._manifests: dict[str, tuple[str, tuple[SegmentRef, ...]]] = {}
-        self._cached = 0
+        # Its own: a manifest that another reader has read before may have been lost since.
+        self._manifests = ManifestCache()
         self.segments: dict[_Where, dict[str, int]] = {}
         self.appends: set[str] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
@@ -92,22 +89,7 @@ class Replay(Tail):
         Raises:
             DamagedObject: its manifest is missing, or not the one that the state names.
         """
-        name = names.manifest(folder, run.folder)
-        known = self._manifests.get(name)
-        if known is not None and known[0] == run.checksum:
-            return known[1]
-        data = self._objects.get(name)
-        if data is None:
-            raise DamagedObject(name, "a sealed run names it and it does not exist")
-        if (found := checksum(data)) != run.checksum:
-            raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
-        segments = decode_manifest(data, name)
-        self._cached += len(segments)
-        if self._cached > _CACHED_SEGMENTS_MAX:
-            self._manifests.clear()
-            self._cached = len(segments)
-        self._manifests[name] = (run.checksum, segments)
-        return segments
+        return segments_of(self._objects, folder, [run], cache=self._manifests)[0]
 
     def _digest(self, part: str) -> str:
         changed_at = self.parts.changed.get(part)
@@ -149,7 +131,7 @@ class Replay(Tail):
         aborted: list[AbortedTransaction] = []
         for run in located.sealed:
             segments += self.manifest(folder, run)
-            aborted += _read_index(self._objects, folder, run)
+            aborted += aborted_of(self._objects, folder, [run])[0]
         start = partition.log_start_offset
         segments += located.segments
         aborted += located.aborted
@@ -170,16 +152,3 @@ def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str
     for first in range(0, len(listed), _PARTS_PER_FETCH):
         some = listed[first : first + _PARTS_PER_FETCH]
         yield from zip(some, read_parts(objects, [parts[part] for part in some]), strict=True)
-
-
-def _read_index(objects: ObjectStore, folder: str, run: ManifestRef) -> Sequence[AbortedTransaction]:
-    if not run.aborted_count:
-        return ()
-    name = names.transaction_index(folder, run.folder, run.base_offset)
-    data = objects.get(name)
-    if data is None:
-        raise DamagedObject(name, "a sealed run names it and it does not exist")
-    transactions = decode_transaction_index(data, name)
-    if len(transactions) != run.aborted_count:
-        raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
-    return transactions

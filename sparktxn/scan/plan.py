@@ -7,9 +7,7 @@ are left out here, so nobody fetches them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -27,10 +25,8 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.format import names
-from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.segment import checksum
-from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.horizon import read_horizon
+from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
@@ -61,7 +57,6 @@ LOG_APPEND_TIME: Final = 1
 
 _Part = TypeVar("_Part", SegmentRef, ManifestRef)
 
-_CACHED_SEGMENTS_MAX: Final = 200_000
 _INDEXES_PER_FETCH: Final = 16
 
 
@@ -141,33 +136,7 @@ def _base_offset(part: SegmentRef | ManifestRef) -> int:
     return part.base_offset
 
 
-class _ManifestCache:
-    """Decoded manifests of this process, by object name and checksum: a sealed run never changes."""
-
-    def __init__(self, segments_max: int) -> None:
-        self._segments_max = segments_max
-        self._lock = Lock()
-        self._manifests: OrderedDict[tuple[str, str, str], tuple[SegmentRef, ...]] = OrderedDict()
-        self._segment_count = 0
-
-    def get(self, key: tuple[str, str, str]) -> tuple[SegmentRef, ...] | None:
-        with self._lock:
-            segments = self._manifests.get(key)
-            if segments is not None:
-                self._manifests.move_to_end(key)
-            return segments
-
-    def add(self, key: tuple[str, str, str], segments: tuple[SegmentRef, ...]) -> None:
-        with self._lock:
-            if key in self._manifests:
-                return
-            self._manifests[key] = segments
-            self._segment_count += len(segments)
-            while self._segment_count > self._segments_max and len(self._manifests) > 1:
-                self._segment_count -= len(self._manifests.popitem(last=False)[1])
-
-
-_manifests = _ManifestCache(_CACHED_SEGMENTS_MAX)
+_manifests = ManifestCache()
 
 
 def timestamp_type(view: PartitionView) -> int:
@@ -211,9 +180,8 @@ def segments_between(objects: ObjectStore, view: PartitionView, start: int, end:
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
     runs = _overlapping(view.sealed, start, end)
-    found = [
-        segment for manifest in _manifests_of(objects, view, runs) for segment in _overlapping(manifest, start, end)
-    ]
+    manifests = segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
+    found = [segment for manifest in manifests for segment in _overlapping(manifest, start, end)]
     found += _overlapping(view.segments, start, end)
     return found
 
@@ -228,31 +196,8 @@ def _folder(view: PartitionView) -> str:
     return names.partition_folder(view.topic.name, view.topic.topic_id, view.partition)
 
 
-def _manifests_of(
-    objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]
-) -> Iterator[tuple[SegmentRef, ...]]:
-    keys = [(objects.uri, names.manifest(_folder(view), run.folder), run.checksum) for run in runs]
-    cached = [_manifests.get(key) for key in keys]
-    absent = [index for index, segments in enumerate(cached) if segments is None]
-    fetched = objects.get_many([keys[index][1] for index in absent])
-    for index, data in zip(absent, fetched, strict=True):
-        segments = _decoded_manifest(objects, view, runs[index], keys[index][1], data)
-        _manifests.add(keys[index], segments)
-        cached[index] = segments
-    return (segments for segments in cached if segments is not None)
-
-
-def _decoded_manifest(
-    objects: ObjectStore, view: PartitionView, run: ManifestRef, name: str, data: bytes | None
-) -> tuple[SegmentRef, ...]:
-    if data is None:
-        raise missing_object(objects, name, view.entry, base_entry=view.base_entry)
-    if (found := checksum(data)) != run.checksum:
-        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
-    segments = decode_manifest(data, name)
-    if len(segments) != run.segment_count:
-        raise DamagedObject(name, f"it names {len(segments)} segments, expected {run.segment_count}")
-    return segments
+def _absent(objects: ObjectStore, view: PartitionView) -> Callable[[str], StoreError]:
+    return lambda name: missing_object(objects, name, view.entry, base_entry=view.base_entry)
 
 
 def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> tuple[AbortedTransaction, ...]:
@@ -278,17 +223,9 @@ def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: 
 def _aborted_in_order(objects: ObjectStore, view: PartitionView, start: int) -> Iterator[Sequence[AbortedTransaction]]:
     first = bisect_right(view.sealed, start, key=_end_offset)
     runs = [run for run in view.sealed[first:] if run.aborted_count]
-    folder = _folder(view)
     for position in range(0, len(runs), _INDEXES_PER_FETCH):
         some = runs[position : position + _INDEXES_PER_FETCH]
-        index_names = [names.transaction_index(folder, run.folder, run.base_offset) for run in some]
-        for run, name, data in zip(some, index_names, objects.get_many(index_names), strict=True):
-            if data is None:
-                raise missing_object(objects, name, view.entry, base_entry=view.base_entry)
-            transactions = decode_transaction_index(data, name)
-            if len(transactions) != run.aborted_count:
-                raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
-            yield transactions
+        yield from aborted_of(objects, _folder(view), some, absent=_absent(objects, view))
     yield view.aborted
 
 

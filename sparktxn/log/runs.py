@@ -1,0 +1,122 @@
+"""Sealed runs: the segments and the aborted transactions that a run's objects hold, checked against what names the run.
+
+All readers of runs read them here, so that each of them refuses the same damage.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Final
+
+from sparktxn.errors import DamagedObject, StoreError
+from sparktxn.format import names
+from sparktxn.format.manifest import decode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
+
+__all__ = ["ManifestCache", "aborted_of", "segments_of"]
+
+_CACHED_SEGMENTS_MAX: Final = 200_000
+_Key = tuple[str, str, str]
+_Absent = Callable[[str], StoreError]
+"""Given an object's name, the error for its absence."""
+
+
+class ManifestCache:
+    """Decoded manifests, by store, object name and checksum: a sealed run never changes. Safe for several threads."""
+
+    def __init__(self, segments_max: int = _CACHED_SEGMENTS_MAX) -> None:
+        self._segments_max = segments_max
+        self._lock = Lock()
+        self._manifests: OrderedDict[_Key, tuple[SegmentRef, ...]] = OrderedDict()
+        self._segment_count = 0
+
+    def get(self, key: _Key) -> tuple[SegmentRef, ...] | None:
+        """Return a manifest's segments, None if they are not held."""
+        with self._lock:
+            segments = self._manifests.get(key)
+            if segments is not None:
+                self._manifests.move_to_end(key)
+            return segments
+
+    def add(self, key: _Key, segments: tuple[SegmentRef, ...]) -> None:
+        """Hold a manifest's segments, and let go of those that were not asked for longest."""
+        with self._lock:
+            if key in self._manifests:
+                return
+            self._manifests[key] = segments
+            self._segment_count += len(segments)
+            while self._segment_count > self._segments_max and len(self._manifests) > 1:
+                self._segment_count -= len(self._manifests.popitem(last=False)[1])
+
+
+def _absent(name: str) -> StoreError:
+    return DamagedObject(name, "a sealed run names it and it does not exist")
+
+
+def segments_of(
+    objects: ObjectStore,
+    folder: str,
+    runs: Sequence[ManifestRef],
+    *,
+    cache: ManifestCache | None = None,
+    absent: _Absent = _absent,
+) -> list[tuple[SegmentRef, ...]]:
+    """Return each run's segments, in offset order; `folder` is the partition's.
+
+    Raises:
+        DamagedObject: a manifest is not the one that the state names; or, unless `absent` says otherwise, is missing.
+    """
+    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum) for run in runs]
+    found = {key: cache.get(key) if cache is not None else None for key in keys}
+    missing = [(run, key) for run, key in zip(runs, keys, strict=True) if found[key] is None]
+    for (run, key), data in zip(missing, _fetched(objects, [key[1] for _, key in missing], absent), strict=True):
+        segments = found[key] = _manifest(run, key[1], data)
+        if cache is not None:
+            cache.add(key, segments)
+    return [found[key] or () for key in keys]
+
+
+def aborted_of(
+    objects: ObjectStore, folder: str, runs: Sequence[ManifestRef], *, absent: _Absent = _absent
+) -> list[tuple[AbortedTransaction, ...]]:
+    """Return each run's aborted transactions, in the order of their ends; `folder` is the partition's.
+
+    Raises:
+        DamagedObject: an index is not whole; or, unless `absent` says otherwise, is missing.
+    """
+    indexed = [run for run in runs if run.aborted_count]
+    index_names = [names.transaction_index(folder, run.folder, run.base_offset) for run in indexed]
+    fetched = iter(zip(index_names, _fetched(objects, index_names, absent), strict=True))
+    return [_index(run, *next(fetched)) if run.aborted_count else () for run in runs]
+
+
+def _fetched(objects: ObjectStore, object_names: Sequence[str], absent: _Absent) -> list[bytes]:
+    if len(object_names) == 1:
+        fetched = [objects.get(object_names[0])]
+    else:
+        fetched = objects.get_many(object_names) if object_names else []
+    for name, data in zip(object_names, fetched, strict=True):
+        if data is None:
+            raise absent(name)
+    return [data for data in fetched if data is not None]
+
+
+def _manifest(run: ManifestRef, name: str, data: bytes) -> tuple[SegmentRef, ...]:
+    if (found := checksum(data)) != run.checksum:
+        raise DamagedObject(name, f"its checksum is {found}, expected {run.checksum}")
+    segments = decode_manifest(data, name)
+    if len(segments) != run.segment_count:
+        raise DamagedObject(name, f"it names {len(segments)} segments, expected {run.segment_count}")
+    return segments
+
+
+def _index(run: ManifestRef, name: str, data: bytes) -> tuple[AbortedTransaction, ...]:
+    transactions = decode_transaction_index(data, name)
+    if len(transactions) != run.aborted_count:
+        raise DamagedObject(name, f"it holds {len(transactions)} transactions, expected {run.aborted_count}")
+    return transactions

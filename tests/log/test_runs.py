@@ -1,0 +1,74 @@
+"""Sealed runs: every reader of a run refuses one whose objects hold other numbers than what names it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.clock import RandomIds
+from sparktxn.errors import DamagedObject
+from sparktxn.log.runs import aborted_of, segments_of
+from sparktxn.log.sealing import seal
+from sparktxn.log.verification import Replay
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.plan import aborted_between, segments_between
+from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState
+from tests.unit.scan.log_builder import PartitionLog, memory_store
+
+
+def sealed_log() -> PartitionLog:
+    """A partition with one sealed run, of one committed and one aborted transaction, and one segment after it."""
+    log = PartitionLog(memory_store())
+    log.append(5)
+    log.append(2, producer_id=9)
+    log.abort(9, 5)
+    log.seal()
+    log.append(3)
+    return log
+
+
+def planned(log: PartitionLog) -> None:
+    """Read as a reader of records does."""
+    segments_between(log.objects, log.view(), 0, 5)
+    aborted_between(log.objects, log.view(), 0, 5)
+
+
+def merged(log: PartitionLog) -> None:
+    """Read as a process does that merges runs."""
+    partition = PartitionState(7, 0, log_end_offset=log.end)
+    located = PartitionSegments(7, 0, tuple(log.sealed), tuple(log.segments), ())
+    seal(log.objects, RandomIds(), log.folder, partition, located, (), log.entry, 2)
+
+
+def verified(log: PartitionLog) -> None:
+    """Read as a vacuum does that verifies a checkpoint."""
+    replay = Replay(log.objects, None)
+    replay.manifest(log.folder, log.sealed[0])
+    aborted_of(log.objects, log.folder, log.sealed)
+
+
+@pytest.mark.parametrize("read", [planned, merged, verified])
+@pytest.mark.parametrize("counts", [{"segment_count": 1}, {"aborted_count": 2}], ids=str)
+def test_every_reader_compares_the_counts(read: Callable[[PartitionLog], None], counts: dict[str, int]) -> None:
+    log = sealed_log()
+    read(log)
+    log = sealed_log()
+    log.sealed[0] = replace(log.sealed[0], **counts)
+    with pytest.raises(DamagedObject, match=f"expected {next(iter(counts.values()))}"):
+        read(log)
+
+
+@pytest.mark.parametrize("of", [segments_of, aborted_of])
+def test_many_runs_keep_their_order(
+    of: Callable[[ObjectStore, str, list[ManifestRef]], list[tuple[object, ...]]],
+) -> None:
+    log = PartitionLog(memory_store())
+    for producer_id in (8, 9, 10):
+        log.append(2, producer_id=producer_id)
+        log.abort(producer_id, log.end - 2)
+        log.seal()
+    singly = [of(log.objects, log.folder, [run])[0] for run in log.sealed]
+    assert of(log.objects, log.folder, log.sealed) == singly
+    assert of(log.objects, log.folder, []) == []
