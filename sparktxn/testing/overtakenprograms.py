@@ -22,7 +22,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
-from sparktxn.log import sealing, verification
+from sparktxn.log import runs, sealing
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance import vacuum
@@ -82,8 +82,7 @@ def small_objects() -> Iterator[None]:
         (module, name): value
         for module, name, value in (
             (sealing, "encode_manifest", _encode_manifest),
-            (sealing, "decode_manifest", decode),
-            (verification, "decode_manifest", decode),
+            (runs, "decode_manifest", decode),
             (history_module, "decode_manifest", decode),
             (_vacuum_module, "_WINDOW", 8),
         )
