@@ -26,11 +26,12 @@ demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two 
 test: $(STAMP) java ## Runs all tests but the nightly ones and those of `make interop`
 	@$(PY) -m pytest -m 'not nightly and not interop' $(ARGS)
 
-check: $(STAMP) ## Lint, format, types and import layers
+check: $(STAMP) ## Lint, format, types, import layers and prose
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(PY) docs/check_prose.py
 
 format: $(STAMP) ## Formats the code
 	@$(VENV)/bin/ruff check --fix --select I .

@@ -1,0 +1,166 @@
+"""Check the prose of documents, docstrings, comments and messages: plain words, short sentences, short lines.
+
+`make check` runs this file over the repository; `python docs/check_prose.py FILE…` checks some files. Each finding is
+printed as `file:line: what is wrong, and what to write`. Code in Markdown, and names between backquotes, are not prose.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("sparktxn/", "scala-free-python-datasource/", "examples/")
+
+# Not yet checked. Remove a line when its files have no findings.
+NOT_YET = (
+    "bench/",
+    "docs/",
+    "examples/",
+    "scala-free-python-datasource/",
+    "sparktxn/",
+    "tests/",
+)
+CHECKED = ("docs/README.md",)
+
+COLUMNS_MAX = 120
+CELL_SENTENCES_MAX = 2
+MARKDOWN_WORDS_MAX = 25
+DOCSTRING_WORDS_MAX = 25
+
+ACTOR = "the actor: a writer, a reader, the vacuum, the owner, the caller"
+WORDS = {
+    r"told|tells?|telling": "returns, reports, raises, says",
+    r"for ?ever": "permanently, without end",
+    r"mend(?:s|ed|ing)?": "fix",
+    r"besides?": "alongside, concurrently, next to, apart from",
+    r"at the (?:most|least)": "at most, at least",
+    r"what is there": "existing",
+    r"news": "new records, new entries",
+    r"(?:stands?|stood|standing) for": "replaces, means, contains",
+    r"looks? at": "reads, checks",
+    r"(?:a|every|each|one|two|of|between) looks?": "a poll, a check",
+    r"(?:is|are|was|were|be) through with": "has finished",
+    r"(?:goes|go|going|went|gone) on with": "continues",
+    r"nobody|somebody|anybody|everybody|whoever|whomever|no one|someone|anyone": ACTOR,
+    r"himself|herself|one's": "itself, its, the caller's",
+}
+BANNED = [(re.compile(rf"\b(?:{word})\b", re.IGNORECASE), plain) for word, plain in WORDS.items()]
+BANNED.append((re.compile(r"(?:^|[.;:(] )(Who|who) (?![^.;]*\?)"), ACTOR))
+NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)\s]*\)|https?://\S+|<!--.*?-->|<a id=[^>]*>", re.DOTALL)
+ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+|^\s*\w+:\s*$", re.MULTILINE)
+SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z])|\n\s*\n|:\s*\n")
+
+
+class Prose(NamedTuple):
+    """Some text of a file that is prose, from `line` on; `kind` is markdown, docstring, comment or message."""
+
+    line: int
+    text: str
+    kind: str
+
+
+def prose_of_markdown(text: str) -> Iterator[Prose]:
+    """Return the paragraphs, items, headings and rows of tables; leave out fenced code."""
+    block: list[str] = []
+    start, fenced = 1, False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        is_fence = line.lstrip().startswith("```")
+        alone = fenced or is_fence or line.startswith(("|", "#")) or not line.strip()
+        if block and (alone or re.match(ITEM, line)):
+            yield Prose(start, "\n".join(block), "markdown")
+            block = []
+        if is_fence:
+            fenced = not fenced
+        elif not fenced and line.strip():
+            if alone:
+                yield Prose(number, line, "row" if line.startswith("|") else "heading")
+            else:
+                start = start if block else number
+                block.append(line)
+
+
+def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
+    """Return comments and docstrings, and with `has_messages` all other texts of more than one word."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not re.match(r"#\s*(?:type:|noqa|pragma|!)", token.string):
+            yield Prose(token.start[0], token.string.lstrip("# "), "comment")
+    nodes = list(ast.walk(ast.parse(text)))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            if id(node) in docstrings:
+                yield Prose(node.lineno, node.value, "docstring")
+            elif has_messages:
+                yield Prose(node.lineno, node.value, "message")
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Return each sentence with the number of line breaks before it."""
+    at = 0
+    for piece in [*SENTENCE_END.finditer(text), None]:
+        end = piece.end() if piece else len(text)
+        yield text.count("\n", 0, at), text[at:end]
+        at = end
+
+
+def findings_in(prose: Prose) -> Iterator[tuple[int, str]]:
+    """Return (line, finding) for each banned word, long sentence and full cell of a piece of prose."""
+    text = NOT_PROSE.sub(lambda code: "`x`" + "\n" * code[0].count("\n"), prose.text)
+    for pattern, plain in BANNED:
+        for match in pattern.finditer(text):
+            yield prose.line + text.count("\n", 0, match.start()), f"{match[0].strip()!r}: write {plain}"
+    if prose.kind == "row":
+        for cell in re.split(r"(?<!\\)\|", text)[1:-1]:
+            count = sum(1 for _, sentence in sentences(cell.strip()) if sentence.strip())
+            if count > CELL_SENTENCES_MAX:
+                yield prose.line, f"a cell of {count} sentences: at most {CELL_SENTENCES_MAX}"
+    limit = {"markdown": MARKDOWN_WORDS_MAX, "row": MARKDOWN_WORDS_MAX, "docstring": DOCSTRING_WORDS_MAX}
+    parts = re.split(r"(?<!\\)\|", text) if prose.kind == "row" else [text]
+    for part in parts:
+        for after, sentence in sentences(part):
+            for item in ITEM.split(sentence):
+                words = sum(1 for word in item.split() if re.search(r"\w", word))
+                if words > limit.get(prose.kind, words):
+                    yield prose.line + after, f"a sentence of {words} words: at most {limit[prose.kind]}"
+
+
+def findings(name: str, text: str) -> list[tuple[int, str]]:
+    """Return all findings in the text of one file, by line."""
+    found: list[tuple[int, str]] = []
+    if name.endswith(".md"):
+        pieces = prose_of_markdown(text)
+        found += [
+            (number, f"{len(line)} columns: at most {COLUMNS_MAX}")
+            for number, line in enumerate(text.splitlines(), 1)
+            if len(line) > COLUMNS_MAX and not line.startswith("|")
+        ]
+    else:
+        pieces = prose_of_python(text, name.startswith(PACKAGES))
+    for piece in pieces:
+        found += findings_in(piece)
+    return sorted(found)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the findings in the named files, or in all files; return 1 if there are some."""
+    listed = subprocess.run(["git", "ls-files", "*.md", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    checked = [name for name in listed.stdout.split() if name in CHECKED or not name.startswith(NOT_YET)]
+    named = [Path(name).resolve().relative_to(ROOT).as_posix() for name in arguments]
+    found = False
+    for name in named or checked:
+        for line, finding in findings(name, (ROOT / name).read_text()):
+            found = True
+            print(f"{name}:{line}: {finding}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""The check of prose finds what it is for, and finds nothing in this repository."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_check() -> Any:
+    spec = importlib.util.spec_from_file_location("check_prose", ROOT / "docs" / "check_prose.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CHECK = load_check()
+
+LONG = " ".join(["a"] * 26) + "."
+FOUND = [
+    ("a.md", "The reader is told.\n", [(1, "'told': write returns, reports, raises, says")]),
+    ("a.md", "One.\n\nIt waits\nfor ever.\n", [(4, "'for ever': write permanently, without end")]),
+    ("a.md", f"Short.\n\n* {LONG}\n", [(3, "a sentence of 26 words: at most 25")]),
+    ("a.md", f"{'x' * 121}\n", [(1, "121 columns: at most 120")]),
+    ("a.md", "| One. Two. Three. |\n", [(1, "a cell of 3 sentences: at most 2")]),
+    ("a.py", '"""Return\n\nwhat whoever asks for."""\n', [(3, f"'whoever': write {CHECK.ACTOR}")]),
+    ("a.py", f'def f():\n    """Return.\n\n    {LONG}\n    """\n', [(4, "a sentence of 26 words: at most 25")]),
+    ("a.py", "x = 1  # mends the store\n", [(1, "'mends': write fix")]),
+    ("sparktxn/a.py", 'raise ValueError(f"{x} was told")\n', [(1, "'told': write returns, reports, raises, says")]),
+]
+NOT_FOUND = [
+    ("a.md", "```\nnobody tells\n```\n"),
+    ("a.md", "`nobody` is a name, and [this](https://x/whoever) is a link.\n"),
+    ("a.md", f"| `{'x' * 130}` | one cell. Two sentences. |\n"),
+    ("a.md", f"* {'word ' * 20}\n* {'word ' * 20}\n"),
+    ("a.md", "Who reads this?\n"),
+    ("a.py", 'whoever = "told"\n'),
+    ("a.py", f'"""Return.\n\nRaises:\n    ValueError: {"word " * 10}\n"""\n'),
+    ("tests/a.py", 'text = "a row that nobody wrote"\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "findings"), FOUND)
+def test_the_check_finds(name: str, text: str, findings: list[tuple[int, str]]) -> None:
+    assert CHECK.findings(name, text) == findings
+
+
+@pytest.mark.parametrize(("name", "text"), NOT_FOUND)
+def test_the_check_leaves_alone(name: str, text: str) -> None:
+    assert CHECK.findings(name, text) == []
+
+
+def test_the_repository_has_no_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    CHECK.main([])
+    assert capsys.readouterr().out == ""
