@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import lru_cache
 from math import inf
+from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -301,17 +303,23 @@ class _DroppedWork:
             fiber.owner.spawn(work)
 
 
+@lru_cache(maxsize=1)
+def _using_threads(loaded: int) -> list[ModuleType]:
+    """Return the engine's modules that use threads; `loaded` is how many modules there are, of whatever kind."""
+    return [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("sparktxn.") and module.__dict__.get("threading") is threading and name != __name__
+    ]
+
+
 @contextmanager
 def cooperative_threads() -> Iterator[None]:
     """Gives the engine's modules threads that the simulator schedules, until the end of the block.
 
     What handles that are dropped have held is given back by a thread of the process that has dropped them.
     """
-    changed = [
-        module
-        for name, module in sys.modules.items()
-        if name.startswith("sparktxn.") and module.__dict__.get("threading") is threading and name != __name__
-    ]
+    changed = _using_threads(len(sys.modules))
     state = {name: dropped.__dict__[name] for name in ("_lock", "_queue", "_held", "_thread")}
     dropped.__dict__.update(_queue=_DroppedWork(), _held=0, _thread="no thread is needed")
     for module in changed:

@@ -237,7 +237,7 @@ class Process:
                 simulator.injected["interrupt"] += 1
                 raise KeyboardInterrupt
         check_time(operation.verb, operation.name)
-        silent_s = simulator.silence_s()
+        silent_s = simulator.silence_s() if simulator.silences else 0.0
         if silent_s:
             self.sleep(min(silent_s, time_left_s(_REQUEST_S) or 0.0))
         fault = simulator.draw_fault(operation.verb) if silent_s < _REQUEST_S else simulator.draw_silent(operation.verb)
@@ -295,9 +295,11 @@ class Process:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector out of a history: what it finalises, and when, depends on what ran before."""
+    """Keep the garbage collector out of a history: what it finalises, and when, depends on what ran before.
+
+    What earlier histories have left behind is collected between two histories.
+    """
     was_enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield

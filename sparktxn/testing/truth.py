@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 
 from msgspec import Struct
 
-from sparktxn.format.checkpoint import PartRef, digest, encode_part, state_digest
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, digest, encode_part
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.log import Log
@@ -187,11 +187,13 @@ def entry_and_digest(log: Log) -> tuple[int, str]:
 
 
 def tail_digest(tail: Tail) -> str:
-    """The digest of a replica's state."""
-    refs = {}
+    """Return a digest of a replica's records, but for where they are. Every part is read, and none is encoded alone.
+
+    A part that has become empty, and one that never was, say the same.
+    """
+    records: list[StateRecord] = []
     for part in tail.parts.names(""):
-        data = encode_part(tail.parts.part(part).values())
-        refs[part] = PartRef("", len(data), digest(data))
-    # A part that has become empty, and one that never was, say the same.
-    empty = digest(encode_part([]))
-    return state_digest({part: ref for part, ref in refs.items() if ref.digest != empty})
+        found = tail.parts.part(part).values()
+        if not part.startswith(SEGMENTS_PREFIX):
+            records += found
+    return digest(encode_part(records))
