@@ -31,8 +31,8 @@ from sparktxn.format.checkpoint import (
 )
 from sparktxn.format.entry import FORMAT_VERSION
 from sparktxn.log.checkpoints import hinted_head, read_parts
+from sparktxn.log.confirm import Passed, Premise, attempt, confirm, judge, names_of, usable_head
 from sparktxn.log.follower import Follower
-from sparktxn.log.horizon import is_usable, read_horizon, usable_head
 from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
 from sparktxn.log.writing import put_new
@@ -159,23 +159,14 @@ class Checkpointer:
             StoreError: the store did not answer, or a part that is needed is damaged.
         """
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
-            try:
-                captured = self._capture()
-            except DamagedObject:
-                if not self._follower.is_behind():
-                    raise
-                self._follower.reopen()
-                captured = self._capture()
-        try:
-            head, records = self._write(captured)
-        except DamagedObject:
-            # The runs that it would have merged are no damage if a vacuum has passed what names them.
-            if read_horizon(self._objects) > captured.base:
-                return None
-            raise
+            captured = self._follower.insist(self._capture)
+        # The runs that it merges are no damage if a vacuum has passed what names them.
+        written = attempt(self._objects, lambda: Premise(base=captured.base), lambda: self._write(captured))
+        if isinstance(written, Passed):
+            return None
+        head, records = written
         # A vacuum that came between does not know the head: what it names of older checkpoints may be gone.
-        horizon = read_horizon(self._objects)
-        if horizon > head.entry or not is_usable(self._objects, head, horizon):
+        if judge(self._objects, names_of(head).with_slot(head.entry)) is not None:
             return None
         self._objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
         with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
@@ -206,22 +197,24 @@ class Checkpointer:
                 if confirmed and not missing:
                     tail.stand_on(head, records)
                     return True
-            named = [part for part in missing if part in head.parts]
-            try:
-                found = read_parts(self._objects, [head.parts[part] for part in named])
-            except DamagedObject:
-                if is_usable(self._objects, head, read_horizon(self._objects)):
-                    raise
+            found = self._records(head, missing)
+            if isinstance(found, Passed):
                 return False
-            records.update(dict.fromkeys(missing, ()))
-            records.update(zip(named, found, strict=True))
-            if not is_usable(self._objects, head, read_horizon(self._objects)):
-                return False
+            records.update(found)
             confirmed = True
+
+    def _records(self, head: CheckpointHead, parts: Sequence[str]) -> dict[str, Sequence[StateRecord]] | Passed:
+        """Return the records of `parts` in a checkpoint, confirmed; a part that it does not name has none."""
+        named = [part for part in parts if part in head.parts]
+        refs = [head.parts[part] for part in named]
+        found = confirm(self._objects, lambda: names_of(head), lambda: read_parts(self._objects, refs))
+        if isinstance(found, Passed):
+            return found
+        return dict.fromkeys(parts, ()) | dict(zip(named, found, strict=True))
 
     def _capture(self) -> _Captured:
         tail = self._follower.tail
-        if tail.confirmed_entry != tail.entry or self._follower.is_passed():
+        if tail.confirmed_entry != tail.entry or self._follower.is_behind():
             self._follower.refresh()
             tail = self._follower.tail
         tail.check_writable()

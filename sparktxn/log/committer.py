@@ -19,7 +19,6 @@ from typing import Final
 from sparktxn.clock import Clock, Deadline, Ids, is_time_up, time_left_s
 from sparktxn.errors import (
     CommandRefused,
-    DamagedObject,
     KafkaError,
     KafkaException,
     OutcomeLost,
@@ -145,21 +144,20 @@ class Committer:
         try:
             if self._clock_check is not None and self._flight is None and ticket.intent is None:
                 self._clock_check.check()
-            with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
-                self._wait_for_turn(ticket, deadline)
-                self._round(ticket, deadline)
+            # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
+            self._follower.attempt(lambda: self._turn(ticket, deadline))
         except _Answered:
             return None
         except StoreUnavailable as failure:
             if not failure.transient:
                 raise
             return failure
-        except DamagedObject:
-            # A part that is loaded only now may have been vacuumed; what is in flight is resolved again.
-            if not self._follower.is_behind():
-                raise
-            self._follower.reopen()
         return None
+
+    def _turn(self, ticket: QueuedList, deadline: Deadline) -> None:
+        with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
+            self._wait_for_turn(ticket, deadline)
+            self._round(ticket, deadline)
 
     def _wait_beside(self, ticket: QueuedList) -> None:
         """What to do while others write: leave an intent, follow the log, and see whether it was taken up.

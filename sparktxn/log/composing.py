@@ -116,11 +116,9 @@ class Composer:
         except StoreUnavailable:
             raise
         except Exception as error:  # a part that is damaged, or a defect of the state machine, which this list has met
-            if not isinstance(error, DamagedObject):
-                return failed(error), False
-            if self._follower.is_behind():
+            if self._is_void(error):
                 raise
-            return Failed(error), False
+            return Failed(error) if isinstance(error, DamagedObject) else failed(error), False
 
     def _applied(self, commands: Sequence[Command], delta: Delta, context: Context) -> Applied | Refusal:
         """What a list does after what is in `delta`; what it changes can be folded into the state once it is won."""
@@ -138,13 +136,17 @@ class Composer:
             except StoreUnavailable:
                 raise
             except Exception as error:
-                if isinstance(error, DamagedObject) and self._follower.is_behind():
+                if self._is_void(error):
                     raise
                 logger.exception("intent %r cannot be applied", list_.id.intent_id)
                 self._intents.ignore(list_.id)
                 continue
             others.append(list_)
         return others
+
+    def _is_void(self, error: Exception) -> bool:
+        """Return True if an object is missing because a vacuum has passed the state: no list has failed."""
+        return isinstance(error, DamagedObject) and self._follower.is_behind()
 
     def _timestamp_ms(self, previous_ms: int) -> int:
         now_ms = self._clock.wall_ms()

@@ -1,26 +1,31 @@
-"""Following the log: the one owner of a process's replica, and the rule that makes its answers final.
+"""Following the log: the one owner of a process's replica.
 
-Everybody confirms: writers before they acknowledge, call an entry lost, or raise a refusal; readers before they pin a
-view. Confirming is reading the horizon *after* the answers that one relies on (PROTOCOL.md, "Confirming").
+A writer confirms it (`log/confirm.py`) before it acknowledges, calls an entry lost, or raises a refusal; a reader
+before it pins a view.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from sparktxn.clock import Clock, Deadline, time_left_s
-from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeUnknown
+from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
-from sparktxn.log.checkpoints import hinted_head, newest_head
+from sparktxn.log.checkpoints import hinted_head
+from sparktxn.log.confirm import Passed, Premise, attempt, confirm, judge
 from sparktxn.log.ending import check_end
-from sparktxn.log.horizon import is_kept, is_usable, read_horizon
+from sparktxn.log.opening import open_tail
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["Follower"]
+
+Result = TypeVar("Result")
 
 
 class Follower:
@@ -34,11 +39,10 @@ class Follower:
         self._clock = clock
         self._window = 1 if objects.probe_is_cheap else checkpoint_entries + 1
         self._lock = threading.RLock()
-        self._kept: tuple[int, int] | None = None
         self._checked_entry = -1
         self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
-        self.tail = self._open(hint)
+        self.tail = self._open(hinted_head(objects, hint))
 
     @contextmanager
     def locked(self, deadline: Deadline, what: str) -> Iterator[None]:
@@ -62,28 +66,38 @@ class Follower:
             self._lock.release()
 
     def refresh(self) -> None:
-        """Follows the log to its end, confirmed: after this, what the tail says is final."""
+        """Follow the log to its end, confirmed: after this, what the tail says is final."""
         started_s = self._clock.monotonic_s()
-        self.advance()
-        horizon = read_horizon(self._objects)
-        if self.tail.is_void(horizon) or self.is_passed(horizon):
+        if isinstance(confirm(self._objects, self._premise, self.tail.advance), Passed):
             self.reopen()
         self.tail.confirmed_entry = self.tail.entry
         self.refreshed_s = started_s
 
+    def attempt(self, work: Callable[[], Result]) -> Result | Passed:
+        """Return what `work` returns of the state, not confirmed; if a vacuum has passed the state, open it again.
+
+        Raises:
+            DamagedObject, FormatVersionError: an object cannot be read, and no vacuum has passed the state.
+        """
+        result = attempt(self._objects, self._premise, work)
+        if isinstance(result, Passed):
+            self.reopen()
+        return result
+
+    def insist(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns of the state, as `attempt`; after the state was opened again, of the new one."""
+        while isinstance(result := self.attempt(work), Passed):
+            pass
+        return result
+
     def advance(self, *, at_most: int | None = None) -> None:
-        """Follows the log, to `at_most` or to its end. What is read is a guess until it is confirmed.
+        """Follow the log, to `at_most` or to its end. What is read is a guess until it is confirmed.
 
         Raises:
             DamagedObject: the log contradicts itself, and not because entries were deleted and created again.
             FormatVersionError: a newer version has written an entry.
         """
-        try:
-            self.tail.advance(at_most=at_most)
-        except (DamagedObject, FormatVersionError):
-            if not self.is_behind():
-                raise
-            self.reopen()
+        self.attempt(lambda: self.tail.advance(at_most=at_most))
 
     def check_end(self) -> None:
         """Check, before this process's first put, that the log has not lost an entry since the store was opened.
@@ -91,88 +105,53 @@ class Follower:
         Raises:
             DamagedObject: an entry is missing, and a later one exists.
         """
-        if self.tail.entry == self._checked_entry:
-            return
-        try:
-            check_end(self._objects, self.tail)
-            self._checked_entry = self.tail.entry
-        except DamagedObject:
-            if not self.is_behind():
-                raise
-            self.reopen()
+        if self.tail.entry != self._checked_entry:
+            self.attempt(lambda: self._check_end(self.tail))
 
     def is_behind(self) -> bool:
-        """True if a vacuum may have deleted what this state was read from, or what it names: open it again."""
-        horizon = read_horizon(self._objects)
-        return self.tail.is_void(horizon) or self.is_passed(horizon)
-
-    def is_passed(self, horizon: int | None = None) -> bool:
-        """True if a vacuum may have deleted objects that this state names, though it is as new as can be."""
-        if horizon is None:
-            horizon = read_horizon(self._objects)
-        base = self.tail.parts.base
-        if base is None or horizon <= base or self._kept == (horizon, base):
-            return False
-        if not is_kept(self._objects, base, "", horizon):
-            return True
-        self._kept = (horizon, base)
-        return False
+        """Return True if a vacuum may have deleted what this state was read from, or what it names: open it again."""
+        return judge(self._objects, self._premise()) is not None
 
     def is_confirmed(self, slot: int | None = None) -> bool:
-        """True if no slot that was read or put since the last confirmed state can have been deleted and created again.
+        """Return True if each slot that was read or put since the last confirmed state holds what it held then.
 
         `slot` is one that was asked for besides, such as one of a body that was sent long ago.
         """
-        first_slot = self.tail.confirmed_entry + 1
-        return read_horizon(self._objects) <= (first_slot if slot is None else min(first_slot, slot))
+        slots = self.tail.slots
+        return judge(self._objects, slots if slot is None else slots.with_slot(slot)) is None
 
     def confirm(self) -> bool:
-        """`is_confirmed`, noted in the tail."""
+        """Return `is_confirmed`, and note it in the tail."""
         if not self.is_confirmed():
             return False
         self.tail.confirmed_entry = self.tail.entry
         return True
 
     def reopen(self) -> None:
-        """Starts again from the newest checkpoint, confirmed: what was read before is void."""
-        self.tail = self._open(None, listed=True)
+        """Start again from the newest checkpoint, confirmed: what was read before is void."""
+        self.tail = self._open(None)
 
-    def _open(self, hint: bytes | None, *, listed: bool = False) -> Tail:
-        rejected = None
-        passed: frozenset[str] = frozenset()
-        while True:
-            head = None if listed else hinted_head(self._objects, hint)
-            if head is None:
-                head = newest_head(self._objects, excluded=passed)
-            tail = Tail(self._objects, head, passed)
-            tail.watched = self.watched
-            damage = self._advance_opened(tail)
-            horizon = read_horizon(self._objects)
-            if head is not None and not is_usable(self._objects, head, horizon):
-                passed |= {head.checkpoint}
-                listed = True
-                continue
-            if not tail.is_void(horizon):
-                if damage is not None:
-                    raise damage
-                tail.confirmed_entry = tail.entry
-                return tail
-            # The hint was older than the horizon, or the horizon moved while we read: a newer checkpoint exists.
-            if (tail.confirmed_entry, horizon) == rejected:
-                raise DamagedObject(
-                    names.horizon(horizon),
-                    f"entries below {horizon} may be gone, and the newest checkpoint that is whole holds the state "
-                    f"after entry {tail.confirmed_entry}",
-                )
-            rejected = (tail.confirmed_entry, horizon) if listed else None
-            listed = True
+    def _premise(self) -> Premise:
+        return self.tail.premise
 
-    def _advance_opened(self, tail: Tail) -> DamagedObject | FormatVersionError | None:
-        """Follows the log; what contradicts itself is told, and judged once the horizon is known."""
-        try:
-            tail.advance(window=self._window)
-            check_end(self._objects, tail)
-            self._checked_entry = tail.entry
-        except (DamagedObject, FormatVersionError) as damage:
-            return damage
-        return None
+    def _open(self, hinted: CheckpointHead | None) -> Tail:
+        tail = open_tail(self._objects, self._tail, self._follow_opened, hinted=hinted)
+        if isinstance(tail, Passed):
+            raise DamagedObject(
+                names.horizon(tail.horizon),
+                f"entries below {tail.horizon} may be gone, and no checkpoint that holds their state is whole",
+            )
+        return tail
+
+    def _tail(self, head: CheckpointHead | None, unusable: frozenset[str]) -> Tail:
+        tail = Tail(self._objects, head, unusable)
+        tail.watched = self.watched
+        return tail
+
+    def _follow_opened(self, tail: Tail) -> None:
+        tail.advance(window=self._window)
+        self._check_end(tail)
+
+    def _check_end(self, tail: Tail) -> None:
+        check_end(self._objects, tail)
+        self._checked_entry = tail.entry

@@ -13,8 +13,9 @@ from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.entry import LogEntry, decode_entry
-from sparktxn.log.checkpoints import newest_head, read_head
-from sparktxn.log.horizon import is_usable, read_horizon
+from sparktxn.log.checkpoints import read_head
+from sparktxn.log.confirm import Passed, Premise, confirm, judge, usable_heads
+from sparktxn.log.opening import open_tail
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Delta
@@ -22,7 +23,7 @@ from sparktxn.state.history import HistoryChange, RecordingDelta
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import StateKey, StateRecord, TopicState
 
-__all__ = ["EntryHistory", "History", "entry_not_before", "first_entry"]
+__all__ = ["EntryHistory", "History", "entry_not_before", "find_entry", "first_entry"]
 
 _ENTRIES_AT_ONCE: Final = 64
 """Entries that are fetched together, and confirmed together."""
@@ -40,13 +41,16 @@ class EntryHistory(NamedTuple):
 class _RecordingTail(Tail):
     """A replica that keeps what the entries from `since` on have changed, of one table."""
 
-    def __init__(self, objects: ObjectStore, head: CheckpointHead | None, table: str) -> None:
-        super().__init__(objects, head)
+    def __init__(self, objects: ObjectStore, head: CheckpointHead | None, unusable: frozenset[str], table: str) -> None:
+        super().__init__(objects, head, unusable)
         self._table = table
         self._recording: RecordingDelta | None = None
         self.since = 0
         self.recorded: list[EntryHistory] = []
         self.topic_names: dict[int, str] = {topic.topic_id: topic.name for topic in INTERNAL_TOPIC_IDS.values()}
+
+    def name_topics(self) -> None:
+        """Note the names of the topics that exist at the entry where the history begins."""
         for part in self.parts.names("topics/"):
             self._name_topics(self.parts.part(part))
 
@@ -97,78 +101,81 @@ class History:
         self._tail = tail
 
     def _open(self, first: int) -> _RecordingTail:
-        passed: frozenset[str] = frozenset()
-        while True:
-            head = newest_head(self._objects, at_most=first - 1, excluded=passed)
-            horizon = read_horizon(self._objects)
-            if horizon > (head.entry if head is not None else 0) + 1:
-                raise _expired(first, self._objects)
-            if head is None or is_usable(self._objects, head, horizon):
-                try:
-                    return _RecordingTail(self._objects, head, self._table)
-                except DamagedObject:
-                    if read_horizon(self._objects) == horizon:
-                        raise
-            else:
-                passed |= {head.checkpoint}
+        tail = open_tail(
+            self._objects,
+            lambda head, unusable: _RecordingTail(self._objects, head, unusable, self._table),
+            _RecordingTail.name_topics,
+            at_most=first - 1,
+        )
+        if isinstance(tail, Passed):
+            raise _expired(first, tail)
+        return tail
 
     def _advance(self, tail: _RecordingTail, last: int) -> None:
-        """Some entries further, confirmed: a slot below the horizon may hold what was never the log's."""
-        before = tail.entry
-        damage: DamagedObject | None = None
-        try:
-            tail.advance(at_most=min(last, before + _ENTRIES_AT_ONCE), window=_ENTRIES_AT_ONCE)
-        except DamagedObject as damaged:
-            damage = damaged
-        if tail.is_void(read_horizon(self._objects)):
-            raise _expired(before + 1, self._objects)
-        if damage is not None:
-            raise damage
-        if tail.entry == before:
-            raise DamagedObject(names.entry(before + 1), f"it is missing, and the log has had entry {last}")
+        """Go some entries further, confirmed: a slot below the horizon may hold what was never the log's."""
+        first = tail.entry + 1
+        at_most = min(last, tail.entry + _ENTRIES_AT_ONCE)
+        passed = confirm(self._objects, lambda: tail.slots, lambda: tail.advance_to(at_most, _ENTRIES_AT_ONCE))
+        if passed is not None:
+            raise _expired(first, passed)
         tail.confirmed_entry = tail.entry
 
 
-def _expired(entry: int, objects: ObjectStore) -> ViewExpired:
+def _expired(entry: int, passed: Passed) -> ViewExpired:
     return ViewExpired(
-        f"the history of entry {entry} can no longer be computed: entries below {read_horizon(objects)} may be deleted"
+        f"the history of entry {entry} can no longer be computed: entries below {passed.horizon} may be deleted"
     )
 
 
 def first_entry(objects: ObjectStore) -> int:
-    """The oldest entry whose changes can still be computed: 1 if nothing was deleted.
+    """Return the oldest entry whose changes can still be computed: 1 if no entry was deleted.
 
     Raises:
         ViewExpired: no checkpoint is whole.
     """
-    horizon = read_horizon(objects)
-    if horizon <= 1:
+    passed = judge(objects, Premise(1))
+    if passed is None:
         return 1
     parsed = [names.parse_checkpoint_head(name) for name in objects.list_names(names.CHECKPOINTS)]
-    for entry, checkpoint in sorted(found for found in parsed if found is not None and found[0] >= horizon - 1):
+    for entry, checkpoint in sorted(found for found in parsed if found is not None and found[0] >= passed.horizon - 1):
         head = read_head(objects, entry, checkpoint)
-        if head is not None and is_usable(objects, head, horizon):
+        if head is not None and usable_heads(objects, [head]):
             return entry + 1
-    raise _expired(horizon, objects)
+    raise _expired(passed.horizon, passed)
 
 
 def entry_not_before(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int:
-    """The first of the entries `first` to `last` whose timestamp is `timestamp_ms` or later; `last` + 1 if none is.
+    """Return the first of the entries `first` to `last` dated `timestamp_ms` or later; `last` + 1 if none is.
 
     Raises:
         ViewExpired: the vacuum has passed one of them.
-        DamagedObject: an entry is damaged.
+        DamagedObject: an entry is missing or damaged.
     """
+    found = find_entry(objects, timestamp_ms, first, last)
+    if isinstance(found, Passed):
+        raise _expired(first, found)
+    return found
+
+
+def find_entry(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int | Passed:
+    """Return what `entry_not_before` returns, by bisection; how a vacuum has passed `first` if it has.
+
+    Raises:
+        DamagedObject: an entry is missing or damaged.
+    """
+    return confirm(objects, lambda: Premise(first), lambda: _bisected(objects, timestamp_ms, first, last))
+
+
+def _bisected(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int:
     low, high = first, last + 1
     while low < high:
         middle = (low + high) // 2
-        data = objects.get(names.entry(middle))
+        name = names.entry(middle)
+        data = objects.get(name)
         if data is None:
-            raise _expired(middle, objects)
-        if decode_entry(data, names.entry(middle), middle).timestamp_ms < timestamp_ms:
+            raise DamagedObject(name, f"it is missing, and the log has had entry {last}")
+        if decode_entry(data, name, middle).timestamp_ms < timestamp_ms:
             low = middle + 1
         else:
             high = middle
-    if read_horizon(objects) > first:
-        raise _expired(first, objects)
     return low

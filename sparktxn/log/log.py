@@ -11,17 +11,19 @@ from typing import Final, TypeVar
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
+from sparktxn.errors import CommandRefused, ErrorCode, StoreNotFound, ViewExpired, did_you_mean
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of, producer_parts
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.format.entry import decode_entry, decode_store, encode_store
+from sparktxn.format.entry import decode_store, encode_store
 from sparktxn.log.checkpointer import Checkpointer
 from sparktxn.log.committer import Committer, Ticket
+from sparktxn.log.confirm import Passed, attempt
 from sparktxn.log.follower import Follower
-from sparktxn.log.history import first_entry
-from sparktxn.log.horizon import read_horizon, usable_head
+from sparktxn.log.history import find_entry, first_entry
+from sparktxn.log.horizon import read_horizon
 from sparktxn.log.intents import Intents
+from sparktxn.log.opening import open_tail
 from sparktxn.log.storeclock import ClockCheck
 from sparktxn.log.tail import Tail
 from sparktxn.log.timeouts import Timeouts
@@ -220,28 +222,21 @@ class Log:
     def _locked_view(
         self, topics: Iterable[str] | None, deadline: Deadline, entry: int | None, timestamp_ms: int | None
     ) -> ReadView:
-        horizon = 0
         with self._follower.locked(deadline, "view"):
-            while True:
-                try:
-                    view = self._view(topics, entry, timestamp_ms)
-                    break
-                except DamagedObject:
-                    # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
-                    before, horizon = horizon, read_horizon(self.objects)
-                    if horizon in (before, 1):
-                        raise
+            # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
+            while isinstance(view := self._view(topics, entry, timestamp_ms), Passed):
+                pass
         self._checkpointer.after_refresh()
         return view
 
-    def _view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView:
+    def _view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView | Passed:
         self._follower.refresh()
         tail = self._follower.tail
         if timestamp_ms is not None:
             entry = self._entry_at(timestamp_ms, tail)
         if entry is not None and entry != tail.entry:
             tail = self._tail_at(entry, tail)
-        return self._capture(tail, topics)
+        return attempt(self.objects, lambda: tail.premise, lambda: self._capture(tail, topics))
 
     def _capture(self, tail: Tail, topics: Iterable[str] | None) -> ReadView:
         found = self._topics_of(tail) if topics is None else []
@@ -268,39 +263,25 @@ class Log:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no entry {entry}: the log's newest is {newest.entry}"
             )
-        horizon = -1
-        while True:
-            before, damage = horizon, None
-            tail = Tail(self.objects, usable_head(self.objects, at_most=entry))
-            try:
-                tail.advance(at_most=entry, window=self.settings.checkpoint_entries)
-            except DamagedObject as damaged:
-                damage = damaged
-            horizon = read_horizon(self.objects)
-            if not tail.is_void(horizon):
-                if damage is not None:
-                    raise damage
-                if tail.entry == entry:
-                    return tail
-            if horizon in (before, 1) or horizon > entry:
-                raise ViewExpired(f"entry {entry} can no longer be viewed: vacuum has deleted entries below {horizon}")
+        window = self.settings.checkpoint_entries
+        tail = open_tail(
+            self.objects,
+            lambda head, unusable: Tail(self.objects, head, unusable),
+            lambda tail: tail.advance_to(entry, window),
+            at_most=entry,
+        )
+        if isinstance(tail, Passed):
+            raise ViewExpired(f"entry {entry} can no longer be viewed: vacuum has deleted entries below {tail.horizon}")
+        return tail
 
     def _entry_at(self, timestamp_ms: int, newest: Tail) -> int:
-        """The last entry whose timestamp is not after `timestamp_ms`, by bisection: timestamps never fall."""
-        low, high = read_horizon(self.objects) - 1, newest.entry
+        """Return the last entry whose timestamp is not after `timestamp_ms`; timestamps never fall."""
         if newest.timestamp_ms <= timestamp_ms:
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            data = self.objects.get(names.entry(middle))
-            if data is None:
-                low = middle
-                continue
-            if decode_entry(data, names.entry(middle), middle).timestamp_ms <= timestamp_ms:
-                low = middle
-            else:
-                high = middle
-        return low
+            return newest.entry
+        first = read_horizon(self.objects)
+        while isinstance(found := find_entry(self.objects, timestamp_ms + 1, first, newest.entry), Passed):
+            first = found.horizon
+        return found - 1
 
     def _topics_of(self, tail: Tail) -> list[TopicState]:
         found = [
@@ -421,13 +402,7 @@ class Log:
             StoreUnavailable, DamagedObject: a part of the state cannot be read.
         """
         with self._follower.locked(self.deadline(self.settings.request_timeout_ms / 1000), what):
-            while True:
-                try:
-                    return read(self._follower.tail)
-                except DamagedObject:
-                    if not self._follower.is_behind():
-                        raise
-                    self._follower.reopen()
+            return self._follower.insist(lambda: read(self._follower.tail))
 
     def close(self) -> None:
         """Wait for background work, up to the call's deadline or half a minute; calling twice is harmless."""

@@ -1,7 +1,7 @@
 """One replica of the state, and its way along the log.
 
 A tail starts from a checkpoint, or from nothing, and applies entry after entry. What it has read since it was last
-confirmed is a guess until the horizon says otherwise (`log/follower.py`).
+confirmed is a guess until the horizon says otherwise (`log/confirm.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.checkpoints import read_part, read_parts
-from sparktxn.log.horizon import read_horizon, usable_head
+from sparktxn.log.confirm import Premise, head_past, usable_head
 from sparktxn.log.parts import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -81,6 +81,17 @@ class Tail:
                 entry = entries[index] if index < len(entries) else decode_entry(data, names.entry(number), number)
                 self.apply(entry, len(data))
             window = min(2 * window, _WINDOW_MAX)
+
+    def advance_to(self, entry: int, window: int) -> None:
+        """Apply the entries up to `entry`, which the log has had.
+
+        Raises:
+            DamagedObject: an entry is missing or damaged, or does not follow the one before it.
+            FormatVersionError: an entry is of a newer format.
+        """
+        self.advance(at_most=entry, window=window)
+        if self.entry < entry:
+            raise DamagedObject(names.entry(self.entry + 1), f"it is missing, and the log has had entry {entry}")
 
     def _preload(self, entries: Sequence[LogEntry]) -> None:
         """Load, in parallel, the parts that `entries` touch."""
@@ -177,9 +188,15 @@ class Tail:
         head = self.parts.head
         return head.entry if head is not None else 0
 
-    def is_void(self, horizon: int) -> bool:
-        """Return True if a slot that was read since the last confirmed state may be another one's now."""
-        return horizon > self.confirmed_entry + 1
+    @property
+    def slots(self) -> Premise:
+        """The slots that were read, or are put, since the last confirmed state."""
+        return Premise(self.confirmed_entry + 1)
+
+    @property
+    def premise(self) -> Premise:
+        """What this state relies on: those slots, and the names that it has of checkpoints' objects."""
+        return Premise(self.confirmed_entry + 1, self.parts.base, "")
 
     def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
         """Take all names of objects from `head`, a newer checkpoint of this log; see `StateParts.stand_on`."""
@@ -208,11 +225,8 @@ class Tail:
 
     def _part_kept(self, part: str) -> LoadedPart | None:
         """The part as a newer checkpoint has it, if a vacuum has passed this one: it has not changed in between."""
-        horizon = read_horizon(self._objects)
-        if horizon <= self.checkpoint_entry:
-            return None
-        newer = usable_head(self._objects, at_most=self.confirmed_entry, excluded=self._excluded)
-        if newer is None or newer.entry < horizon or part not in newer.parts:
+        newer = head_past(self._objects, self.checkpoint_entry, at_most=self.confirmed_entry, excluded=self._excluded)
+        if newer is None or part not in newer.parts:
             return None
         try:
             return LoadedPart(read_part(self._objects, newer.parts[part]), is_rebuilt=True, base=newer.entry)

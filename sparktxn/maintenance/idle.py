@@ -14,6 +14,7 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.entry import decode_entry
+from sparktxn.log.confirm import Premise, judge
 from sparktxn.log.horizon import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.storeclock import modified_ms
@@ -76,11 +77,24 @@ class Ages:
                 high = middle
         return IdleFrom(low, self._timestamp_ms(low + 1), self._first, _ALWAYS)
 
-    def _is_old(self, entry: int, duration_ms: int) -> bool:
-        """True if the store has held the entry for `duration_ms`; one that a vacuum deletes at this moment is old."""
+    def written_ms(self, entry: int) -> int | None:
+        """Return when the store took the entry, or the first one that is left where that has been deleted.
+
+        None if a vacuum deletes it at this moment.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        return self._written(max(entry, self._first))
+
+    def _written(self, entry: int) -> int | None:
         if entry not in self._written_ms:
             self._written_ms[entry] = modified_ms(self._objects, names.entry(entry))
-        written_ms = self._written_ms[entry]
+        return self._written_ms[entry]
+
+    def _is_old(self, entry: int, duration_ms: int) -> bool:
+        """True if the store has held the entry for `duration_ms`; one that a vacuum deletes at this moment is old."""
+        written_ms = self._written(entry)
         # That a store rounds its times to whole seconds is nothing to an expiration.
         return written_ms is None or self._now_ms - written_ms >= duration_ms
 
@@ -92,6 +106,6 @@ class Ages:
         data = self._objects.get(name)
         if data is not None:
             return decode_entry(data, name, entry).timestamp_ms
-        if read_horizon(self._objects) > entry:
+        if judge(self._objects, Premise(entry)) is not None:
             return _NEVER
         raise DamagedObject(name, f"it is missing, and the log goes on to entry {self._last}")

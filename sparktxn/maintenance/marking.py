@@ -1,7 +1,7 @@
 """Marking what a vacuum keeps: all that the horizon's checkpoint, a later one, or an entry from the horizon on names.
 
 Marking begins after the horizon's marker is durable. A checkpoint that is published later, and stands on one below the
-horizon, is not usable (`log/horizon.py`).
+horizon, is not usable (`log/confirm.py`).
 
 A usable head that cannot be read stops the vacuum. A process may hold in memory what that head names, and the
 checkpoints that it publishes later name it again: skipping the head would delete what they need.
@@ -18,7 +18,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef
 from sparktxn.log.checkpoints import open_head, read_head, read_part
-from sparktxn.log.horizon import is_usable
+from sparktxn.log.confirm import usable_heads
 from sparktxn.log.verification import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.structs import PartitionSegments, PartitionState
@@ -78,14 +78,13 @@ def open_heads(objects: ObjectStore, listed: Sequence[Head]) -> list[CheckpointH
     return [head for head in opened if head is not None]
 
 
-def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, now: int, replay: Replay) -> Marks:
+def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, replay: Replay) -> Marks:
     """Return the names to keep.
 
     Args:
         objects: the store.
         heads: all heads from the horizon on.
         horizon: the vacuum's horizon.
-        now: the greatest horizon in force, read after `heads`.
         replay: a replica at the log's end.
 
     Raises:
@@ -95,7 +94,7 @@ def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, no
     for where, named in replay.segments.items():
         marks.segments[where] = {name for name, entry in named.items() if entry >= horizon}
     marking = _Marking(objects, marks, horizon, replay)
-    usable = [head for head in heads if is_usable(objects, head, now)]
+    usable = usable_heads(objects, heads)
     for head in usable:
         marking.mark(head, marks.needed)
     if horizon > 1 and not any(head.entry == horizon for head in usable):

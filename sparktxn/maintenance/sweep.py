@@ -17,11 +17,9 @@ from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
-from sparktxn.format import names
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.committer import Ticket
-from sparktxn.log.horizon import read_horizon
-from sparktxn.log.storeclock import modified_ms, rounding_ms, store_now_ms
+from sparktxn.log.storeclock import rounding_ms, store_now_ms
 from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
 from sparktxn.maintenance.idle import Ages, IdleFrom
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
@@ -118,32 +116,11 @@ def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s:
     store.log.refresh(deadline)
     transactions = store.log.transactions()
     round_ = _Round(store, parsed, deadline)
-    return round_.sweep(transactions, _overdue_by_store(store, transactions, round_.now_ms))
-
-
-def _overdue_by_store(store: Store, transactions: Iterable[TransactionState], now_ms: int) -> list[Overdue]:
-    """Those whose first entry is older than their time-out, by the store's clock alone.
-
-    Where that entry has been vacuumed, the first one that is still there is younger: which only delays an abort.
-    """
-    objects = store.log.objects
-    horizon = read_horizon(objects)
-    written_ms: dict[int, int | None] = {}
-    found = []
-    for transaction in transactions:
-        if not may_time_out(transaction) or transaction.start_entry < 0:
-            continue
-        entry = max(transaction.start_entry, horizon)
-        if entry not in written_ms:
-            written_ms[entry] = modified_ms(objects, names.entry(entry))
-        began_ms = written_ms[entry]
-        if began_ms is not None and now_ms - began_ms - rounding_ms(now_ms, began_ms) > transaction.timeout_ms:
-            found.append(Overdue(transaction, now_ms - began_ms))
-    return found
+    return round_.sweep(transactions, round_.overdue(transactions))
 
 
 class _Round:
-    """One sweep. `now_ms` is the store's time when it began."""
+    """One sweep, at one time of the store."""
 
     def __init__(self, store: Store, settings: SweepSettings, deadline: Deadline) -> None:
         self._log = store.log
@@ -151,8 +128,25 @@ class _Round:
         self._deadline = deadline
         self._lost: list[LostRace] = []
         self._unresolved = 0
-        self.now_ms = store_now_ms(self._log.objects, self._log.ids)
-        self._ages = Ages(self._log, self.now_ms)
+        self._now_ms = store_now_ms(self._log.objects, self._log.ids)
+        self._ages = Ages(self._log, self._now_ms)
+
+    def overdue(self, transactions: Iterable[TransactionState]) -> list[Overdue]:
+        """Return the transactions whose first entry is older than their time-out, by the store's clock alone.
+
+        Where that entry has been vacuumed, the first one that is left is younger, which only delays an abort.
+        """
+        found = []
+        for transaction in transactions:
+            if not may_time_out(transaction) or transaction.start_entry < 0:
+                continue
+            began_ms = self._ages.written_ms(transaction.start_entry)
+            if began_ms is None:
+                continue
+            open_ms = self._now_ms - began_ms
+            if open_ms - rounding_ms(self._now_ms, began_ms) > transaction.timeout_ms:
+                found.append(Overdue(transaction, open_ms))
+        return found
 
     def sweep(self, transactions: Sequence[TransactionState], overdue: Sequence[Overdue]) -> SweepReport:
         """Proposes everything, and reports."""

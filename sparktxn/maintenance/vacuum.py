@@ -27,7 +27,8 @@ from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, Store
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
-from sparktxn.log.horizon import is_usable, read_horizon, write_horizon
+from sparktxn.log.confirm import Passed, Premise, attempt, judge, usable_heads
+from sparktxn.log.horizon import read_horizon, write_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.storeclock import store_now_ms
 from sparktxn.log.verification import Replay
@@ -130,15 +131,17 @@ class _Round:
         Raises:
             _Overtaken: another vacuum has gone further; what it has deleted is no damage.
         """
-        try:
-            return self._steps()
-        except DamagedObject:
-            self._check_not_overtaken()
-            raise
+        report = attempt(self._objects, lambda: Premise(self._horizon), self._steps)
+        if isinstance(report, Passed):
+            raise _Overtaken
+        return report
 
     def _check_not_overtaken(self) -> None:
         """Raise _Overtaken if a horizon is in force that is above the one that this round relies on."""
-        if read_horizon(self._objects) > self._horizon:
+        self._check(Premise(self._horizon))
+
+    def _check(self, premise: Premise) -> None:
+        if judge(self._objects, premise) is not None:
             raise _Overtaken
 
     def _steps(self) -> VacuumReport:
@@ -198,19 +201,13 @@ class _Round:
         if state.horizon <= 1:
             return None
         listed = [head for head in heads if head.entry == state.horizon]
-        now = read_horizon(self._objects)
-        for head in read_heads(self._objects, listed):
-            if is_usable(self._objects, head, now):
-                return head
-        if now > state.horizon:
-            raise _Overtaken
+        for head in usable_heads(self._objects, read_heads(self._objects, listed)):
+            return head
         raise DamagedObject(names.horizon(state.horizon), "there is no checkpoint of that entry that is whole")
 
     def _is_whole(self, replay: Replay, listed: Sequence[Head]) -> bool:
         found = False
-        for head in read_heads(self._objects, listed):
-            if not is_usable(self._objects, head, read_horizon(self._objects)):
-                continue
+        for head in usable_heads(self._objects, read_heads(self._objects, listed)):
             problem = replay.problem(head)
             if problem is None:
                 found = True
@@ -225,8 +222,7 @@ class _Round:
         Raises:
             _Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
         """
-        if read_horizon(self._objects) > replay.confirmed_entry + 1:
-            raise _Overtaken
+        self._check(replay.slots)
         replay.confirmed_entry = replay.entry
 
     def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
@@ -244,36 +240,29 @@ class _Round:
         except OutcomeUnknown as unknown:
             # Whether it was won is of no account once another vacuum has gone further.
             try:
-                found = read_horizon(self._objects)
+                self._check(Premise(horizon))
             except StoreUnavailable:
                 raise unknown from None
-            if found <= horizon:
-                raise
-            raise _Overtaken from None
+            raise
 
     def _write_marker(self, horizon: int) -> None:
         if horizon <= 1:
             return
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= horizon]
-        now = read_horizon(self._objects)
-        kept = [
-            head.checkpoint
-            for head in read_heads(self._objects, heads)
-            if head.base < horizon and is_usable(self._objects, head, now)
-        ]
+        usable = usable_heads(self._objects, read_heads(self._objects, heads))
+        kept = [head.checkpoint for head in usable if head.base < horizon]
         write_horizon(self._objects, horizon, kept)
 
     def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> Garbage:
         """Return what may be deleted: from listings and a state that are younger than the marker."""
         listing = self._objects.list(names.CHECKPOINTS)
         heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
-        now = read_horizon(self._objects)
         replay.advance(window=_WINDOW)
         self._confirm(replay)
         state: StoreState = replay.parts.get(("store",)) or StoreState()
         if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
             raise AssertionError(f"entry {replay.entry} does not hold the vacuum that was won")
-        marks = mark(self._objects, heads, horizon, now, replay)
+        marks = mark(self._objects, heads, horizon, replay)
         before_ms = now_ms - self._settings.temporary_age_ms
         garbage = find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)
         self._check_not_overtaken()

@@ -25,7 +25,7 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.format import names
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.confirm import Premise, judge
 from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
@@ -156,18 +156,18 @@ def missing_object(objects: ObjectStore, name: str, view_entry: int, *, base_ent
     Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject). Sealed
     runs are kept only if the checkpoint that names them, `base_entry`, is not below the horizon either.
     """
-    horizon = read_horizon(objects)
-    if view_entry < horizon:
+    passed = judge(objects, Premise(view_entry, base_entry))
+    if passed is None:
+        return DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
+    if passed.entries:
         return ViewExpired(
-            f"the read view at entry {view_entry} is older than entry {horizon}, from which the vacuum has kept "
+            f"the read view at entry {view_entry} is older than entry {passed.horizon}, from which the vacuum has kept "
             f"everything; object {name!r} is gone: open a newer view"
         )
-    if base_entry is not None and base_entry < horizon:
-        return ViewExpired(
-            f"the read view at entry {view_entry} names objects of the checkpoint after entry {base_entry}, which a "
-            f"vacuum up to entry {horizon} has passed; object {name!r} is gone: open a newer view"
-        )
-    return DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
+    return ViewExpired(
+        f"the read view at entry {view_entry} names objects of the checkpoint after entry {base_entry}, which a "
+        f"vacuum up to entry {passed.horizon} has passed; object {name!r} is gone: open a newer view"
+    )
 
 
 def segments_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> list[SegmentRef]:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Append
+from sparktxn.log import confirm
 from sparktxn.log.checkpoints import read_head
-from sparktxn.log.horizon import is_usable, read_horizon
+from sparktxn.log.horizon import read_horizon
 from sparktxn.log.tail import Tail
 from sparktxn.log.views import capture_view
 from sparktxn.state.producers import next_sequence
@@ -201,13 +202,8 @@ def usable_heads(objects: RecordedObjects) -> list[CheckpointHead]:
     """Return the checkpoints that a process may use, oldest first."""
     horizon = read_horizon(objects)
     named = sorted(found for name in objects.history if (found := names.parse_checkpoint_head(name)) is not None)
-    return [
-        head
-        for entry, token in named
-        if entry >= horizon
-        and (head := read_head(objects, entry, token)) is not None
-        and is_usable(objects, head, horizon)
-    ]
+    read = [read_head(objects, entry, token) for entry, token in named if entry >= horizon]
+    return confirm.usable_heads(objects, [head for head in read if head is not None])
 
 
 def some_heads(objects: RecordedObjects) -> list[CheckpointHead]:

@@ -10,8 +10,9 @@ import pytest
 
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.log import checkpointer, follower, horizon
+from sparktxn.log import checkpointer, confirm
 from sparktxn.log.parts import StateParts
+from sparktxn.log.tail import Tail
 from sparktxn.log.verification import Replay
 from sparktxn.maintenance import marking
 from sparktxn.maintenance.vacuum import _Round
@@ -36,16 +37,17 @@ def without_the_floor(patch: pytest.MonkeyPatch) -> None:
 
 def without_the_base(patch: pytest.MonkeyPatch) -> None:
     """Whoever opens the store, or looks at an older entry, takes any head that is whole."""
-    patch.setattr(follower, "is_usable", lambda objects, head, at: True)
-    patch.setattr(horizon, "is_usable", lambda objects, head, at: True)
+    is_kept = confirm._is_kept
+    any_head = lambda objects, premise, horizon: premise.checkpoint or is_kept(objects, premise, horizon)  # noqa: E731
+    patch.setattr(confirm, "_is_kept", any_head)
 
 
 def without_looking_after_publishing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checkpointer, "is_usable", lambda objects, head, at: True)
+    patch.setattr(checkpointer, "judge", lambda objects, premise: None)
 
 
 def without_opening_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(follower.Follower, "is_passed", lambda follower, horizon=None: False)
+    patch.setattr(Tail, "premise", property(lambda tail: tail.slots))
 
 
 def marking_before_the_floor_is_won(patch: pytest.MonkeyPatch) -> None:
@@ -56,11 +58,11 @@ def marking_before_the_floor_is_won(patch: pytest.MonkeyPatch) -> None:
         replay = Replay(round_._objects, None)
         replay.advance()
         heads = vacuum_module.heads_in(round_._objects.list("_log/_checkpoints/"))
-        marked.append(mark(round_._objects, vacuum_module.read_heads(round_._objects, heads), at, 1, replay))
+        marked.append(mark(round_._objects, vacuum_module.read_heads(round_._objects, heads), at, replay))
         win(round_, at, floor)
 
     patch.setattr(_Round, "_win", mark_then_win)
-    patch.setattr(vacuum_module, "mark", lambda objects, heads, at, now, replay: marked[-1])
+    patch.setattr(vacuum_module, "mark", lambda objects, heads, at, replay: marked[-1])
 
 
 def going_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
@@ -99,6 +101,7 @@ def without_the_base_of_what_was_adopted(patch: pytest.MonkeyPatch) -> None:
 
 def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Round, "_check_not_overtaken", lambda round_: None)
+    patch.setattr(vacuum_module, "attempt", lambda objects, premise, work: work())
 
 
 def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.commands import EndTxn
 from sparktxn.format.entry import encode_entry
-from sparktxn.log import follower
+from sparktxn.log import confirm, follower
 from sparktxn.log.committer import Committer
-from sparktxn.log.follower import Follower
 from sparktxn.log.horizon import parse_horizon
 from sparktxn.log.verification import Replay
 from sparktxn.objectstore.contract import PutOutcome
@@ -41,13 +40,8 @@ def without_token_read_back(patch: Patch) -> None:
 
 
 def without_confirming(patch: Patch) -> None:
-    patch.setattr(Follower, "is_confirmed", lambda self, slot=None: True)
-
-    def refresh(self: Any) -> None:
-        self.advance()
-        self.tail.confirmed_entry = self.tail.entry
-
-    patch.setattr(Follower, "refresh", refresh)
+    patch.setattr(follower, "judge", lambda objects, premise: None)
+    patch.setattr(follower, "confirm", confirm.attempt)
 
 
 def without_the_greatest_horizon(patch: Patch) -> None:
@@ -57,7 +51,7 @@ def without_the_greatest_horizon(patch: Patch) -> None:
         found = [number for name in objects.list_names(names.HORIZONS) if (number := parse_horizon(name)) is not None]
         return found[-1] if found else 1
 
-    patch.setattr(follower, "read_horizon", newest)
+    patch.setattr(confirm, "read_horizon", newest)
 
 
 def without_staying_at_an_unresolved_slot(patch: Patch) -> None:
