@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from itertools import count
 
 import pytest
 
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.log.log import Log
@@ -24,27 +22,26 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.checkers import check_checkpoints, check_order
 from sparktxn.testing.clientcheckers import check_client_history
 from sparktxn.testing.clienthistory import ClientHistory, Transaction
 from sparktxn.testing.clientscenarios import come_to_rest
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from sparktxn.testing.history import Outcome
 from sparktxn.testing.sharedobjects import SharedObjects
 from sparktxn.testing.truth import digest_of, replay
+from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash
 
-SETTINGS = StoreSettings(checkpoint_entries=7, checkpoint_seal_segments=2, timeout_check_interval_ms=10**12)
+SETTINGS = {"checkpoint_entries": 7, "checkpoint_seal_segments": 2, "timeout_check_interval_ms": 10**12}
 ARROW = {"segment.format": "arrow", "compression.type": "none"}
 READ_FAULTS = (Fault.DIE_AFTER, Fault.UNAVAILABLE)
 # To die before an operation is to die after the one before it; a conflict is a refusal, or a lost answer.
 WRITE_FAULTS = (*READ_FAULTS, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE, Fault.COPY_LATER, Fault.TWICE)
 WRITES = ("put_if_absent", "put", "delete")
 TRIES = 20
-numbers = count()
 
 
 class World:
@@ -67,14 +64,7 @@ class World:
             commit(self, producer, fill(self, producer, "before"))
 
     def _open(self, objects: ObjectStore) -> Log:
-        return Log.open(
-            objects,
-            settings=SETTINGS,
-            clock=self.clock,
-            ids=SeededIds(next(numbers)),
-            background=StrictBackground(),
-            create=True,
-        )
+        return open_log(objects, self.clock, next_number(), **SETTINGS)
 
     def _lend(self) -> None:
         lend_log(self.uri, self.log)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.log.log import Log
@@ -21,21 +19,20 @@ from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from sparktxn.testing.history import observe
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
+from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
-SETTINGS = StoreSettings(checkpoint_entries=4, checkpoint_seal_segments=2, fsync=False)
+SETTINGS = {"checkpoint_entries": 4, "checkpoint_seal_segments": 2, "fsync": False}
 LEFT, RIGHT = (1, 0), (1, 1)
 GROUP = "group"
 NAME = "job"
-numbers = count()
 
 
 class World:
@@ -59,9 +56,7 @@ class World:
         self.opened = len(self.faulty.operations)
 
     def open(self, objects: ObjectStore) -> Log:
-        return Log.open(
-            objects, settings=SETTINGS, clock=self.clock, ids=self.ids, background=StrictBackground(), create=True
-        )
+        return open_log(objects, self.clock, self.ids, **SETTINGS)
 
     def truth(self) -> Truth:
         """The state by a replay of all entries, to which a process that opens the store must agree."""
@@ -276,7 +271,7 @@ CASES = {
 @pytest.fixture(params=["memory", "local"])
 def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
     def make() -> World:
-        number = next(numbers)
+        number = next_number()
         if request.param == "memory":
             return World(MemoryStore(f"crash-{number}", ManualClock()), number)
         return World(LocalStore(str(tmp_path / str(number)), fsync=False), number)

@@ -7,69 +7,44 @@ refused as fenced and has committed nothing; and no transaction stays open.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
 from sparktxn.clock import callers_own_time
-from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.commands import CreateTopic, EndTxn, InitProducerId
-from sparktxn.log.log import Log
 from sparktxn.maintenance import sweep
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from tests.world import ClockedWorld, next_number
 
 pytestmark = pytest.mark.crash
 
 GROUP = ConsumerGroupMetadata("group")
 FENCED = (ErrorCode.LOCAL_FENCED, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-numbers = count()
 
 
-class World:
+class World(ClockedWorld):
     """One store, the paused producer's process, and another process that acts while it is paused."""
 
     def __init__(self, pause_before: int = 0, act: Callable[[World], None] | None = None) -> None:
-        self.number = next(numbers)
-        self.clock = ManualClock()
-        self.objects = MemoryStore(f"fencing-{self.number}", self.clock)
-        self.other = self._open(self.objects, "other")
+        super().__init__(checkpoint_entries=3, checkpoint_seal_segments=2, timeout_check_interval_ms=10**12)
+        self.other = self.process()
         self.other.submit([CreateTopic("topic", "topic", 2)], self.other.deadline(5))
         self._pause_before, self._act = pause_before, act
         self.acted = False
         self.faulty = FaultyStore(self.objects, self._fate)
-        self._open(self.faulty, "paused")
+        self.uris = {"other": self.lend("other", self.other), "paused": self.lend("paused", self.process(self.faulty))}
         self.producer = self.new_producer("paused")
         self.producer.init_transactions()
         self.initialised = len(self.faulty.operations)
 
-    def _open(self, objects: ObjectStore, name: str) -> Log:
-        log = Log.open(
-            objects,
-            settings=StoreSettings(checkpoint_entries=3, checkpoint_seal_segments=2, timeout_check_interval_ms=10**12),
-            clock=self.clock,
-            ids=SeededIds(2 * self.number + (name == "other")),
-            background=StrictBackground(),
-            create=True,
-        )
-        lend_log(self.uri(name), log)
-        return log
-
-    def uri(self, name: str) -> str:
-        return f"memory://fencing-{self.number}-{name}"
-
     def new_producer(self, name: str) -> Producer:
-        return Producer({"bootstrap.servers": self.uri(name), "transactional.id": "job"})
+        return Producer({"bootstrap.servers": self.uris[name], "transactional.id": "job"})
 
     def _fate(self, operation: Operation) -> Fault:
         if operation.number == self._pause_before and self._act is not None:
@@ -80,14 +55,13 @@ class World:
 
     def close(self) -> None:
         self.producer.close()
-        for name in ("other", "paused"):
-            take_log_back(self.uri(name))
+        super().close()
 
     # what the world looks like
 
     def committed(self) -> list[bytes]:
-        settings = {"group.id": f"reader-{next(numbers)}", "auto.offset.reset": "earliest"}
-        with Consumer({"bootstrap.servers": self.uri("other"), **settings}) as reader:
+        settings = {"group.id": f"reader-{next_number()}", "auto.offset.reset": "earliest"}
+        with Consumer({"bootstrap.servers": self.uris["other"], **settings}) as reader:
             reader.subscribe(["topic"])
             return sorted(message.value() or b"" for message in reader.consume(100, timeout=5))
 
@@ -151,13 +125,13 @@ def second_instance(world: World) -> None:
 
 def swept(world: World) -> None:
     world.clock.sleep(61)
-    sweep(Store(world.uri("other"), {}, world.other))
+    sweep(Store(world.uris["other"], {}, world.other))
 
 
 def swept_until_forgotten(world: World) -> None:
     swept(world)
     world.clock.sleep(8 * 86_400)
-    sweep(Store(world.uri("other"), {}, world.other))
+    sweep(Store(world.uris["other"], {}, world.other))
 
 
 def fenced_by_admin(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -15,7 +14,6 @@ from sparktxn.admin import (
     AbortTransactionSpec,
     AdminClient,
     ConsumerGroupTopicPartitions,
-    NewTopic,
     ProducerState,
     TransactionListing,
     TransactionState,
@@ -24,30 +22,28 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException, ProducerFence
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch
+from tests import world as worlds
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 MINUTE_MS = 60_000
 
 
-class World:
-    """A store with topic t, its administrator, and producers."""
+class World(worlds.World):
+    """A store with topics t and u, its administrator, and producers."""
 
     def __init__(self) -> None:
-        self.uri = f"memory://admin-transactions-{uuid.uuid4().hex}"
+        super().__init__({"t": 2, "u": 1})
         self.admin = AdminClient({"bootstrap.servers": self.uri})
-        for future in self.admin.create_topics([NewTopic("t", 2), NewTopic("u", 1)]).values():
-            future.result(timeout=0)
-        self.producers: list[Producer] = []
+        self.clients.append(self.admin)
 
-    def producer(self, name: str, *, keep_prepared: bool = False) -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": name})
-        self.producers.append(producer)
+    def initialised(self, name: str, *, keep_prepared: bool = False) -> Producer:
+        producer = self.producer(name)
         producer.init_transactions(keep_prepared=keep_prepared)
         return producer
 
     def opened(self, name: str, *partitions: int) -> Producer:
         """A producer whose transaction has published a record in each of the partitions of t."""
-        producer = self.producer(name)
+        producer = self.transactional(name)
         producer.begin_transaction()
         for partition in partitions or (0,):
             producer.produce("t", "v", partition=partition)
@@ -84,9 +80,7 @@ class World:
 def world() -> Iterator[World]:
     world = World()
     yield world
-    for producer in world.producers:
-        producer.close()
-    world.admin.close()
+    world.close()
 
 
 def only(answers: dict[Any, Future[Any]]) -> Any:
@@ -105,9 +99,9 @@ def refused(future: Future[Any] | dict[Any, Future[Any]]) -> KafkaError:
 class TestListing:
     @pytest.fixture
     def world(self, world: World) -> World:
-        world.producer("empty")
+        world.initialised("empty")
         world.opened("ongoing")
-        with world.producer("committed").transaction() as producer:
+        with world.initialised("committed").transaction() as producer:
             producer.produce("t", "v")
         world.opened("aborted").abort_transaction()
         return world
@@ -173,7 +167,7 @@ class TestDescribing:
 
     @pytest.mark.kafka("K123")
     def test_before_the_first_transaction_there_is_no_start(self, world: World) -> None:
-        world.producer("shop")
+        world.initialised("shop")
         assert world.describe("shop").transaction_start_time_ms is None
 
     @pytest.mark.kafka("K123")
@@ -184,7 +178,7 @@ class TestDescribing:
     @pytest.mark.kafka("K123")
     def test_a_prepared_transaction_says_so(self, world: World) -> None:
         world.opened("shop").prepare_transaction()
-        world.producer("shop", keep_prepared=True)
+        world.initialised("shop", keep_prepared=True)
         found = world.describe("shop")
         assert (found.state, found.producer_epoch) == (TransactionState.ONGOING, 1)
         assert found.prepared == ProducerIdAndEpoch(0, 0)
@@ -230,7 +224,7 @@ class TestAborting:
     @pytest.mark.kafka("K126")
     def test_a_prepared_one_can_be_aborted_though_another_identity_owns_it(self, world: World) -> None:
         prepared = world.opened("shop").prepare_transaction()
-        newer = world.producer("shop", keep_prepared=True)
+        newer = world.initialised("shop", keep_prepared=True)
         world.admin.abort_transaction(world.spec()).result(timeout=0)
         assert world.open_in() == []
         with pytest.raises(ProducerFenced, match="an administrator has aborted"):
@@ -272,7 +266,7 @@ class TestFencing:
     @pytest.mark.kafka("K127")
     @pytest.mark.parametrize("flushed", [True, False])
     def test_a_running_producer_is_fenced_and_told_by_whom(self, world: World, flushed: bool) -> None:
-        producer = world.producer("shop")
+        producer = world.initialised("shop")
         producer.begin_transaction()
         producer.produce("t", "v", partition=0)
         if flushed:
@@ -305,7 +299,7 @@ class TestFencing:
         only(world.admin.fence_producers(["shop"]))
         error = None
         try:
-            world.producer("shop", keep_prepared=True).complete_transaction(prepared)
+            world.initialised("shop", keep_prepared=True).complete_transaction(prepared)
         except KafkaException as raised:
             error = raised.error
         assert error == ErrorCode.INVALID_TXN_STATE
@@ -375,7 +369,7 @@ class TestGroups:
         if committed_before:
             before = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 3)])
             only(world.admin.alter_consumer_group_offsets([before]))
-        producer = world.producer("shop")
+        producer = world.initialised("shop")
         producer.begin_transaction()
         producer.send_offsets_to_transaction([TopicPartition("t", 0, 7)], ConsumerGroupMetadata("g"))
         prepared = producer.prepare_transaction()
@@ -392,7 +386,7 @@ class TestGroups:
     def test_a_deleted_group_has_no_offsets_and_gets_none_from_open_transactions(self, world: World) -> None:
         before = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 3)])
         only(world.admin.alter_consumer_group_offsets([before]))
-        producer = world.producer("shop")
+        producer = world.initialised("shop")
         producer.begin_transaction()
         producer.send_offsets_to_transaction([TopicPartition("t", 0, 7)], ConsumerGroupMetadata("g"))
         prepared = producer.prepare_transaction()

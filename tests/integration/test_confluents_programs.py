@@ -11,16 +11,16 @@ import pytest
 from sparktxn import Consumer, KafkaError, Producer, TopicPartition
 from sparktxn.errors import OutcomeUnknown
 from sparktxn.format.commands import InitProducerId
-from tests.integration.scene import Scene, error_of, flags
+from tests.world import World, error_of, flags
 
 TRANSACTIONAL = {"transactional.id": "example_transactional_id"}
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
 
 
 def produce_in_transaction(producer: Producer, topic: str, count: int) -> list[KafkaError]:
@@ -50,16 +50,16 @@ def read_to_the_end(consumer: Consumer) -> int:
     return count
 
 
-def committed_records(scene: Scene, topic: str, group: str = "verify") -> int:
-    with reader(scene, group) as consumer:
+def committed_records(world: World, topic: str, group: str = "verify") -> int:
+    with reader(world, group) as consumer:
         consumer.subscribe([topic])
         return read_to_the_end(consumer)
 
 
-def reader(scene: Scene, group: str) -> Consumer:
+def reader(world: World, group: str) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": scene.uri,
+            "bootstrap.servers": world.uri,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -69,42 +69,42 @@ def reader(scene: Scene, group: str) -> Consumer:
 
 
 @pytest.fixture
-def producer(scene: Scene) -> Iterator[Producer]:
-    producer = Producer({"bootstrap.servers": scene.uri, **TRANSACTIONAL})
+def producer(world: World) -> Iterator[Producer]:
+    producer = Producer({"bootstrap.servers": world.uri, **TRANSACTIONAL})
     producer.init_transactions()
     yield producer
     producer.close()
 
 
 @pytest.mark.kafka("K133")
-def test_commit(scene: Scene, producer: Producer) -> None:
+def test_commit(world: World, producer: Producer) -> None:
     assert produce_in_transaction(producer, "t", 100) == []
     producer.commit_transaction()
-    assert committed_records(scene, "t") == 100
+    assert committed_records(world, "t") == 100
 
 
 @pytest.mark.kafka("K86", "K133")
-def test_abort(scene: Scene, producer: Producer) -> None:
+def test_abort(world: World, producer: Producer) -> None:
     assert produce_in_transaction(producer, "t", 100) == []
     producer.abort_transaction()
-    assert committed_records(scene, "t") == 0
+    assert committed_records(world, "t") == 0
 
 
 @pytest.mark.kafka("K86", "K133")
-def test_abort_then_commit(scene: Scene, producer: Producer) -> None:
+def test_abort_then_commit(world: World, producer: Producer) -> None:
     produce_in_transaction(producer, "t", 100)
     producer.abort_transaction()
     produce_in_transaction(producer, "t", 25)
     producer.commit_transaction()
-    assert committed_records(scene, "t") == 25
+    assert committed_records(world, "t") == 25
 
 
 @pytest.mark.kafka("K104", "K112")
-def test_offsets_sent_to_a_transaction(scene: Scene, producer: Producer) -> None:
-    with Producer({"bootstrap.servers": scene.uri}) as seed:
+def test_offsets_sent_to_a_transaction(world: World, producer: Producer) -> None:
+    with Producer({"bootstrap.servers": world.uri}) as seed:
         for number in range(100):
             seed.produce("t", str(number))
-    with reader(scene, "copy") as consumer:
+    with reader(world, "copy") as consumer:
         consumer.subscribe(["t"])
         assert read_to_the_end(consumer) == 100
         produce_in_transaction(producer, "six", 100)
@@ -112,19 +112,19 @@ def test_offsets_sent_to_a_transaction(scene: Scene, producer: Producer) -> None
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
         )
         producer.commit_transaction()
-        again = Producer({"bootstrap.servers": scene.uri, **TRANSACTIONAL})
+        again = Producer({"bootstrap.servers": world.uri, **TRANSACTIONAL})
         again.init_transactions()
         assert [place.offset for place in consumer.committed(consumer.assignment())] == [100]
         again.close()
 
 
 @pytest.mark.kafka("K118")
-def test_while_an_init_that_timed_out_is_not_repeated_everything_else_is_a_conflict(scene: Scene) -> None:
-    producer = scene.producer("test")
-    with scene.answering(OutcomeUnknown("slow"), kind=InitProducerId):
+def test_while_an_init_that_timed_out_is_not_repeated_everything_else_is_a_conflict(world: World) -> None:
+    producer = world.producer("test")
+    with world.answering(OutcomeUnknown("slow"), kind=InitProducerId):
         error = error_of(lambda: producer.init_transactions(0.5))
     assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
-    metadata = scene.consumer(group_id="testgroup").consumer_group_metadata()
+    metadata = world.consumer(group_id="testgroup").consumer_group_metadata()
     calls: list[Any] = [
         producer.begin_transaction,
         lambda: producer.send_offsets_to_transaction([TopicPartition("topic", 0, 123)], metadata),
@@ -139,13 +139,13 @@ def test_while_an_init_that_timed_out_is_not_repeated_everything_else_is_a_confl
 
 
 @pytest.mark.kafka("K104", "K133")
-def test_the_example_of_consuming_transforming_and_producing(scene: Scene, producer: Producer) -> None:
+def test_the_example_of_consuming_transforming_and_producing(world: World, producer: Producer) -> None:
     """It commits every 100 records, and once more at the end of the input."""
-    with Producer({"bootstrap.servers": scene.uri}) as seed:
+    with Producer({"bootstrap.servers": world.uri}) as seed:
         for number in range(250):
             seed.produce("six", f"v{number}", f"k{number}", partition=3)
     commits = 0
-    with reader(scene, "eos") as consumer:
+    with reader(world, "eos") as consumer:
         consumer.assign([TopicPartition("six", 3)])
 
         def commit() -> None:
@@ -172,5 +172,5 @@ def test_the_example_of_consuming_transforming_and_producing(scene: Scene, produ
                 commits, count = commits + 1, 0
         commit()
     assert commits == 2
-    assert scene.values("t") == [b64encode(b"v%d" % number) for number in range(250)]
-    assert scene.committed("eos", "six", 3) == 250
+    assert world.values("t") == [b64encode(b"v%d" % number) for number in range(250)]
+    assert world.committed("eos", "six", 3) == 250

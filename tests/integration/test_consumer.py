@@ -38,32 +38,19 @@ from sparktxn.message import (
 )
 from sparktxn.producer import Producer
 from sparktxn.scan.plan import plan_ranges
-from sparktxn.store import Store
+from tests import world as worlds
+from tests.world import messages, messages_and_errors, position
 
 
-class World:
-    """One store in memory, and its clients."""
+class World(worlds.World):
+    """A store with the topics that a test names."""
 
     def __init__(self) -> None:
-        self.uri = f"memory://consumer-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True)
-        self.clients: list[Any] = []
+        super().__init__({})
 
     def topic(self, name: str = "t", partitions: int = 1, **kwargs: Any) -> str:
         self.store.create_topic(name, partitions, **kwargs)
         return name
-
-    def produce(self, *values: str, topic: str = "t", partition: int = 0, **kwargs: Any) -> None:
-        """Appends outside transactions: no control records."""
-        with Producer({"bootstrap.servers": self.uri}) as producer:
-            for value in values:
-                producer.produce(topic, value.encode(), partition=partition, **kwargs)
-
-    def transactional(self, transactional_id: str = "w") -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": transactional_id})
-        self.clients.append(producer)
-        producer.init_transactions()
-        return producer
 
     def transaction(self, *values: str, topic: str = "t", partition: int = 0, commit: bool = True) -> None:
         """A transaction that has published before it ends, so that its abort leaves a range in the log."""
@@ -77,24 +64,10 @@ class World:
         else:
             producer.abort_transaction()
 
-    def consumer(self, **settings: Any) -> Consumer:
-        given = {"group_id": "g", "auto_offset_reset": "earliest", "fetch_wait_max_ms": 5, **settings}
-        dotted = {name if name.endswith("_cb") else name.replace("_", "."): given[name] for name in given}
-        if "on_commit" in given:
-            dotted["on_commit"] = dotted.pop("on.commit")
-        consumer = Consumer({"bootstrap.servers": self.uri, **dotted})
-        self.clients.append(consumer)
-        return consumer
-
     def reader(self, *topics: str, **settings: Any) -> Consumer:
         consumer = self.consumer(**settings)
         consumer.subscribe(list(topics) or ["t"])
         return consumer
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-        self.store.close()
 
 
 @pytest.fixture
@@ -104,19 +77,8 @@ def world() -> Iterator[World]:
     world.close()
 
 
-def messages(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
-    found = []
-    while (message := consumer.poll(timeout)) is not None:
-        found.append(message)
-    return found
-
-
 def values(consumer: Consumer, timeout: float = 0.05) -> list[str]:
-    found = []
-    for message in messages(consumer, timeout):
-        assert message.error() is None, message.error()
-        found.append((message.value() or b"").decode())
-    return found
+    return [(message.value() or b"").decode() for message in messages(consumer, timeout)]
 
 
 def error_of(message: Message | None) -> KafkaError:
@@ -124,10 +86,6 @@ def error_of(message: Message | None) -> KafkaError:
     error = message.error()
     assert error is not None
     return error
-
-
-def position(consumer: Consumer, topic: str = "t", partition: int = 0) -> int:
-    return consumer.position([TopicPartition(topic, partition)])[0].offset
 
 
 def committed(consumer: Consumer, topic: str = "t", partition: int = 0) -> int:
@@ -419,7 +377,7 @@ class TestSubscriptions:
         world.topic("known")
         world.produce("a", topic="known")
         consumer = world.reader("known", "nowhere")
-        found = messages(consumer)
+        found = messages_and_errors(consumer)
         errors = [message for message in found if message.error() is not None]
         assert len(errors) == 1
         error = error_of(errors[0])
@@ -492,7 +450,7 @@ class TestSubscriptions:
         assert second.offset() == 1
         assert consumer.poll(0.02) is None
         world.produce("b")
-        assert [m.error() is None for m in messages(consumer)] == [True, False]
+        assert [m.error() is None for m in messages_and_errors(consumer)] == [True, False]
 
 
 class TestOffsets:
@@ -631,7 +589,7 @@ class TestOffsets:
         topic = world.store.log.topic("t")
         assert topic is not None
         offsets = (OffsetToCommit(topic.topic_id, 0, 1),)
-        pending = TxnOffsetCommit("w", producer.producer_id, producer.producer_epoch, 1, "g", offsets)
+        pending = TxnOffsetCommit("orders", producer.producer_id, producer.producer_epoch, 1, "readers", offsets)
         world.store.log.submit([pending], world.store.log.deadline(5))
         waiting = world.reader()
         with pytest.raises(KafkaException) as caught:
@@ -645,7 +603,7 @@ class TestOffsets:
     def test_group_metadata_may_be_pickled(self, world: World) -> None:
         metadata = world.consumer().consumer_group_metadata()
         assert pickle.loads(pickle.dumps(metadata)) == metadata
-        assert (metadata.group_id, metadata.generation_id) == ("g", -1)
+        assert (metadata.group_id, metadata.generation_id) == ("readers", -1)
 
     def test_offsets_for_times(self, world: World) -> None:
         world.topic()

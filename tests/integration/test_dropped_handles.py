@@ -20,18 +20,16 @@ import pytest
 
 from sparktxn import dropped, registry
 from sparktxn.admin import AdminClient
-from sparktxn.clock import RandomIds, SystemClock
-from sparktxn.config.store import StoreSettings
+from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
-from sparktxn.log.log import Log
 from sparktxn.message import Message
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
+from tests.world import open_log
 
 _FEW = 15
 _MANY = 60
@@ -242,14 +240,7 @@ def test_records_of_a_dropped_transaction_are_counted_in_a_warning(uri: str, cap
 
 def test_a_producer_of_a_lent_log_ends_its_thread_and_leaves_the_log_open() -> None:
     address = "memory://lent-and-dropped"
-    log = Log.open(
-        MemoryStore("lent-and-dropped", SystemClock()),
-        settings=StoreSettings(),
-        clock=SystemClock(),
-        ids=RandomIds(),
-        background=StrictBackground(),
-        create=True,
-    )
+    log = open_log(MemoryStore("lent-and-dropped", SystemClock()))
     log.submit([CreateTopic("t", "t", 1)], log.deadline(5))
     lend_log(address, log)
     before = threads()

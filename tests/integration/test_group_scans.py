@@ -12,7 +12,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.parts import StateParts
 from sparktxn.message import TopicPartition
-from tests.integration.scene import Scene
+from tests.world import World
 
 PARTITIONS = 50
 GROUPS = 400
@@ -20,15 +20,15 @@ OWN_PART = part_of(("offset", "group-7", 0, 0))
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    scene.store.create_topic("wide", PARTITIONS)
-    topic_id = scene.topic_id("wide")
+def world() -> Iterator[World]:
+    world = World()
+    world.store.create_topic("wide", PARTITIONS)
+    topic_id = world.topic_id("wide")
     for number in range(GROUPS):
         offsets = tuple(OffsetToCommit(topic_id, partition, 0) for partition in range(PARTITIONS))
-        scene.submit(OffsetCommit(f"request-{number}", f"group-{number}", offsets))
-    yield scene
-    scene.close()
+        world.submit(OffsetCommit(f"request-{number}", f"group-{number}", offsets))
+    yield world
+    world.close()
 
 
 def visited(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> tuple[int, set[str]]:
@@ -48,17 +48,17 @@ def visited(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> tupl
     return records.total(), set(records)
 
 
-def test_committed_and_the_first_poll_read_the_groups_own_part(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_and_the_first_poll_read_the_groups_own_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = [TopicPartition("wide", partition) for partition in range(PARTITIONS)]
-    consumer = scene.consumer("wide", group_id="group-7")
+    consumer = world.consumer("wide", group_id="group-7")
     for call in (lambda: consumer.poll(0.5), lambda: consumer.committed(wide)):
         count, parts = visited(monkeypatch, call)
         assert parts <= {OWN_PART}
         assert count < GROUPS * PARTITIONS
 
 
-def test_an_administrator_reads_the_groups_own_part(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin = AdminClient({"bootstrap.servers": scene.uri})
+def test_an_administrator_reads_the_groups_own_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = AdminClient({"bootstrap.servers": world.uri})
     asked = ConsumerGroupTopicPartitions("group-7")
     calls = (
         lambda: admin.list_consumer_group_offsets([asked], require_stable=True)["group-7"].result(),

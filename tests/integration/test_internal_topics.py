@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import tracemalloc
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,58 +18,32 @@ from sparktxn.format import names
 from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.maintenance import sweep, vacuum
 from sparktxn.message import OFFSET_END, Message, TopicPartition
-from sparktxn.producer import Producer
-from sparktxn.store import Store
+from tests import world as worlds
+from tests.world import messages
 
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"
-SETTINGS = {"checkpoint.entries": 16}
 
 
-class World:
-    """One store in memory, and its clients."""
+class World(worlds.World):
+    """A store with topics in and out, and clients that watch its internal topics."""
 
     def __init__(self) -> None:
-        self.uri = f"memory://internal-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True, options=SETTINGS)
-        self.store.create_topic("in", 2)
-        self.store.create_topic("out", 2)
-        self.clients: list[Any] = []
+        super().__init__({"in": 2, "out": 2}, checkpoint_entries=16)
 
-    def producer(self, transactional_id: str = "tx", **settings: Any) -> Producer:
-        given = {"bootstrap.servers": self.uri, "transactional.id": transactional_id, **SETTINGS, **settings}
-        producer = Producer(given)
-        self.clients.append(producer)
-        producer.init_transactions()
-        return producer
-
-    def consumer(self, **settings: Any) -> Consumer:
-        given = {"group.id": "watch", "auto.offset.reset": "earliest", "enable.auto.commit": False, **settings}
-        consumer = Consumer({"bootstrap.servers": self.uri, "fetch.wait.max.ms": 5, **given})
-        self.clients.append(consumer)
-        return consumer
+    def watcher(self, **settings: Any) -> Consumer:
+        return self.consumer(**{"group_id": "watch", "enable_auto_commit": False, **settings})
 
     def group(self, group_id: str) -> Any:
-        return self.consumer(**{"group.id": group_id}).consumer_group_metadata()
+        return self.watcher(group_id=group_id).consumer_group_metadata()
 
-    def entry(self) -> int:
-        return self.store.log.refresh(self.store.log.deadline(10))
-
-    def submit(self, *commands: Any) -> list[Any]:
-        return self.store.log.submit(list(commands), self.store.log.deadline(10))
-
-    def rows(self, topic: str, start: int | None = None, **plan: Any) -> list[dict[str, Any]]:
+    def history(self, topic: str, start: int | None = None, **plan: Any) -> list[dict[str, Any]]:
         view = self.store.view([topic])
         low, high = self.store.ranges(view)[topic, 0]
         tasks = self.store.plan(view, {(topic, 0): (low if start is None else start, high)}, **plan)
         found = [row for task in pickle.loads(pickle.dumps(tasks)) for b in read_task(task) for row in b.to_pylist()]
         assert [row["_offset"] for row in found] == sorted({row["_offset"] for row in found})
         return found
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-        self.store.close()
 
 
 @pytest.fixture
@@ -80,28 +53,20 @@ def world() -> Iterator[World]:
     world.close()
 
 
-def messages(consumer: Consumer) -> list[Message]:
-    found = []
-    while (message := consumer.poll(0.1)) is not None:
-        assert message.error() is None, message.error()
-        found.append(message)
-    return found
-
-
 def states(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["state"], row["producer_epoch"], row["transaction"]) for row in rows]
 
 
 @pytest.mark.kafka("K32", "K50")
 def test_a_transaction_shows_every_state_that_kafka_would_have_recorded(world: World) -> None:
-    producer = world.producer()
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("out", b"1", partition=1)
     producer.flush()
     producer.produce("out", b"2", partition=0)
     producer.send_offsets_to_transaction([TopicPartition("in", 0, 7)], world.group("g"))
     producer.commit_transaction()
-    rows = world.rows(TRANSACTIONS)
+    rows = world.history(TRANSACTIONS)
     assert states(rows) == [
         ("Empty", 0, 0),
         ("Ongoing", 0, 1),
@@ -119,12 +84,12 @@ def test_a_transaction_shows_every_state_that_kafka_would_have_recorded(world: W
 
 @pytest.mark.kafka("K07")
 def test_fencing_shows_the_aborted_transaction_under_the_next_epoch_and_why(world: World) -> None:
-    producer = world.producer()
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("out", b"1")
     producer.flush()
-    world.producer()
-    rows = world.rows(TRANSACTIONS)[2:]
+    world.transactional()
+    rows = world.history(TRANSACTIONS)[2:]
     assert states(rows) == [("PrepareAbort", 1, 1), ("CompleteAbort", 1, 1), ("Empty", 2, 1)]
     assert "newer producer" in rows[0]["fence_reason"]
     assert rows[2]["fence_reason"] is None
@@ -133,21 +98,21 @@ def test_fencing_shows_the_aborted_transaction_under_the_next_epoch_and_why(worl
 @pytest.mark.kafka("K44")
 def test_a_timed_out_transaction_says_so(world: World) -> None:
     (result,) = world.submit(InitProducerId("r", "slow"))
-    producer = world.producer("slow")
+    producer = world.transactional("slow")
     producer.begin_transaction()
     producer.produce("out", b"1")
     producer.flush()
     end = EndTxn("slow", result.producer_id, 1, 1, committed=False, timed_out_after_ms=60_000)
     world.submit(end)
-    last = world.rows(TRANSACTIONS)[-1]
+    last = world.history(TRANSACTIONS)[-1]
     assert (last["state"], last["producer_epoch"]) == ("CompleteAbort", 2)
     assert "timed out after 60000 ms" in last["fence_reason"]
 
 
 def test_offsets_show_when_they_take_effect_and_whose_they_were(world: World) -> None:
-    reader = world.consumer(**{"group.id": "g"})
+    reader = world.watcher(group_id="g")
     reader.commit(offsets=[TopicPartition("in", 1, 3, "by hand")], asynchronous=False)
-    producer = world.producer()
+    producer = world.transactional()
     for number, commit in ((5, False), (6, True)):
         producer.begin_transaction()
         producer.send_offsets_to_transaction([TopicPartition("in", 0, number, "m")], world.group("g"))
@@ -155,11 +120,11 @@ def test_offsets_show_when_they_take_effect_and_whose_they_were(world: World) ->
             producer.commit_transaction()
         else:
             producer.abort_transaction()
-    rows = world.rows(OFFSETS)
+    rows = world.history(OFFSETS)
     shown = [
         (r["group_id"], r["topic"], r["partition"], r["offset"], r["metadata"], r["transactional_id"]) for r in rows
     ]
-    assert shown == [("g", "in", 1, 3, "by hand", None), ("g", "in", 0, 6, "m", "tx")]
+    assert shown == [("g", "in", 1, 3, "by hand", None), ("g", "in", 0, 6, "m", "orders")]
     assert rows[1]["producer_id"] == 0
 
 
@@ -167,19 +132,19 @@ def test_what_is_removed_is_a_tombstone(world: World) -> None:
     world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3), OffsetToCommit(1, 1, 4))))
     entry = world.entry()
     world.submit(DeleteGroup("b", "g", offsets=((1, 0, entry), (1, 1, entry))))
-    consumer = world.consumer()
+    consumer = world.watcher()
     consumer.subscribe([OFFSETS])
-    found = [(json.loads(message.key()), message.value()) for message in messages(consumer)]
+    found = [(json.loads(message.key()), message.value()) for message in messages(consumer, 0.1)]
     assert [(key["group_id"], key["partition"]) for key, _ in found] == [("g", 0), ("g", 1)] * 2
     assert [value is None for _, value in found] == [False, False, True, True]
 
 
 def test_messages_are_json(world: World) -> None:
-    world.producer()
-    consumer = world.consumer()
+    world.transactional()
+    consumer = world.watcher()
     consumer.subscribe([TRANSACTIONS])
-    (message,) = messages(consumer)
-    assert json.loads(message.key()) == {"transactional_id": "tx"}
+    (message,) = messages(consumer, 0.1)
+    assert json.loads(message.key()) == {"transactional_id": "orders"}
     value = json.loads(message.value())
     assert (value["state"], value["producer_id"], value["partitions"]) == ("Empty", 0, [])
     assert value["last_update_timestamp_ms"] == message.timestamp()[1]
@@ -187,45 +152,45 @@ def test_messages_are_json(world: World) -> None:
 
 
 def test_a_consumer_follows_seeks_and_goes_on_where_its_group_was(world: World) -> None:
-    producer = world.producer()
-    consumer = world.consumer()
+    producer = world.transactional()
+    consumer = world.watcher()
     consumer.subscribe([TRANSACTIONS])
-    first = messages(consumer)
+    first = messages(consumer, 0.1)
     for _ in range(3):
         producer.begin_transaction()
         producer.produce("out", b"x")
         producer.commit_transaction()
-        first += messages(consumer)
+        first += messages(consumer, 0.1)
     assert [json.loads(m.value())["state"] for m in first] == [
         "Empty",
         *["Ongoing", "PrepareCommit", "CompleteCommit"] * 3,
     ]
     consumer.seek(TopicPartition(TRANSACTIONS, 0, first[5].offset()))
-    again = messages(consumer)
+    again = messages(consumer, 0.1)
     assert [m.offset() for m in again] == [m.offset() for m in first[5:]]
     consumer.commit(message=first[6], asynchronous=False)
-    other = world.consumer()
+    other = world.watcher()
     other.subscribe([TRANSACTIONS])
-    assert [m.offset() for m in messages(other)] == [m.offset() for m in first[7:]]
+    assert [m.offset() for m in messages(other, 0.1)] == [m.offset() for m in first[7:]]
 
 
 def test_following_the_offsets_does_not_follow_its_own_commits(world: World) -> None:
     world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3),)))
-    consumer = world.consumer(**{"enable.auto.commit": True, "auto.commit.interval.ms": 1})
+    consumer = world.watcher(enable_auto_commit=True, auto_commit_interval_ms=1)
     consumer.subscribe([OFFSETS, TRANSACTIONS])
-    assert len(messages(consumer)) == 1
+    assert len(messages(consumer, 0.1)) == 1
     entry = world.entry()
-    assert messages(consumer) == messages(consumer) == []
+    assert messages(consumer, 0.1) == messages(consumer, 0.1) == []
     assert world.entry() == entry
     consumer.close()
-    assert [row["topic"] for row in world.rows(OFFSETS)] == ["in"]
+    assert [row["topic"] for row in world.history(OFFSETS)] == ["in"]
     listed = AdminClient({"bootstrap.servers": world.uri}).list_consumer_groups().result().valid
     assert "watch" in [group.group_id for group in listed]
 
 
 def test_offsets_for_internal_topics_do_not_expire_as_those_of_deleted_topics_do(world: World) -> None:
     world.store.create_topic("gone")
-    consumer = world.consumer()
+    consumer = world.watcher()
     places = [TopicPartition(TRANSACTIONS, 0, 1 << 20), TopicPartition("gone", 0, 1)]
     consumer.commit(offsets=places, asynchronous=False)
     with AdminClient({"bootstrap.servers": world.uri}) as admin:
@@ -238,12 +203,12 @@ def test_offsets_for_internal_topics_do_not_expire_as_those_of_deleted_topics_do
 
 
 def test_watermarks_times_and_columns(world: World) -> None:
-    producer = world.producer()
-    consumer = world.consumer()
+    producer = world.transactional()
+    consumer = world.watcher()
     partition = TopicPartition(TRANSACTIONS, 0)
     low, high = consumer.get_watermark_offsets(partition)
     assert (low, high) == (1 << 20, (world.entry() + 1) << 20)
-    (row,) = world.rows(TRANSACTIONS)
+    (row,) = world.history(TRANSACTIONS)
     at = int(row["_timestamp"].timestamp() * 1000)
     found = consumer.offsets_for_times(
         [TopicPartition(TRANSACTIONS, 0, at), TopicPartition(TRANSACTIONS, 0, at + 10**6)]
@@ -255,27 +220,27 @@ def test_watermarks_times_and_columns(world: World) -> None:
     producer.begin_transaction()
     producer.produce("out", b"x")
     producer.commit_transaction()
-    assert world.rows(TRANSACTIONS, columns=("state", "_offset"))[-1].keys() == {"state", "_offset"}
+    assert world.history(TRANSACTIONS, columns=("state", "_offset"))[-1].keys() == {"state", "_offset"}
     consumer.assign([partition])
     table = consumer.consume_arrow(timeout=1)
     assert table.column("state").to_pylist() == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
 def test_patterns_leave_internal_topics_out_unless_asked(world: World) -> None:
-    world.producer()
-    consumer = world.consumer()
+    world.transactional()
+    consumer = world.watcher()
     consumer.subscribe(["^.*"])
-    messages(consumer)
+    messages(consumer, 0.1)
     assert {partition.topic for partition in consumer.assignment()} == {"in", "out"}
-    asking = world.consumer(**{"exclude.internal.topics": False})
+    asking = world.watcher(exclude_internal_topics=False)
     asking.subscribe(["^__.*"])
-    assert len(messages(asking)) == 1
+    assert len(messages(asking, 0.1)) == 1
     assert {partition.topic for partition in asking.assignment()} == {TRANSACTIONS, OFFSETS}
 
 
 @pytest.mark.parametrize("topic", [TRANSACTIONS, OFFSETS])
 def test_they_cannot_be_written_to_created_changed_or_deleted(world: World, topic: str) -> None:
-    producer = world.producer()
+    producer = world.transactional()
     producer.begin_transaction()
 
     def refused(call: Any) -> None:
@@ -299,7 +264,7 @@ def test_they_cannot_be_written_to_created_changed_or_deleted(world: World, topi
 
 
 def busy(world: World, transactions: int) -> None:
-    producer = world.producer("busy")
+    producer = world.transactional("busy")
     for number in range(transactions):
         producer.begin_transaction()
         producer.produce("out", b"x")
@@ -309,9 +274,9 @@ def busy(world: World, transactions: int) -> None:
 
 def test_tasks_tile_the_history_and_start_from_checkpoints(world: World) -> None:
     busy(world, 100)
-    whole = world.rows(TRANSACTIONS)
+    whole = world.history(TRANSACTIONS)
     assert len(whole) == 1 + 3 * 100
-    assert world.rows(TRANSACTIONS, rows_per_task=7) == whole
+    assert world.history(TRANSACTIONS, rows_per_task=7) == whole
     view = world.store.view([TRANSACTIONS])
     end = view.partitions[TRANSACTIONS, 0].log_end_offset
     tasks = world.store.plan(view, {(TRANSACTIONS, 0): (whole[-1]["_offset"], end)})
@@ -338,7 +303,7 @@ def test_a_cut_holds_whole_entries(world: World) -> None:
 
 def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(world: World) -> None:
     busy(world, 40)
-    whole = world.rows(OFFSETS)
+    whole = world.history(OFFSETS)
     log = world.store.log
     entry = log.checkpoint()
     assert entry is not None
@@ -349,33 +314,33 @@ def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(wo
     log.objects.delete([names.entry(number) for number in range(1, entry)])
     heads = [name for name in log.objects.list_names(names.CHECKPOINTS) if names.parse_checkpoint_head(name)]
     log.objects.delete([name for name in heads if (names.parse_checkpoint_head(name) or (0,))[0] < entry])
-    consumer = world.consumer()
+    consumer = world.watcher()
     low, high = consumer.get_watermark_offsets(TopicPartition(OFFSETS, 0))
     assert (low, high) == ((entry + 1) << 20, (world.entry() + 1) << 20)
-    rows = world.rows(OFFSETS)
+    rows = world.history(OFFSETS)
     assert len(rows) == 5
     assert rows[0]["topic"] == "in"
     with pytest.raises(RetentionPassed):
-        world.rows(OFFSETS, start=whole[3]["_offset"])
+        world.history(OFFSETS, start=whole[3]["_offset"])
     with pytest.raises(ViewExpired):
         list(read_task(old[0]))
     consumer.subscribe([OFFSETS])
-    assert len(messages(consumer)) == 5
+    assert len(messages(consumer, 0.1)) == 5
 
 
 def test_what_a_vacuum_leaves_is_the_end_of_what_was_there(world: World) -> None:
-    consumer = world.consumer()
+    consumer = world.watcher()
     consumer.subscribe([TRANSACTIONS])
     told: list[Message] = []
     everything = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
     for _ in range(3):
         busy(world, 40)
-        whole = world.rows(TRANSACTIONS)
+        whole = world.history(TRANSACTIONS)
         horizon = vacuum(world.store, everything).horizon
-        rows = world.rows(TRANSACTIONS)
+        rows = world.history(TRANSACTIONS)
         assert rows == whole[-len(rows) :]
         assert rows[0]["entry"] <= max(horizon + 1, whole[0]["entry"])
-        told += messages(consumer)
+        told += messages(consumer, 0.1)
     offsets = [message.offset() or 0 for message in told]
     assert offsets == sorted(set(offsets))
     assert offsets[-1] == rows[-1]["_offset"]
@@ -385,7 +350,7 @@ def test_what_a_vacuum_leaves_is_the_end_of_what_was_there(world: World) -> None
 
 
 def test_memory_is_bounded_by_a_batch(world: World) -> None:
-    producer = world.producer("many")
+    producer = world.transactional("many")
     group = world.group("g")
     for number in range(1_500):
         producer.begin_transaction()

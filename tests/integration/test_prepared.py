@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -11,35 +10,28 @@ import pytest
 
 from sparktxn import PreparedTransaction
 from sparktxn.clock import Deadline
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown, ProducerFenced
+from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced
 from sparktxn.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
-from sparktxn.store import Store, read_task
+from tests import world as worlds
+from tests.world import error_of
 
 S = TransactionState
 
 
-class World:
-    """One store in memory with topic t, its producers of id "shop", and what a reader sees."""
+class World(worlds.World):
+    """A store with topic t, and producers of id "shop" that prepare."""
 
     def __init__(self) -> None:
-        self.uri = f"memory://prepared-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True)
-        self.store.create_topic("t", 2)
-        self.producers: list[Producer] = []
+        super().__init__({"t": 2})
 
-    def producer(self, *, keep_prepared: bool = True, **settings: Any) -> Producer:
-        producer = self.uninitialised(**settings)
+    def initialised(self, *, keep_prepared: bool = True, **settings: Any) -> Producer:
+        producer = self.producer("shop", **settings)
         producer.init_transactions(keep_prepared=keep_prepared)
         return producer
 
-    def uninitialised(self, **settings: Any) -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": "shop", **settings})
-        self.producers.append(producer)
-        return producer
-
     def prepared(self, *values: str, **settings: Any) -> tuple[Producer, PreparedTransaction]:
-        producer = self.producer(**settings)
+        producer = self.initialised(**settings)
         return producer, self.prepare(producer, *values)
 
     @staticmethod
@@ -49,68 +41,19 @@ class World:
             producer.produce("t", value, partition=0)
         return producer.prepare_transaction()
 
-    def values(self) -> list[str]:
-        view = self.store.view(["t"])
-        tasks = self.store.plan(view, self.store.ranges(view))
-        batches = [batch for task in tasks for batch in read_task(task, self.store.options)]
-        return [row["value"].decode() for batch in batches for row in batch.to_pylist()]
-
-    def entry(self) -> int:
-        return self.store.log.refresh(self.store.log.deadline(10))
-
-    def committed(self, group: str) -> int | None:
-        self.entry()
-        topic = self.store.log.topic("t")
-        found = self.store.log.committed_offset(group, topic.topic_id, 0)
-        return found.offset if found is not None else None
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
     yield world
-    for producer in world.producers:
-        producer.close()
-    world.store.close()
-
-
-def error_of(call: Any, *arguments: Any, kind: type[KafkaException] = KafkaException) -> KafkaError:
-    with pytest.raises(kind) as raised:
-        call(*arguments)
-    return raised.value.error
-
-
-def lose_answers(monkeypatch: pytest.MonkeyPatch, producer: Producer, count: int = 1) -> None:
-    """The next `count` lists are written, and their sender is not told."""
-    log = producer._log
-    send = log.send
-    left = [count]
-
-    class Ticket:
-        def __init__(self, ticket: Any) -> None:
-            self.ticket = ticket
-
-        def wait(self, deadline: Deadline) -> Any:
-            results = self.ticket.wait(deadline)
-            if left[0]:
-                left[0] -= 1
-                raise OutcomeUnknown("the answer was lost")
-            return results
-
-        def withdraw(self) -> bool:
-            return bool(self.ticket.withdraw())
-
-        wait_once = wait
-        let_go = withdraw
-
-    monkeypatch.setattr(log, "send", lambda commands: Ticket(send(commands)))
+    world.close()
 
 
 @pytest.mark.kafka("K129", "K130")
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_prepared_transaction_is_one_entry_and_its_end_another(world: World, committed: bool) -> None:
     told: list[tuple[KafkaError | None, Message]] = []
-    producer = world.producer()
+    producer = world.initialised()
     before = world.entry()
     producer.begin_transaction()
     producer.produce("t", "a", partition=0, on_delivery=lambda *report: told.append(report))
@@ -119,10 +62,10 @@ def test_a_prepared_transaction_is_one_entry_and_its_end_another(world: World, c
     assert world.entry() == before + 1
     assert (prepared, str(prepared)) == (PreparedTransaction(0, 0), "0:0")
     assert [(error, message.offset()) for error, message in told] == [(None, 0)]
-    assert (producer.transaction_state, world.values(), world.committed("g")) == (S.PREPARED_TRANSACTION, [], None)
+    assert (producer.transaction_state, world.texts(), world.committed("g")) == (S.PREPARED_TRANSACTION, [], None)
     (producer.commit_transaction if committed else producer.abort_transaction)()
     assert world.entry() == before + 2
-    assert world.values() == (["a"] if committed else [])
+    assert world.texts() == (["a"] if committed else [])
     assert world.committed("g") == (5 if committed else None)
     assert (producer.transaction_state, producer.producer_epoch) == (S.READY, 1)
 
@@ -134,7 +77,7 @@ def test_completing_commits_what_it_names_and_aborts_anything_else(
 ) -> None:
     producer, prepared = world.prepared("a")
     producer.complete_transaction(prepared if same else PreparedTransaction(prepared.producer_id, 77))
-    assert world.values() == expected
+    assert world.texts() == expected
 
 
 @pytest.mark.kafka("K129")
@@ -150,12 +93,12 @@ def test_a_prepared_transaction_takes_nothing_more_and_waits_for_its_end(world: 
         assert error_of(call) == KafkaError._STATE
     producer.flush()
     producer.commit_transaction()
-    assert world.values() == ["a"]
+    assert world.texts() == ["a"]
 
 
 @pytest.mark.kafka("K129")
 def test_preparing_needs_an_open_transaction(world: World) -> None:
-    producer = world.uninitialised()
+    producer = world.producer("shop")
     assert error_of(producer.prepare_transaction) == KafkaError._STATE
     producer.init_transactions()
     assert error_of(producer.prepare_transaction) == KafkaError._STATE
@@ -169,51 +112,51 @@ def test_preparing_needs_an_open_transaction(world: World) -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_it_outlives_its_producer_and_the_next_one_ends_it(world: World, committed: bool) -> None:
     old, prepared = world.prepared("a")
-    new = world.producer()
+    new = world.initialised()
     assert (new.transaction_state, new.producer_epoch) == (S.PREPARED_TRANSACTION, 1)
     assert error_of(old.commit_transaction, kind=ProducerFenced) == KafkaError._FENCED
     new.complete_transaction(prepared if committed else PreparedTransaction(9, 9))
-    assert world.values() == (["a"] if committed else [])
+    assert world.texts() == (["a"] if committed else [])
     with new.transaction():
         new.produce("t", "next", partition=0)
-    assert world.values() == [*(["a"] if committed else []), "next"]
+    assert world.texts() == [*(["a"] if committed else []), "next"]
 
 
 def test_closing_leaves_it_open(world: World) -> None:
     producer, prepared = world.prepared("a")
     producer.close()
-    world.producer().complete_transaction(prepared)
-    assert world.values() == ["a"]
+    world.initialised().complete_transaction(prepared)
+    assert world.texts() == ["a"]
 
 
 @pytest.mark.kafka("K131")
 def test_an_init_that_does_not_keep_it_aborts_it_and_completing_says_so(world: World) -> None:
     _, prepared = world.prepared("a")
-    producer = world.producer(keep_prepared=False)
+    producer = world.initialised(keep_prepared=False)
     assert producer.transaction_state is S.READY
-    error = error_of(producer.complete_transaction, prepared)
+    error = error_of(lambda: producer.complete_transaction(prepared))
     assert (error.code(), error.retriable()) == (ErrorCode.INVALID_TXN_STATE, False)
     assert "has been aborted" in error.str()
     assert str(prepared) in error.str()
-    assert world.values() == []
+    assert world.texts() == []
     with producer.transaction():
         producer.produce("t", "next")
-    assert world.values() == ["next"]
+    assert world.texts() == ["next"]
 
 
 def test_completing_may_be_repeated_after_every_start(world: World) -> None:
     producer, first = world.prepared("a")
     producer.complete_transaction(first)
     producer.complete_transaction(first)
-    again = world.producer()
+    again = world.initialised()
     assert again.transaction_state is S.READY
     again.complete_transaction(first)
     second = world.prepare(again, "b")
     assert second != first
-    world.producer().complete_transaction(first)  # the database has rolled the second one back
-    last = world.producer()
+    world.initialised().complete_transaction(first)  # the database has rolled the second one back
+    last = world.initialised()
     last.complete_transaction(first)
-    assert world.values() == ["a"]
+    assert world.texts() == ["a"]
 
 
 def test_two_transactions_of_one_producer_are_never_taken_for_each_other(world: World) -> None:
@@ -222,26 +165,26 @@ def test_two_transactions_of_one_producer_are_never_taken_for_each_other(world: 
     second = world.prepare(producer, "b")
     assert second != first
     producer.complete_transaction(first)
-    assert world.values() == ["a"]
+    assert world.texts() == ["a"]
 
 
 def test_an_empty_transaction_is_prepared_and_completed(world: World) -> None:
     _, prepared = world.prepared()
-    new = world.producer()
+    new = world.initialised()
     assert new.transaction_state is S.PREPARED_TRANSACTION
     new.complete_transaction(prepared)
-    world.producer().complete_transaction(prepared)
-    assert world.values() == []
+    world.initialised().complete_transaction(prepared)
+    assert world.texts() == []
 
 
 def test_what_was_published_before_is_prepared_with_the_rest(world: World) -> None:
-    producer = world.producer()
+    producer = world.initialised()
     producer.begin_transaction()
     producer.produce("t", "a", partition=0)
     producer.flush()
     prepared = world_prepare(producer, "b")
-    world.producer().complete_transaction(prepared)
-    assert world.values() == ["a", "b"]
+    world.initialised().complete_transaction(prepared)
+    assert world.texts() == ["a", "b"]
 
 
 def world_prepare(producer: Producer, value: str) -> PreparedTransaction:
@@ -251,41 +194,41 @@ def world_prepare(producer: Producer, value: str) -> PreparedTransaction:
 
 @pytest.mark.kafka("K118")
 def test_lost_answers_are_resolved_by_the_same_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = world.producer()
+    producer = world.initialised()
     producer.begin_transaction()
     producer.produce("t", "a", partition=0)
-    lose_answers(monkeypatch, producer)
     before = world.entry()
-    assert error_of(producer.prepare_transaction).retriable()
-    assert producer.transaction_state is S.PREPARING_TRANSACTION
-    assert error_of(lambda: producer.produce("t", "b")) == KafkaError._STATE
-    assert error_of(producer.abort_transaction) == KafkaError._CONFLICT
-    prepared = producer.prepare_transaction()
+    with world.losing_answers():
+        assert error_of(producer.prepare_transaction).retriable()
+        assert producer.transaction_state is S.PREPARING_TRANSACTION
+        assert error_of(lambda: producer.produce("t", "b")) == KafkaError._STATE
+        assert error_of(producer.abort_transaction) == KafkaError._CONFLICT
+        prepared = producer.prepare_transaction()
     assert world.entry() == before + 1
-    lose_answers(monkeypatch, producer)
-    assert error_of(producer.complete_transaction, prepared).retriable()
-    assert error_of(producer.complete_transaction, PreparedTransaction(9, 9)) == KafkaError._CONFLICT
-    assert error_of(producer.commit_transaction) == KafkaError._CONFLICT
-    producer.complete_transaction(prepared)
-    assert world.values() == ["a"]
+    with world.losing_answers():
+        assert error_of(lambda: producer.complete_transaction(prepared)).retriable()
+        assert error_of(lambda: producer.complete_transaction(PreparedTransaction(9, 9))) == KafkaError._CONFLICT
+        assert error_of(producer.commit_transaction) == KafkaError._CONFLICT
+        producer.complete_transaction(prepared)
+    assert world.texts() == ["a"]
 
 
 def test_a_completion_whose_answer_was_lost_is_completed_by_the_same_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, prepared = world.prepared("a")
-    lose_answers(monkeypatch, producer)
-    assert error_of(producer.complete_transaction, prepared).retriable()
-    producer.complete_transaction(prepared)
-    assert (world.values(), producer.producer_epoch) == (["a"], 1)
+    with world.losing_answers():
+        assert error_of(lambda: producer.complete_transaction(prepared)).retriable()
+        producer.complete_transaction(prepared)
+    assert (world.texts(), producer.producer_epoch) == (["a"], 1)
     with producer.transaction():
         producer.produce("t", "b", partition=0)
-    assert world.values() == ["a", "b"]
+    assert world.texts() == ["a", "b"]
 
 
 def test_an_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     _, prepared = world.prepared("a")
-    producer = world.uninitialised()
+    producer = world.producer("shop")
     log, _ = producer._connect()
     submit = log.submit
     lost = [True]
@@ -304,21 +247,21 @@ def test_an_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pyt
     producer.init_transactions(keep_prepared=True)
     assert (producer.transaction_state, producer.producer_epoch) == (S.PREPARED_TRANSACTION, 1)
     producer.complete_transaction(prepared)
-    assert world.values() == ["a"]
+    assert world.texts() == ["a"]
 
 
 def test_an_older_instance_can_neither_prepare_nor_complete(world: World) -> None:
-    old = world.producer()
+    old = world.initialised()
     old.begin_transaction()
     old.produce("t", "old", partition=0)
     new, prepared = world.prepared("new")
     assert error_of(old.prepare_transaction, kind=ProducerFenced).fatal()
     new.complete_transaction(prepared)
-    assert world.values() == ["new"]
+    assert world.texts() == ["new"]
 
 
 def test_a_failed_preparation_can_only_be_aborted(world: World) -> None:
-    producer = world.producer()
+    producer = world.initialised()
     producer.begin_transaction()
     producer.produce("t", "a", partition=0)
     producer.send_offsets_to_transaction(
@@ -329,15 +272,15 @@ def test_a_failed_preparation_can_only_be_aborted(world: World) -> None:
     producer.abort_transaction()
     prepared = world.prepare(producer, "b")
     producer.complete_transaction(prepared)
-    assert world.values() == ["b"]
+    assert world.texts() == ["b"]
 
 
 def test_an_exception_after_preparing_does_not_abort_it(world: World) -> None:
-    producer = world.producer()
+    producer = world.initialised()
     with suppress(ZeroDivisionError), producer.transaction():
         producer.produce("t", "a", partition=0)
         prepared = producer.prepare_transaction()
         raise ZeroDivisionError
     assert producer.transaction_state is S.PREPARED_TRANSACTION
     producer.complete_transaction(prepared)
-    assert world.values() == ["a"]
+    assert world.texts() == ["a"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -26,101 +25,19 @@ from sparktxn.errors import (
 )
 from sparktxn.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
-from sparktxn.store import Store, read_task
+from tests.world import World, error_of
 
 Report = tuple[KafkaError | None, Message]
-
-
-class World:
-    """One store in memory, its producers, and an independent look at what it holds."""
-
-    def __init__(self) -> None:
-        self.uri = f"memory://producer-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True)
-        self.producers: list[Producer] = []
-
-    def producer(self, **settings: Any) -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri, **{k.replace("_", "."): v for k, v in settings.items()}})
-        self.producers.append(producer)
-        return producer
-
-    def transactional(self, **settings: Any) -> Producer:
-        producer = self.producer(**{"transactional_id": "orders", **settings})
-        producer.init_transactions()
-        return producer
-
-    def rows(self, topic: str, isolation: Any = "read_committed") -> list[dict[str, Any]]:
-        view = self.store.view([topic])
-        ranges = self.store.ranges(view, isolation=isolation)
-        batches = [
-            row
-            for task in self.store.plan(view, ranges, isolation=isolation)
-            for row in read_task(task, self.store.options)
-        ]
-        return [row for batch in batches for row in batch.to_pylist()]
-
-    def values(self, topic: str, isolation: Any = "read_committed") -> list[bytes]:
-        return [row["value"] for row in self.rows(topic, isolation)]
-
-    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
-        view = self.store.view([topic])
-        return {key[1]: (end.last_stable_offset, end.log_end_offset) for key, end in view.partitions.items()}
-
-    def entry(self) -> int:
-        return self.store.log.refresh(self.store.log.deadline(10))
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
-    world.store.create_topic("t", 1)
-    world.store.create_topic("six", 6)
     world.store.create_topic(
         "typed", 2, schema=pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
     )
     yield world
-    for producer in world.producers:
-        producer.close()
-    world.store.close()
-
-
-def error_of(call: Callable[[], object], kind: type[KafkaException] = KafkaException) -> KafkaError:
-    with pytest.raises(kind) as raised:
-        call()
-    return raised.value.error
-
-
-class Interrupted:
-    """A log whose next tickets fail at the first wait, as a lost answer does; the list is sent all the same."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: Any, failures: int = 1) -> None:
-        self.failures = failures
-        self.sent: list[list[Any]] = []
-        send = log.send
-
-        def sending(commands: Any) -> Any:
-            self.sent.append(list(commands))
-            return _Ticket(self, send(commands), log)
-
-        monkeypatch.setattr(log, "send", sending)
-
-
-class _Ticket:
-    def __init__(self, interrupted: Interrupted, ticket: Any, log: Any) -> None:
-        self._interrupted, self._ticket, self._log = interrupted, ticket, log
-
-    def wait(self, deadline: Deadline) -> Any:
-        if self._interrupted.failures:
-            self._interrupted.failures -= 1
-            self._ticket.wait(self._log.deadline(10))
-            raise OutcomeUnknown("the answer was lost")
-        return self._ticket.wait(deadline)
-
-    def withdraw(self) -> bool:
-        return bool(self._ticket.withdraw())
-
-    wait_once = wait
-    let_go = withdraw
+    world.close()
 
 
 # --- transactions --------------------------------------------------------------------------------------------------
@@ -369,14 +286,14 @@ def test_a_commit_whose_answer_was_lost_is_resumed_by_the_same_call(
     producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "once")
-    interrupted = Interrupted(monkeypatch, world.store.log)
-    error = error_of(producer.commit_transaction)
-    assert error == KafkaError._TIMED_OUT
-    assert error.retriable()
-    assert error_of(producer.abort_transaction) == KafkaError._CONFLICT
-    assert error_of(producer.begin_transaction) == KafkaError._CONFLICT
-    producer.commit_transaction()
-    assert len(interrupted.sent) == 1
+    with world.losing_answers() as sent:
+        error = error_of(producer.commit_transaction)
+        assert error == KafkaError._TIMED_OUT
+        assert error.retriable()
+        assert error_of(producer.abort_transaction) == KafkaError._CONFLICT
+        assert error_of(producer.begin_transaction) == KafkaError._CONFLICT
+        producer.commit_transaction()
+    assert len(sent) == 1
     assert world.values("t") == [b"once"]
     with producer.transaction():
         producer.produce("t", "twice")
@@ -389,11 +306,11 @@ def test_an_abort_whose_answer_was_lost_is_resumed(world: World, monkeypatch: py
     producer.begin_transaction()
     producer.produce("t", "x")
     producer.flush()
-    interrupted = Interrupted(monkeypatch, world.store.log)
-    assert error_of(producer.abort_transaction).retriable()
-    assert error_of(producer.commit_transaction) == KafkaError._CONFLICT
-    producer.abort_transaction()
-    assert len(interrupted.sent) == 1
+    with world.losing_answers() as sent:
+        assert error_of(producer.abort_transaction).retriable()
+        assert error_of(producer.commit_transaction) == KafkaError._CONFLICT
+        producer.abort_transaction()
+    assert len(sent) == 1
     assert world.values("t") == []
     assert world.ends("t")[0] == (2, 2)
 
@@ -406,9 +323,9 @@ def test_a_flush_whose_answer_was_lost_is_not_sent_again(
     producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "x")
-    Interrupted(monkeypatch, world.store.log)
-    producer.flush()
-    getattr(producer, end)()
+    with world.losing_answers():
+        producer.flush()
+        getattr(producer, end)()
     assert world.values("t", "read_uncommitted") == [b"x"]
     assert world.values("t") == ([b"x"] if end == "commit_transaction" else [])
 
@@ -597,9 +514,9 @@ def test_the_sender_stores_each_record_once_though_an_answer_was_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = world.producer(linger_ms=1)
-    Interrupted(monkeypatch, world.store.log, failures=1)
-    producer.produce("t", "x")
-    assert producer.flush(30) == 0
+    with world.losing_answers():
+        producer.produce("t", "x")
+        assert producer.flush(30) == 0
     assert world.values("t") == [b"x"]
 
 

@@ -28,7 +28,7 @@ from sparktxn.format.commands import Append, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer, TransactionState, segments
-from tests.integration.scene import Scene, error_of, flags
+from tests.world import World, error_of, flags
 
 E = ErrorCode
 READERS = ConsumerGroupMetadata("readers")
@@ -90,10 +90,10 @@ def answer(code: ErrorCode) -> KafkaException:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
 
 
 def begin(producer: Producer, value: str = "first") -> None:
@@ -130,7 +130,7 @@ def check_fatal(producer: Producer, error: KafkaError) -> None:
     producer.close()
 
 
-def check_abortable(scene: Scene, producer: Producer, error: KafkaError, *, bumped: bool) -> None:
+def check_abortable(world: World, producer: Producer, error: KafkaError, *, bumped: bool) -> None:
     """Everything but the abort raises it; the abort works, and so does the next transaction."""
     assert producer.transaction_state is TransactionState.ABORTABLE_ERROR
     epoch = producer.producer_epoch
@@ -138,16 +138,16 @@ def check_abortable(scene: Scene, producer: Producer, error: KafkaError, *, bump
         again = error_of(call)
         assert (again.code(), flags(again)) == (error.code(), (False, True, False)), name
     producer.abort_transaction()
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
     assert (producer.producer_epoch > epoch) == bumped
 
 
-def check_next(scene: Scene, producer: Producer, *values: str) -> None:
+def check_next(world: World, producer: Producer, *values: str) -> None:
     assert producer.transaction_state is TransactionState.READY
     with producer.transaction():
         producer.produce("t", values[-1])
-    assert scene.values("t") == [value.encode() for value in values]
-    assert all(stable == end for stable, end in scene.ends("t").values()), "no transaction is left open"
+    assert world.values("t") == [value.encode() for value in values]
+    assert all(stable == end for stable, end in world.ends("t").values()), "no transaction is left open"
 
 
 def check_retried(producer: Producer, call: Callable[[], object], other: Callable[[], object]) -> None:
@@ -159,9 +159,9 @@ def check_retried(producer: Producer, call: Callable[[], object], other: Callabl
 
 @pytest.mark.kafka("K06", "K07", "K16", "K18", "K120")
 @pytest.mark.parametrize(("code", "expected"), answers("init"))
-def test_init(scene: Scene, code: ErrorCode, expected: str) -> None:
-    producer = scene.producer()
-    with scene.answering(answer(code), kind=InitProducerId) as answered:
+def test_init(world: World, code: ErrorCode, expected: str) -> None:
+    producer = world.producer("orders")
+    with world.answering(answer(code), kind=InitProducerId) as answered:
         error = error_of(lambda: producer.init_transactions(0))
         check_class(error, code, expected)
         assert len(answered) == 1
@@ -169,52 +169,52 @@ def test_init(scene: Scene, code: ErrorCode, expected: str) -> None:
         assert producer.transaction_state is TransactionState.INITIALIZING
         check_retried(producer, producer.init_transactions, producer.begin_transaction)
         assert producer.producer_epoch == 0
-        check_next(scene, producer, "next")
+        check_next(world, producer, "next")
     elif expected == "A":
         assert producer.producer_id == -1
-        check_abortable(scene, producer, error, bumped=True)
+        check_abortable(world, producer, error, bumped=True)
     else:
         check_fatal(producer, error)
 
 
 @pytest.mark.kafka("K114", "K115", "K116", "K117", "K120")
 @pytest.mark.parametrize(("code", "expected"), answers("commit"))
-def test_commit(scene: Scene, code: ErrorCode, expected: str) -> None:
+def test_commit(world: World, code: ErrorCode, expected: str) -> None:
     told: list[KafkaError | None] = []
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
     producer.produce("t", "second", callback=lambda error, message: told.append(error))
-    with scene.answering(answer(code), kind=EndTxn) as answered:
+    with world.answering(answer(code), kind=EndTxn) as answered:
         error = error_of(producer.commit_transaction)
     check_class(error, code, expected)
     assert [type(command).__name__ for command in answered[0]] == ["Append", "TxnOffsetCommit", "EndTxn"]
-    assert scene.values("t") == []
+    assert world.values("t") == []
     if expected == "R":
         assert told == []
         check_retried(producer, producer.commit_transaction, producer.abort_transaction)
-        assert scene.committed("readers", "six", 1) == 5
+        assert world.committed("readers", "six", 1) == 5
         assert told == [None]
-        check_next(scene, producer, "first", "second", "next")
+        check_next(world, producer, "first", "second", "next")
         return
     assert told == [error.code()]
     if expected in "FX":
         check_fatal(producer, error)
     else:
-        check_abortable(scene, producer, error, bumped=expected == "A+")
-    assert scene.committed("readers", "six", 1) is None
+        check_abortable(world, producer, error, bumped=expected == "A+")
+    assert world.committed("readers", "six", 1) is None
 
 
 @pytest.mark.kafka("K63", "K114", "K115", "K116", "K117", "K120")
 @pytest.mark.parametrize("published", [False, True], ids=["first flush", "second flush"])
 @pytest.mark.parametrize(("code", "expected"), answers("flush"))
-def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) -> None:
+def test_flush(world: World, code: ErrorCode, expected: str, published: bool) -> None:
     """A flush raises nothing: the next call tells what it has met."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
     if published:
         assert producer.flush() == 0
         producer.produce("t", "second")
-    with scene.answering(answer(code), kind=Append) as answered:
+    with world.answering(answer(code), kind=Append) as answered:
         producer.flush()
     names = [type(command).__name__ for command in answered[0]]
     assert names == (["Append"] if published else ["Append", "TxnOffsetCommit"])
@@ -222,26 +222,26 @@ def test_flush(scene: Scene, code: ErrorCode, expected: str, published: bool) ->
         assert producer.transaction_state is TransactionState.IN_TRANSACTION
         assert producer.flush() == 0
         producer.commit_transaction()
-        check_next(scene, producer, *(["first", "second"] if published else ["first"]), "next")
+        check_next(world, producer, *(["first", "second"] if published else ["first"]), "next")
         return
     error = error_of(producer.commit_transaction, ProducerFenced if expected == "X" else KafkaException)
     check_class(error, code, expected)
     if expected in "FX":
         check_fatal(producer, error)
     else:
-        check_abortable(scene, producer, error, bumped=expected == "A+")
+        check_abortable(world, producer, error, bumped=expected == "A+")
 
 
 @pytest.mark.kafka("K59", "K115", "K120")
-def test_a_fence_that_a_flush_meets_is_fatal_at_once(scene: Scene) -> None:
+def test_a_fence_that_a_flush_meets_is_fatal_at_once(world: World) -> None:
     """As librdkafka reports it: error_cb, the reports and every later call carry _FENCED; an abort comes too late."""
     told: list[KafkaError | None] = []
     fatal: list[KafkaError] = []
-    older = Producer({"bootstrap.servers": scene.uri, "transactional.id": "orders", "error_cb": fatal.append})
-    scene.clients.append(older)
+    older = Producer({"bootstrap.servers": world.uri, "transactional.id": "orders", "error_cb": fatal.append})
+    world.clients.append(older)
     older.init_transactions()
     older.begin_transaction()
-    scene.transactional()
+    world.transactional()
     older.produce("t", "late", callback=lambda error, message: told.append(error))
     assert older.flush() == 0
     assert told == [KafkaError._FENCED]
@@ -251,11 +251,11 @@ def test_a_fence_that_a_flush_meets_is_fatal_at_once(scene: Scene) -> None:
 
 @pytest.mark.kafka("K114", "K115", "K118", "K120", "K129")
 @pytest.mark.parametrize(("code", "expected"), answers("commit"))
-def test_prepare(scene: Scene, code: ErrorCode, expected: str) -> None:
+def test_prepare(world: World, code: ErrorCode, expected: str) -> None:
     """Its list is the commit's, but for the end: so are the meanings."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
-    with scene.answering(answer(code), kind=PrepareTxn) as answered:
+    with world.answering(answer(code), kind=PrepareTxn) as answered:
         error = error_of(producer.prepare_transaction)
     check_class(error, code, expected)
     assert [type(command).__name__ for command in answered[0]] == ["Append", "TxnOffsetCommit", "PrepareTxn"]
@@ -263,195 +263,195 @@ def test_prepare(scene: Scene, code: ErrorCode, expected: str) -> None:
         check_retried(producer, producer.prepare_transaction, producer.abort_transaction)
         assert producer.transaction_state is TransactionState.PREPARED_TRANSACTION
         producer.commit_transaction()
-        check_next(scene, producer, "first", "next")
+        check_next(world, producer, "first", "next")
     elif expected in "FX":
         check_fatal(producer, error)
     else:
-        check_abortable(scene, producer, error, bumped=expected == "A+")
+        check_abortable(world, producer, error, bumped=expected == "A+")
 
 
 @pytest.mark.kafka("K115", "K118", "K120")
 @pytest.mark.parametrize(("code", "expected"), answers("abort"))
-def test_abort(scene: Scene, code: ErrorCode, expected: str) -> None:
-    producer = scene.transactional()
+def test_abort(world: World, code: ErrorCode, expected: str) -> None:
+    producer = world.transactional()
     begin(producer)
     assert producer.flush() == 0
     epoch = producer.producer_epoch
-    with scene.answering(answer(code), kind=EndTxn):
+    with world.answering(answer(code), kind=EndTxn):
         if expected == "S+":
             producer.abort_transaction()
-            check_next(scene, producer, "next")
+            check_next(world, producer, "next")
             assert producer.producer_epoch > epoch
             return
         error = error_of(producer.abort_transaction, TransactionAborted if expected == "A" else KafkaException)
     check_class(error, code, expected)
     if expected == "R":
         check_retried(producer, producer.abort_transaction, producer.commit_transaction)
-        check_next(scene, producer, "next")
+        check_next(world, producer, "next")
     elif expected == "A":
         assert error_of(producer.commit_transaction) == KafkaError._STATE
         producer.abort_transaction()
-        check_next(scene, producer, "next")
+        check_next(world, producer, "next")
     else:
         check_fatal(producer, error)
 
 
 @pytest.mark.kafka("K07", "K16")
-def test_an_init_asks_again_while_another_end_is_under_way(scene: Scene) -> None:
-    with scene.answering(CommandRefused(E.CONCURRENT_TRANSACTIONS, "busy"), times=3, kind=InitProducerId) as answered:
-        producer = scene.transactional()
+def test_an_init_asks_again_while_another_end_is_under_way(world: World) -> None:
+    with world.answering(CommandRefused(E.CONCURRENT_TRANSACTIONS, "busy"), times=3, kind=InitProducerId) as answered:
+        producer = world.transactional()
     assert len(answered) == 3
     assert len({commands[0].request_id for commands in answered}) == 1
     assert producer.producer_epoch == 0
 
 
 @pytest.mark.kafka("K120")
-def test_a_code_that_is_not_known_is_abortable(scene: Scene) -> None:
-    producer = scene.transactional()
+def test_a_code_that_is_not_known_is_abortable(world: World) -> None:
+    producer = world.transactional()
     begin(producer)
-    with scene.answering(CommandRefused(9_999, "of a later version")):
+    with world.answering(CommandRefused(9_999, "of a later version")):
         error = error_of(producer.commit_transaction, TransactionAborted)
     assert (error.code(), error.name(), flags(error)) == (9_999, "ERR_9999?", (False, True, False))
     producer.abort_transaction()
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
 
 
 @pytest.mark.kafka("K120")
-def test_a_duplicate_is_a_success_without_its_offset(scene: Scene) -> None:
+def test_a_duplicate_is_a_success_without_its_offset(world: World) -> None:
     """A list comes again when its batch is no longer remembered, but the commit of its transaction is."""
-    producer = scene.transactional()
+    producer = world.transactional()
     producer.begin_transaction()
     for number in range(7):
         producer.produce("t", str(number))
         producer.flush()
     producer.commit_transaction()
-    appends = [command for command in log_commands(scene) if isinstance(command, Append)]
-    forgotten, remembered, end = scene.submit(appends[0], appends[-1], log_commands(scene)[-1])
+    appends = [command for command in log_commands(world) if isinstance(command, Append)]
+    forgotten, remembered, end = world.submit(appends[0], appends[-1], log_commands(world)[-1])
     assert [result.duplicate for result in (forgotten, remembered, end)] == [True, True, True]
     assert (forgotten.base_offset, remembered.base_offset) == (-1, 6)
-    assert scene.values("t") == [b"%d" % number for number in range(7)]
+    assert world.values("t") == [b"%d" % number for number in range(7)]
 
 
-def log_commands(scene: Scene) -> list[Any]:
+def log_commands(world: World) -> list[Any]:
     """All commands in the log, in order."""
     found = []
-    for name in sorted(scene.store.log.objects.list_names(names.ENTRIES)):
+    for name in sorted(world.store.log.objects.list_names(names.ENTRIES)):
         number = names.parse_entry(name)
         if number is not None:
-            found += decode_entry(scene.store.log.objects.get(name) or b"", name, number).commands
+            found += decode_entry(world.store.log.objects.get(name) or b"", name, number).commands
     return found
 
 
 @pytest.mark.kafka("K63", "K121")
 @pytest.mark.parametrize("code", [E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID, E.INVALID_PRODUCER_EPOCH])
-def test_outside_transactions_a_doubtful_sequence_renews_the_identity(scene: Scene, code: ErrorCode) -> None:
+def test_outside_transactions_a_doubtful_sequence_renews_the_identity(world: World, code: ErrorCode) -> None:
     told: list[tuple[KafkaError | None, int | None]] = []
-    producer = scene.producer(None, linger_ms=1)
+    producer = world.producer(linger_ms=1)
     producer.produce("t", "a")
     assert producer.flush(30) == 0
     before = producer.producer_id
-    with scene.answering(CommandRefused(code, "why"), kind=Append) as answered:
+    with world.answering(CommandRefused(code, "why"), kind=Append) as answered:
         producer.produce("t", "b", callback=lambda error, message: told.append((error, message.offset())))
         assert producer.flush(30) == 0
     assert answered[0][0].base_sequence == 1
     assert told == [(None, 1)]
     assert producer.producer_id > before
-    (again,) = [command for command in log_commands(scene) if getattr(command, "producer_id", -1) > before]
+    (again,) = [command for command in log_commands(world) if getattr(command, "producer_id", -1) > before]
     assert (again.base_sequence, again.producer_epoch) == (0, 0)
-    assert scene.values("t") == [b"a", b"b"]
+    assert world.values("t") == [b"a", b"b"]
 
 
 @pytest.mark.kafka("K116", "K118", "K136")
 @pytest.mark.parametrize("written", [False, True], ids=["request lost", "answer lost"])
-def test_an_abort_whose_init_timed_out_is_called_again_and_bumps_once(scene: Scene, written: bool) -> None:
+def test_an_abort_whose_init_timed_out_is_called_again_and_bumps_once(world: World, written: bool) -> None:
     """librdkafka's do_test_txn_slow_reinit."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
-    with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
+    with world.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
         assert error_of(producer.commit_transaction).txn_requires_abort()
-    with scene.answering(OutcomeUnknown("slow"), kind=InitProducerId) as answered:
+    with world.answering(OutcomeUnknown("slow"), kind=InitProducerId) as answered:
         error = error_of(producer.abort_transaction)
     assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
     if written:
-        scene.submit(*answered[0])
+        world.submit(*answered[0])
     conflict = error_of(producer.begin_transaction)
     assert (conflict, flags(conflict)) == (KafkaError._CONFLICT, (False, False, True))
     producer.abort_transaction()
     assert producer.producer_epoch == 1
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
 
 
 @pytest.mark.kafka("K115", "K116", "K134")
-def test_an_abort_whose_init_finds_a_newer_producer_is_fenced(scene: Scene) -> None:
+def test_an_abort_whose_init_finds_a_newer_producer_is_fenced(world: World) -> None:
     """librdkafka's do_test_txn_fenced_reinit."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
-    with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
+    with world.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=EndTxn):
         assert error_of(producer.commit_transaction).txn_requires_abort()
-    newer = scene.transactional()
+    newer = world.transactional()
     error = error_of(producer.abort_transaction, ProducerFenced)
     assert (error, flags(error)) == (KafkaError._FENCED, (True, False, False))
     check_fatal(producer, error)
-    check_next(scene, newer, "next")
+    check_next(world, newer, "next")
 
 
 @pytest.mark.kafka("K57", "K116")
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_after_a_flush_that_must_be_aborted_nothing_of_it_is_left(scene: Scene, end: str) -> None:
+def test_after_a_flush_that_must_be_aborted_nothing_of_it_is_left(world: World, end: str) -> None:
     """What an earlier flush had published is aborted with it, and none of its sequences is taken for a later one's."""
-    producer = scene.transactional()
+    producer = world.transactional()
     for _ in range(2):
         begin(producer, "lost")
         assert producer.flush() == 0
         producer.produce("t", "lost, too")
-        with scene.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=Append):
+        with world.answering(CommandRefused(E.OUT_OF_ORDER_SEQUENCE_NUMBER, "why"), kind=Append):
             producer.flush()
         if end == "commit_transaction":
             assert error_of(producer.commit_transaction) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
         producer.abort_transaction()
-    check_next(scene, producer, "next")
-    assert scene.values("t", "read_uncommitted") == [b"lost", b"lost", b"next"]
-    assert scene.committed("readers", "six", 1) is None
+    check_next(world, producer, "next")
+    assert world.values("t", "read_uncommitted") == [b"lost", b"lost", b"next"]
+    assert world.committed("readers", "six", 1) is None
 
 
 @pytest.mark.kafka("K57", "K118")
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_flushes_whose_answers_are_lost_are_each_sent_once(scene: Scene, end: str) -> None:
+def test_flushes_whose_answers_are_lost_are_each_sent_once(world: World, end: str) -> None:
     told: list[tuple[KafkaError | None, int | None]] = []
-    producer = scene.transactional()
+    producer = world.transactional()
     producer.begin_transaction()
-    with scene.losing_answers(times=3) as lost:
+    with world.losing_answers(times=3) as lost:
         for number in range(3):
             producer.produce("t", str(number), callback=lambda error, message: told.append((error, message.offset())))
             producer.flush()
     assert [[command.base_sequence for command in commands] for commands in lost] == [[0], [1], [2]]
     getattr(producer, end)()
     assert told == [(None, 0), (None, 1), (None, 2)]
-    assert scene.values("t", "read_uncommitted") == [b"0", b"1", b"2"]
-    assert scene.values("t") == ([b"0", b"1", b"2"] if end == "commit_transaction" else [])
-    appends = [command for command in log_commands(scene) if isinstance(command, Append)]
+    assert world.values("t", "read_uncommitted") == [b"0", b"1", b"2"]
+    assert world.values("t") == ([b"0", b"1", b"2"] if end == "commit_transaction" else [])
+    appends = [command for command in log_commands(world) if isinstance(command, Append)]
     assert [append.base_sequence for append in appends] == [0, 1, 2]
-    check_next(scene, producer, *(["0", "1", "2"] if end == "commit_transaction" else []), "next")
+    check_next(world, producer, *(["0", "1", "2"] if end == "commit_transaction" else []), "next")
 
 
 @pytest.mark.kafka("K116", "K136")
 @pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize(("code", "bumped"), [(E.INVALID_PRODUCER_ID_MAPPING, True), (E.KAFKA_STORAGE_ERROR, False)])
 def test_an_abort_learns_first_what_became_of_a_flush(
-    scene: Scene, code: ErrorCode, bumped: bool, published: bool
+    world: World, code: ErrorCode, bumped: bool, published: bool
 ) -> None:
     """Its answer was late, and it is a refusal: that hinders no abort, and says whether the sequences are in doubt."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
     if published:
         producer.flush()
         producer.produce("t", "second")
-    with scene.answering(OutcomeUnknown("late"), CommandRefused(code, "why"), kind=Append):
+    with world.answering(OutcomeUnknown("late"), CommandRefused(code, "why"), kind=Append):
         producer.flush()
         assert producer.transaction_state is TransactionState.IN_TRANSACTION
         producer.abort_transaction()
     assert (producer.producer_epoch > 0) == bumped
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
 
 
 # --- what is not stored in time --------------------------------------------------------------------------------------
@@ -460,10 +460,10 @@ def test_an_abort_learns_first_what_became_of_a_flush(
 class Slow:
     """Uploads fail, and time passes by a clock that the test holds."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, scene: Scene) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
         self.fails = True
         self.ahead_s = 0.0
-        clock = scene.store.log.clock
+        clock = world.store.log.clock
         upload, monotonic_s = segments.upload_segment, clock.monotonic_s
 
         def uploading(*arguments: Any, **settings: Any) -> Any:
@@ -478,11 +478,11 @@ class Slow:
 @pytest.mark.kafka("K116", "K117", "K120", "K136")
 @pytest.mark.parametrize("flushed", [False, True], ids=["commit", "flush"])
 def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, flushed: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, flushed: bool
 ) -> None:
     told: list[KafkaError | None] = []
-    slow = Slow(monkeypatch, scene)
-    producer = scene.transactional(delivery_timeout_ms=20_000)
+    slow = Slow(monkeypatch, world)
+    producer = world.transactional(delivery_timeout_ms=20_000)
     producer.begin_transaction()
     producer.produce("t", "late", callback=lambda error, message: told.append(error))
     if flushed:
@@ -500,54 +500,54 @@ def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
     assert told == [KafkaError._MSG_TIMED_OUT]
     slow.fails = False
     producer.abort_transaction()
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
 
 
 @pytest.mark.kafka("K118", "K137")
 @pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
-def test_while_the_store_is_down_a_call_ends_by_its_timeout_and_goes_on_later(scene: Scene, call: str) -> None:
-    producer = scene.producer()
+def test_while_the_store_is_down_a_call_ends_by_its_timeout_and_goes_on_later(world: World, call: str) -> None:
+    producer = world.producer("orders")
     if call != "init_transactions":
         producer.init_transactions()
         begin(producer)
         assert producer.flush() == 0
-    with scene.answering(OutcomeUnknown("the store does not answer")):
+    with world.answering(OutcomeUnknown("the store does not answer")):
         error = error_of(lambda: getattr(producer, call)(0.01))
     assert (error, flags(error)) == (KafkaError._TIMED_OUT, (False, False, True))
     getattr(producer, call)()
-    check_next(scene, producer, *(["first", "next"] if call == "commit_transaction" else ["next"]))
+    check_next(world, producer, *(["first", "next"] if call == "commit_transaction" else ["next"]))
 
 
 @pytest.mark.kafka("K115", "K120")
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "flush"])
-def test_an_outcome_that_nobody_can_tell_any_more_is_fatal(scene: Scene, call: str) -> None:
+def test_an_outcome_that_nobody_can_tell_any_more_is_fatal(world: World, call: str) -> None:
     """Neither the same call nor an abort could mend it; the next producer of the id takes over whatever was done."""
-    producer = scene.transactional()
+    producer = world.transactional()
     begin(producer)
     if call == "abort_transaction":
         producer.flush()
-    with scene.answering(OutcomeLost("why")):
+    with world.answering(OutcomeLost("why")):
         if call == "flush":
             producer.flush()
         error = error_of(producer.commit_transaction if call == "flush" else getattr(producer, call))
     assert (error, flags(error)) == (KafkaError._FAIL, (True, False, False))
     check_fatal(producer, error)
-    check_next(scene, scene.transactional(), "next")
+    check_next(world, world.transactional(), "next")
 
 
 @pytest.mark.kafka("K120")
-def test_an_init_whose_outcome_nobody_can_tell_takes_over_from_it(scene: Scene) -> None:
-    with scene.answering(OutcomeLost("why"), kind=InitProducerId) as answered:
-        producer = scene.transactional()
+def test_an_init_whose_outcome_nobody_can_tell_takes_over_from_it(world: World) -> None:
+    with world.answering(OutcomeLost("why"), kind=InitProducerId) as answered:
+        producer = world.transactional()
     assert len(answered) == 1
-    check_next(scene, producer, "next")
+    check_next(world, producer, "next")
 
 
 # --- librdkafka's local errors ---------------------------------------------------------------------------------------
 
 
-def test_not_configured_without_a_transactional_id(scene: Scene) -> None:
-    producer = scene.producer(None)
+def test_not_configured_without_a_transactional_id(world: World) -> None:
+    producer = world.producer()
     for name in ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction"):
         error = error_of(getattr(producer, name))
         assert (error, flags(error)) == (KafkaError._NOT_CONFIGURED, (False, False, False))
@@ -557,8 +557,8 @@ def test_not_configured_without_a_transactional_id(scene: Scene) -> None:
 
 
 @pytest.mark.kafka("K113")
-def test_a_call_out_of_order_carries_no_flag_and_changes_nothing(scene: Scene) -> None:
-    producer = scene.producer()
+def test_a_call_out_of_order_carries_no_flag_and_changes_nothing(world: World) -> None:
+    producer = world.producer("orders")
     for name, call in every_call(producer).items():
         if name != "init":
             assert (error_of(call), flags(error_of(call))) == (KafkaError._STATE, (False, False, False)), name
@@ -571,19 +571,19 @@ def test_a_call_out_of_order_carries_no_flag_and_changes_nothing(scene: Scene) -
         assert error_of(every_call(producer)[name]) == KafkaError._STATE, name
     producer.produce("t", "kept")
     producer.commit_transaction()
-    assert scene.values("t") == [b"kept"]
+    assert world.values("t") == [b"kept"]
 
 
 @pytest.mark.kafka("K118")
 @pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
-def test_a_call_beside_another_thread_is_busy(scene: Scene, call: str) -> None:
-    producer = scene.producer()
+def test_a_call_beside_another_thread_is_busy(world: World, call: str) -> None:
+    producer = world.producer("orders")
     if call != "init_transactions":
         producer.init_transactions()
         begin(producer)
         producer.flush()
     reached, go = threading.Event(), threading.Event()
-    send = scene.store.log.send
+    send = world.store.log.send
 
     def holding(commands: Any) -> Any:
         reached.set()
@@ -591,7 +591,7 @@ def test_a_call_beside_another_thread_is_busy(scene: Scene, call: str) -> None:
         return send(commands)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(scene.store.log, "send", holding)
+        patched.setattr(world.store.log, "send", holding)
         thread = threading.Thread(target=getattr(producer, call))
         thread.start()
         assert reached.wait(10)
@@ -603,9 +603,9 @@ def test_a_call_beside_another_thread_is_busy(scene: Scene, call: str) -> None:
     assert producer.transaction_state is TransactionState.READY
 
 
-def test_purged_records_are_reported_as_such(scene: Scene) -> None:
+def test_purged_records_are_reported_as_such(world: World) -> None:
     told: list[tuple[KafkaError | None, bytes | None]] = []
-    producer = scene.transactional()
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "published", callback=lambda error, message: told.append((error, message.value())))
     producer.flush()
@@ -618,10 +618,10 @@ def test_purged_records_are_reported_as_such(scene: Scene) -> None:
 @pytest.mark.kafka("K117")
 @pytest.mark.parametrize("call", ["commit_transaction", "prepare_transaction"])
 @pytest.mark.parametrize("before", ["nothing", "published", "offsets", "later records", "arrow"])
-def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(scene: Scene, call: str, before: str) -> None:
+def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(world: World, call: str, before: str) -> None:
     """As in librdkafka: records that were not delivered make the commit fail, whatever else it holds."""
     told: list[KafkaError | None] = []
-    producer = scene.transactional()
+    producer = world.transactional()
     producer.begin_transaction()
     if before == "published":
         producer.produce("t", "published")
@@ -638,13 +638,13 @@ def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(scene: Sce
     assert (error, flags(error)) == (KafkaError._INCONSISTENT, (False, True, False))
     assert f"{2 if before == 'arrow' else 1} records" in error.str()
     assert told == [KafkaError._PURGE_QUEUE]
-    check_abortable(scene, producer, error, bumped=False)
-    assert scene.committed("readers", "six", 1) is None
+    check_abortable(world, producer, error, bumped=False)
+    assert world.committed("readers", "six", 1) is None
 
 
-def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(scene: Scene) -> None:
+def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(world: World) -> None:
     """Nothing was sent by the first try, so what it would have sent is purged, and its end must not be sent alone."""
-    producer = scene.transactional()
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "first")
     with pytest.MonkeyPatch.context() as patched:
@@ -653,26 +653,26 @@ def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(scene: Scene) -> No
     producer.purge()
     error = error_of(producer.commit_transaction, TransactionAborted)
     assert (error, flags(error)) == (KafkaError._INCONSISTENT, (False, True, False))
-    check_abortable(scene, producer, error, bumped=False)
+    check_abortable(world, producer, error, bumped=False)
 
 
-def test_a_purge_while_the_commit_is_under_way_drops_nothing(scene: Scene) -> None:
-    producer = scene.transactional()
+def test_a_purge_while_the_commit_is_under_way_drops_nothing(world: World) -> None:
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "first")
-    with scene.losing_answers():
+    with world.losing_answers():
         assert error_of(producer.commit_transaction).retriable()
     producer.purge()
     producer.commit_transaction()
-    assert scene.values("t") == [b"first"]
+    assert world.values("t") == [b"first"]
 
 
 def _unavailable(*_: object) -> None:
     raise StoreUnavailable("the store does not answer")
 
 
-def test_a_purge_that_found_nothing_and_one_of_an_earlier_transaction_hinder_no_commit(scene: Scene) -> None:
-    producer = scene.transactional()
+def test_a_purge_that_found_nothing_and_one_of_an_earlier_transaction_hinder_no_commit(world: World) -> None:
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "dropped")
     producer.purge()
@@ -681,4 +681,4 @@ def test_a_purge_that_found_nothing_and_one_of_an_earlier_transaction_hinder_no_
     producer.purge()
     producer.produce("t", "kept")
     producer.commit_transaction()
-    assert scene.values("t") == [b"kept"]
+    assert world.values("t") == [b"kept"]

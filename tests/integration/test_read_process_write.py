@@ -10,17 +10,17 @@ import pytest
 
 from sparktxn.errors import ErrorCode, KafkaException, TransactionAborted
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
-from tests.integration.scene import Scene, error_of, flags
+from tests.world import World, error_of, flags
 
 GROUP = ConsumerGroupMetadata("group")
 PLACE = TopicPartition("six", 0)
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    scene.close()
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
 
 
 def at(offset: int, partition: int = 0) -> list[TopicPartition]:
@@ -29,9 +29,9 @@ def at(offset: int, partition: int = 0) -> list[TopicPartition]:
 
 @pytest.mark.kafka("K104", "K105")
 @pytest.mark.parametrize("commit", [True, False])
-def test_flushed_offsets_wait_and_whoever_asks_is_told_to_wait(scene: Scene, commit: bool) -> None:
-    producer = scene.transactional()
-    consumer = scene.consumer(group_id="group")
+def test_flushed_offsets_wait_and_whoever_asks_is_told_to_wait(world: World, commit: bool) -> None:
+    producer = world.transactional()
+    consumer = world.consumer(group_id="group")
     consumer.commit(offsets=at(1), asynchronous=False)
     producer.begin_transaction()
     producer.send_offsets_to_transaction(at(5), GROUP)
@@ -48,9 +48,9 @@ def test_flushed_offsets_wait_and_whoever_asks_is_told_to_wait(scene: Scene, com
 
 
 @pytest.mark.kafka("K105")
-def test_committed_waits_for_the_end_of_the_transaction(scene: Scene) -> None:
-    producer = scene.transactional()
-    consumer = scene.consumer(group_id="group")
+def test_committed_waits_for_the_end_of_the_transaction(world: World) -> None:
+    producer = world.transactional()
+    consumer = world.consumer(group_id="group")
     producer.begin_transaction()
     producer.send_offsets_to_transaction(at(7), GROUP)
     producer.flush()
@@ -63,20 +63,20 @@ def test_committed_waits_for_the_end_of_the_transaction(scene: Scene) -> None:
 
 
 @pytest.mark.kafka("K105")
-def test_who_takes_a_partition_over_begins_after_the_open_transaction(scene: Scene) -> None:
+def test_who_takes_a_partition_over_begins_after_the_open_transaction(world: World) -> None:
     """Two producers of one group: the second consumer must not read again what the first is about to commit."""
-    with scene.producer(None) as seed:
+    with world.producer() as seed:
         for number in range(4):
             seed.produce("six", str(number), partition=0)
-    first = scene.transactional("first")
-    reader = scene.consumer(group_id="group")
+    first = world.transactional("first")
+    reader = world.consumer(group_id="group")
     reader.assign([PLACE])
     first.begin_transaction()
     for message in reader.consume(3, 5):
         first.produce("t", message.value())
     first.send_offsets_to_transaction(reader.position([PLACE]), reader.consumer_group_metadata())
     first.flush()
-    successor = scene.consumer(group_id="group")
+    successor = world.consumer(group_id="group")
     successor.assign([PLACE])
     assert successor.poll(0.1) is None
     first.commit_transaction()
@@ -86,36 +86,36 @@ def test_who_takes_a_partition_over_begins_after_the_open_transaction(scene: Sce
 
 
 @pytest.mark.kafka("K108")
-def test_of_a_plain_and_a_transactional_commit_the_one_sent_later_stands(scene: Scene) -> None:
-    producer = scene.transactional()
-    consumer = scene.consumer(group_id="group")
+def test_of_a_plain_and_a_transactional_commit_the_one_sent_later_stands(world: World) -> None:
+    producer = world.transactional()
+    consumer = world.consumer(group_id="group")
     producer.begin_transaction()
     producer.send_offsets_to_transaction([*at(5, 0), *at(5, 1)], GROUP)
     producer.flush()
     consumer.commit(offsets=[*at(3, 0), *at(3, 1)], asynchronous=False)
     producer.send_offsets_to_transaction(at(6, 1), GROUP)
     producer.commit_transaction()
-    assert [scene.committed("group", "six", partition) for partition in (0, 1)] == [3, 6]
+    assert [world.committed("group", "six", partition) for partition in (0, 1)] == [3, 6]
 
 
 @pytest.mark.kafka("K104")
-def test_offsets_of_several_groups_and_of_both_sides_of_a_flush_commit_together(scene: Scene) -> None:
-    producer = scene.transactional()
+def test_offsets_of_several_groups_and_of_both_sides_of_a_flush_commit_together(world: World) -> None:
+    producer = world.transactional()
     producer.begin_transaction()
     producer.send_offsets_to_transaction(at(1), GROUP)
     producer.send_offsets_to_transaction(at(2), ConsumerGroupMetadata("other"))
     producer.flush()
     producer.send_offsets_to_transaction(at(3, 1), GROUP)
-    assert [scene.committed(group, "six", 0) for group in ("group", "other")] == [None, None]
+    assert [world.committed(group, "six", 0) for group in ("group", "other")] == [None, None]
     producer.commit_transaction()
-    assert scene.committed("group", "six", 0) == 1
-    assert scene.committed("other", "six", 0) == 2
-    assert scene.committed("group", "six", 1) == 3
+    assert world.committed("group", "six", 0) == 1
+    assert world.committed("other", "six", 0) == 2
+    assert world.committed("group", "six", 1) == 3
 
 
 @pytest.mark.kafka("K106", "K114")
-def test_a_flush_with_offsets_of_a_stale_generation_asks_for_an_abort(scene: Scene) -> None:
-    producer = scene.transactional()
+def test_a_flush_with_offsets_of_a_stale_generation_asks_for_an_abort(world: World) -> None:
+    producer = world.transactional()
     producer.begin_transaction()
     producer.produce("t", "lost")
     producer.send_offsets_to_transaction(at(5), ConsumerGroupMetadata("group", generation_id=3))
@@ -126,19 +126,19 @@ def test_a_flush_with_offsets_of_a_stale_generation_asks_for_an_abort(scene: Sce
     with producer.transaction():
         producer.produce("t", "kept")
         producer.send_offsets_to_transaction(at(5), GROUP)
-    assert scene.values("t") == [b"kept"]
-    assert scene.committed("group", "six") == 5
+    assert world.values("t") == [b"kept"]
+    assert world.committed("group", "six") == 5
 
 
 @pytest.mark.kafka("K105", "K07")
-def test_an_init_ends_what_makes_offsets_unstable(scene: Scene) -> None:
-    dead = scene.transactional()
+def test_an_init_ends_what_makes_offsets_unstable(world: World) -> None:
+    dead = world.transactional()
     dead.begin_transaction()
     dead.send_offsets_to_transaction(at(5), GROUP)
     dead.flush()
-    consumer = scene.consumer(group_id="group")
+    consumer = world.consumer(group_id="group")
     started = time.monotonic()
     error_of(lambda: consumer.committed([PLACE], 0), KafkaException)
-    scene.transactional()
+    world.transactional()
     assert consumer.committed([PLACE], 10)[0].offset < 0
     assert time.monotonic() - started < 5

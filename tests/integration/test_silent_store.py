@@ -30,11 +30,9 @@ from sparktxn.admin import (
     OffsetSpec,
 )
 from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds, SystemClock
-from sparktxn.config.store import StoreSettings
+from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
-from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep, vacuum
 from sparktxn.message import TopicPartition
 from sparktxn.objectstore.memory import MemoryStore
@@ -42,6 +40,7 @@ from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
+from tests.world import open_log
 
 TIMEOUT_S = 0.3
 LIMIT_S = 10.0
@@ -57,14 +56,7 @@ class Quiet:
         self.uri = "memory://" + self.name
         self.objects = SilentStore(MemoryStore(self.name, SystemClock()))
         self.background = ThreadBackground("silent", 4)
-        self.log = Log.open(
-            self.objects,
-            settings=StoreSettings(),
-            clock=SystemClock(),
-            ids=RandomIds(),
-            background=self.background,
-            create=True,
-        )
+        self.log = open_log(self.objects, background=self.background)
         lend_log(self.uri, self.log)
         self.store = Store.open(self.uri)
         self.store.create_topic("t")

@@ -20,7 +20,7 @@ from sparktxn.errors import (
 )
 from sparktxn.message import OFFSET_END, TopicPartition
 from sparktxn.producer import Producer, TransactionState
-from tests.integration.scene import Scene, error_of
+from tests.world import World, error_of
 
 PLACES = [TopicPartition("six", number) for number in range(3)]
 PER_PARTITION = 10
@@ -31,18 +31,18 @@ class BlockFailed(Exception):
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    with scene.producer(None) as seed:
+def world() -> Iterator[World]:
+    world = World()
+    with world.producer() as seed:
         for number in range(PER_PARTITION):
             for place in PLACES:
                 seed.produce("six", f"{place.partition}-{number}", partition=place.partition)
-    yield scene
-    scene.close()
+    yield world
+    world.close()
 
 
-def reading(scene: Scene, **settings: Any) -> Consumer:
-    consumer = scene.consumer(group_id="group", **{"enable_auto_commit": False, **settings})
+def reading(world: World, **settings: Any) -> Consumer:
+    consumer = world.consumer(group_id="group", **{"enable_auto_commit": False, **settings})
     consumer.assign(PLACES)
     return consumer
 
@@ -71,8 +71,8 @@ def run(producer: Producer, consumer: Consumer, work: Callable[[], object]) -> N
 
 @pytest.mark.parametrize("before", [0, 4, 13])
 @pytest.mark.parametrize("flushed", [False, True])
-def test_the_next_block_reads_what_a_failed_one_has_read(scene: Scene, before: int, flushed: bool) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_the_next_block_reads_what_a_failed_one_has_read(world: World, before: int, flushed: bool) -> None:
+    consumer, producer = reading(world), world.transactional()
     if before:
         with producer.transaction(offsets_from=consumer):
             consumer.consume(before, 5)
@@ -91,12 +91,12 @@ def test_the_next_block_reads_what_a_failed_one_has_read(scene: Scene, before: i
     with producer.transaction(offsets_from=consumer):
         for value in values(consumer, 3 * PER_PARTITION - before):
             producer.produce("t", value)
-    assert len(scene.values("t")) == 3 * PER_PARTITION - before
-    assert [scene.committed("group", "six", place.partition) for place in PLACES] == [PER_PARTITION] * 3
+    assert len(world.values("t")) == 3 * PER_PARTITION - before
+    assert [world.committed("group", "six", place.partition) for place in PLACES] == [PER_PARTITION] * 3
 
 
-def test_a_commit_that_is_to_be_aborted_gives_the_input_back(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_a_commit_that_is_to_be_aborted_gives_the_input_back(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
     refusal = CommandRefused(ErrorCode.ILLEGAL_GENERATION, "refused")
     for _ in range(2):
         seen: list[bytes] = []
@@ -105,17 +105,17 @@ def test_a_commit_that_is_to_be_aborted_gives_the_input_back(scene: Scene) -> No
             seen += values(consumer, 30)
             producer.produce("t", "x")
 
-        with scene.answering(refusal), pytest.raises(TransactionAborted):
+        with world.answering(refusal), pytest.raises(TransactionAborted):
             run(producer, consumer, work)
         assert seen == sorted(f"{number % 3}-{number // 3}".encode() for number in range(30))
         assert producer.transaction_state is TransactionState.READY
     with producer.transaction(offsets_from=consumer):
         assert len(consumer.consume(30, 5)) == 30
-    assert [scene.committed("group", "six", place.partition) for place in PLACES] == [PER_PARTITION] * 3
+    assert [world.committed("group", "six", place.partition) for place in PLACES] == [PER_PARTITION] * 3
 
 
-def test_purged_records_give_the_input_back(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_purged_records_give_the_input_back(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
 
     def work() -> None:
         consumer.consume(30, 5)
@@ -126,8 +126,8 @@ def test_purged_records_give_the_input_back(scene: Scene) -> None:
     assert len(consumer.consume(30, 5)) == 30
 
 
-def test_columns_paused_partitions_and_messages_that_were_fetched(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_columns_paused_partitions_and_messages_that_were_fetched(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
     consumer.consume(1, 5)
     consumer.pause([PLACES[2]])
     began = places(consumer)
@@ -143,20 +143,20 @@ def test_columns_paused_partitions_and_messages_that_were_fetched(scene: Scene) 
     assert len(set(rest)) == 3 * PER_PARTITION - 1
 
 
-def test_stored_offsets_return_and_automatic_commits_wait(scene: Scene) -> None:
-    consumer = reading(scene, enable_auto_commit=True, auto_commit_interval_ms=1)
-    producer = scene.transactional()
+def test_stored_offsets_return_and_automatic_commits_wait(world: World) -> None:
+    consumer = reading(world, enable_auto_commit=True, auto_commit_interval_ms=1)
+    producer = world.transactional()
     with failing(producer, consumer):
         for _ in range(12):
             consumer.consume(2, 5)
-        assert scene.committed("group", "six", 0) is None
+        assert world.committed("group", "six", 0) is None
     consumer.poll(0)
     consumer.close()
-    assert [scene.committed("group", "six", place.partition) in (None, 0, 1) for place in PLACES] == [True] * 3
+    assert [world.committed("group", "six", place.partition) in (None, 0, 1) for place in PLACES] == [True] * 3
 
 
-def test_offsets_that_the_user_stores_return_too(scene: Scene) -> None:
-    consumer, producer = reading(scene, enable_auto_offset_store=False), scene.transactional()
+def test_offsets_that_the_user_stores_return_too(world: World) -> None:
+    consumer, producer = reading(world, enable_auto_offset_store=False), world.transactional()
     consumer.consume(1, 5)
     consumer.store_offsets(offsets=[TopicPartition("six", 0, 1, "note")])
     with failing(producer, consumer):
@@ -165,13 +165,13 @@ def test_offsets_that_the_user_stores_return_too(scene: Scene) -> None:
     assert (stored.offset, stored.metadata) == (1, "note")
 
 
-def test_a_place_that_the_block_has_found_is_where_it_began(scene: Scene) -> None:
+def test_a_place_that_the_block_has_found_is_where_it_began(world: World) -> None:
     """The end of a partition moves on: a block that began there returns to the end that it has found."""
-    consumer, producer = scene.consumer(group_id="group", enable_auto_commit=False), scene.transactional()
+    consumer, producer = world.consumer(group_id="group", enable_auto_commit=False), world.transactional()
     consumer.assign([TopicPartition("six", 0, OFFSET_END)])
     with failing(producer, consumer):
         assert consumer.poll(0.1) is None
-        with scene.producer(None) as seed:
+        with world.producer() as seed:
             seed.produce("six", "new", partition=0)
         message = consumer.poll(5)
         assert message is not None
@@ -181,13 +181,13 @@ def test_a_place_that_the_block_has_found_is_where_it_began(scene: Scene) -> Non
     assert message.value() == b"new"
 
 
-def test_partitions_that_come_or_go_in_the_block(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_partitions_that_come_or_go_in_the_block(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
     consumer.consume(1, 5)
     with failing(producer, consumer):
         consumer.incremental_unassign([PLACES[0]])
         consumer.incremental_assign([TopicPartition("t", 0)])
-        with scene.producer(None) as seed:
+        with world.producer() as seed:
             seed.produce("t", "late")
         while not any(message.topic() == "t" for message in consumer.consume(5, 5)):
             pass
@@ -195,26 +195,26 @@ def test_partitions_that_come_or_go_in_the_block(scene: Scene) -> None:
     assert b"late" in values(consumer, 2 * PER_PARTITION + 1)
 
 
-def test_a_commit_whose_outcome_is_not_known_moves_the_consumer_nowhere(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_a_commit_whose_outcome_is_not_known_moves_the_consumer_nowhere(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
 
     def work() -> None:
         consumer.consume(30, 5)
         producer.produce("t", "x")
 
-    with scene.losing_answers(), pytest.raises(OutcomeUnknown):
+    with world.losing_answers(), pytest.raises(OutcomeUnknown):
         run(producer, consumer, work)
     assert places(consumer) == [PER_PARTITION] * 3
     producer.commit_transaction()
-    assert scene.values("t") == [b"x"]
+    assert world.values("t") == [b"x"]
     assert consumer.poll(0.1) is None
 
 
-def test_a_fenced_producer_gives_the_input_back_and_says_what_to_do(scene: Scene) -> None:
-    consumer, old = reading(scene), scene.transactional()
+def test_a_fenced_producer_gives_the_input_back_and_says_what_to_do(world: World) -> None:
+    consumer, old = reading(world), world.transactional()
     consumer.consume(30, 5)
     consumer.seek(TopicPartition("six", 0, 4))
-    new = scene.producer("orders")
+    new = world.producer("orders")
 
     def work() -> None:
         consumer.consume(6, 5)
@@ -227,42 +227,42 @@ def test_a_fenced_producer_gives_the_input_back_and_says_what_to_do(scene: Scene
     assert any("can only be closed" in note for note in raised.value.__notes__)
     with new.transaction(offsets_from=consumer):
         assert len(consumer.consume(6, 5)) == 6
-    assert scene.committed("group", "six", 0) == PER_PARTITION
+    assert world.committed("group", "six", 0) == PER_PARTITION
 
 
-def test_a_commit_that_nobody_can_tell_of_moves_the_consumer_nowhere(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_a_commit_that_nobody_can_tell_of_moves_the_consumer_nowhere(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
 
     def work() -> None:
         consumer.consume(30, 5)
         producer.produce("t", "x")
 
-    with scene.answering(OutcomeLost("vacuumed")), pytest.raises(KafkaException) as raised:
+    with world.answering(OutcomeLost("vacuumed")), pytest.raises(KafkaException) as raised:
         run(producer, consumer, work)
     assert raised.value.error.fatal()
     assert places(consumer) == [PER_PARTITION] * 3
     assert any("make new ones" in note for note in raised.value.__notes__)
 
 
-def test_a_prepared_transaction_is_its_coordinators(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_a_prepared_transaction_is_its_coordinators(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
     with failing(producer, consumer):
         consumer.consume(30, 5)
         producer.send_offsets_to_transaction(consumer.position(PLACES), consumer.consumer_group_metadata())
         prepared = producer.prepare_transaction()
     assert places(consumer) == [PER_PARTITION] * 3
     producer.complete_transaction(prepared)
-    assert scene.committed("group", "six", 0) == PER_PARTITION
+    assert world.committed("group", "six", 0) == PER_PARTITION
 
 
-def test_a_consumer_that_the_block_has_closed(scene: Scene) -> None:
-    consumer, producer = reading(scene), scene.transactional()
+def test_a_consumer_that_the_block_has_closed(world: World) -> None:
+    consumer, producer = reading(world), world.transactional()
     with failing(producer, consumer):
         consumer.close()
 
 
-def test_an_end_takes_what_a_beginning_has_given(scene: Scene) -> None:
-    consumer = reading(scene)
+def test_an_end_takes_what_a_beginning_has_given(world: World) -> None:
+    consumer = reading(world)
     with pytest.raises(TypeError, match="what begin_block"):
         consumer.end_block("here", committed=True)  # type: ignore[arg-type]
     assert error_of(lambda: consumer.commit(asynchronous=False), KafkaException).code() == ErrorCode.LOCAL_NO_OFFSET

@@ -3,70 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
-from sparktxn.log.log import Log
 from sparktxn.maintenance import sweep
 from sparktxn.message import ConsumerGroupMetadata, Message, TopicPartition
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer, TransactionState
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.producercommands import ProducerCommands
+from tests.world import ClockedWorld, next_number
 
 GROUP = ConsumerGroupMetadata("group")
 DAY_S = 86_400
-numbers = count()
 
 
-class World:
-    """One store under a virtual clock, with a process for the producers and one for whoever looks on."""
+class World(ClockedWorld):
+    """A store with a process for the producers, "mine", and another one that looks on, "theirs"."""
 
     def __init__(self) -> None:
-        self.name = f"in-time-{next(numbers)}"
-        self.clock = ManualClock()
-        self.objects = MemoryStore(self.name, self.clock)
-        self.logs = {name: self.log(name) for name in ("mine", "theirs")}
+        super().__init__()
+        self.logs = {name: self.process() for name in ("mine", "theirs")}
+        self.uris = {name: self.lend(name, log) for name, log in self.logs.items()}
         self.submit(CreateTopic("topic", "t", 2))
         self.handles: list[Producer | Consumer] = []
-
-    def log(self, name: str, **settings: int) -> Log:
-        log = Log.open(
-            self.objects,
-            settings=StoreSettings(**settings),
-            clock=self.clock,
-            ids=SeededIds(next(numbers)),
-            background=StrictBackground(),
-            create=True,
-        )
-        lend_log(self.uri(name), log)
-        return log
-
-    def uri(self, name: str) -> str:
-        return f"memory://{self.name}-{name}"
 
     def submit(self, *commands: object) -> None:
         log = self.logs["theirs"]
         log.submit(commands, log.deadline(5))  # type: ignore[arg-type]
 
     def producer(self, process: str = "mine") -> Producer:
-        producer = Producer({"bootstrap.servers": self.uri(process), "transactional.id": "orders"})
+        producer = Producer({"bootstrap.servers": self.uris[process], "transactional.id": "orders"})
         self.handles.append(producer)
         producer.init_transactions()
         return producer
 
     def consumer(self) -> Consumer:
-        settings = {"group.id": f"reader-{next(numbers)}", "auto.offset.reset": "earliest"}
-        consumer = Consumer({"bootstrap.servers": self.uri("theirs"), **settings})
+        settings = {"group.id": f"reader-{next_number()}", "auto.offset.reset": "earliest"}
+        consumer = Consumer({"bootstrap.servers": self.uris["theirs"], **settings})
         self.handles.append(consumer)
         consumer.subscribe(["t"])
         return consumer
@@ -75,7 +52,7 @@ class World:
         return [message.value() for message in self.consumer().consume(100, timeout=2)]
 
     def sweep(self) -> None:
-        sweep(Store(self.uri("theirs"), {}, self.logs["theirs"]))
+        sweep(Store(self.uris["theirs"], {}, self.logs["theirs"]))
 
     def time_out(self) -> None:
         self.clock.sleep(61)
@@ -93,8 +70,7 @@ def world() -> Iterator[World]:
     yield world
     for handle in world.handles:
         handle.close()
-    for name in world.logs:
-        take_log_back(world.uri(name))
+    world.close()
 
 
 def published(world: World) -> Producer:
@@ -105,7 +81,7 @@ def published(world: World) -> Producer:
     return producer
 
 
-def error_of(call: Callable[[], object]) -> KafkaException:
+def exception_of(call: Callable[[], object]) -> KafkaException:
     with pytest.raises(KafkaException) as raised:
         call()
     return raised.value
@@ -128,11 +104,11 @@ def test_a_commit_after_the_time_out_is_fatal_and_says_why(world: World, more: b
     world.time_out()
     if more:
         producer.produce("t", b"more")
-    assert_timed_out(error_of(producer.commit_transaction))
+    assert_timed_out(exception_of(producer.commit_transaction))
     for call in (producer.abort_transaction, producer.begin_transaction, producer.commit_transaction):
-        assert_timed_out(error_of(call))
-    assert_timed_out(error_of(lambda: producer.produce("t", b"x")))
-    assert_timed_out(error_of(lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)))
+        assert_timed_out(exception_of(call))
+    assert_timed_out(exception_of(lambda: producer.produce("t", b"x")))
+    assert_timed_out(exception_of(lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)))
     assert producer.transaction_state is TransactionState.FATAL_ERROR
     assert world.values() == []
 
@@ -141,7 +117,7 @@ def test_a_commit_after_the_time_out_is_fatal_and_says_why(world: World, more: b
 def test_an_abort_after_the_time_out_is_fatal_and_says_why(world: World) -> None:
     producer = published(world)
     world.time_out()
-    assert_timed_out(error_of(producer.abort_transaction))
+    assert_timed_out(exception_of(producer.abort_transaction))
 
 
 @pytest.mark.kafka("K44", "K110")
@@ -149,7 +125,7 @@ def test_offsets_sent_after_the_time_out_are_not_committed_and_the_commit_says_w
     producer = published(world)
     world.time_out()
     producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)
-    assert_timed_out(error_of(producer.commit_transaction))
+    assert_timed_out(exception_of(producer.commit_transaction))
     log = world.logs["theirs"]
     log.refresh(log.deadline(5))
     assert log.committed_offset("group", 1, 0) is None
@@ -174,8 +150,8 @@ def test_a_flush_after_the_time_out_is_fatal_and_every_call_says_why(world: Worl
         lambda: producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP),
         lambda: producer.produce("t", b"x"),
     ):
-        assert_timed_out(error_of(call))
-    assert_timed_out(error_of(producer.abort_transaction))
+        assert_timed_out(exception_of(call))
+    assert_timed_out(exception_of(producer.abort_transaction))
     assert world.values() == []
 
 
@@ -192,7 +168,7 @@ def test_records_that_were_not_published_do_not_time_out(world: World) -> None:
 @pytest.mark.kafka("K44")
 def test_a_consumer_that_waits_at_a_dead_producers_transaction_ends_it_itself(world: World) -> None:
     published(world)
-    other = Producer({"bootstrap.servers": world.uri("mine"), "transactional.id": "other"})
+    other = Producer({"bootstrap.servers": world.uris["mine"], "transactional.id": "other"})
     world.handles.append(other)
     other.init_transactions()
     with other.transaction():
@@ -214,7 +190,7 @@ def test_a_live_producer_of_a_forgotten_id_aborts_and_goes_on(world: World) -> N
     world.forget_id()
     producer.begin_transaction()
     producer.produce("t", b"lost")
-    error = error_of(producer.commit_transaction)
+    error = exception_of(producer.commit_transaction)
     assert isinstance(error, TransactionAborted)
     assert error.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert error.error.txn_requires_abort()
@@ -236,7 +212,7 @@ def test_a_flush_of_a_forgotten_id_is_abortable_too(world: World) -> None:
     producer.begin_transaction()
     producer.produce("t", b"lost")
     producer.flush()
-    error = error_of(producer.commit_transaction)
+    error = exception_of(producer.commit_transaction)
     assert error.error.code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert error.error.txn_requires_abort()
     producer.abort_transaction()
@@ -273,8 +249,7 @@ def test_five_batches_are_recognised_after_a_reload_through_a_checkpoint(world: 
     batches = [producer.append((1, 0), 3 * number, 3) for number in range(7)]
     offsets = [log.submit([batch], log.deadline(5))[0].base_offset for batch in batches]
     assert log.checkpoint() == log.entry
-    reloaded = world.log("reloaded")
-    world.logs["reloaded"] = reloaded
+    reloaded = world.process()
 
     def resend(batch: Append) -> int:
         result = reloaded.submit([batch], reloaded.deadline(5))[0]
@@ -330,6 +305,6 @@ def test_on_real_threads_and_clocks_a_reader_ends_what_holds_it_up(tmp_path: Pat
         message = consumer.poll(30)
         assert message is not None
         assert message.value() == b"kept"
-    error = error_of(dead.commit_transaction)
+    error = exception_of(dead.commit_transaction)
     assert "transaction timed out after" in error.error.str()
     dead.close()

@@ -10,13 +10,12 @@ import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds, SystemClock
-from sparktxn.config.store import StoreSettings
+from sparktxn.clock import RandomIds
 from sparktxn.consumer import offsets as consumer_offsets
 from sparktxn.format import names
-from sparktxn.log.log import Log
 from sparktxn.registry import lend_log, objects_of, take_log_back
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from tests.world import open_log
 
 
 class Processes:
@@ -28,12 +27,8 @@ class Processes:
         with Store.open(self.other, create=True) as store:
             store.create_topic("t")
         self.fault = Fault.NONE
-        self.log = Log.open(
-            FaultyStore(objects_of(self.other, {}), self._fate),
-            settings=StoreSettings(),
-            clock=SystemClock(),
-            ids=RandomIds(),
-            background=ThreadBackground("test", 2),
+        self.log = open_log(
+            FaultyStore(objects_of(self.other, {}), self._fate), background=ThreadBackground("test", 2), create=False
         )
         lend_log(self.uri, self.log)
 

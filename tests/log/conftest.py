@@ -7,36 +7,26 @@ from itertools import count
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
-from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from sparktxn.testing.producercommands import ProducerCommands
+from tests.world import next_number, open_log
 
 LEFT, RIGHT = (1, 0), (1, 1)
-numbers = count()
 
 
 class Client:
     """A process: its log, and what becomes of its operations. `fate` may be set at any time."""
 
-    def __init__(self, objects: ObjectStore, clock: ManualClock, seed: int, settings: StoreSettings) -> None:
+    def __init__(self, objects: ObjectStore, clock: ManualClock, seed: int, **settings: int) -> None:
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.late: list[Callable[[], object]] = []
         self.objects = FaultyStore(objects, lambda operation: self.fate(operation), later=self.late.append)
-        self.log = Log.open(
-            self.objects,
-            settings=settings,
-            clock=clock,
-            ids=SeededIds(seed),
-            background=StrictBackground(),
-            create=True,
-        )
+        self.log = open_log(self.objects, clock, seed, **settings)
         self.producer = ProducerCommands(None, -1, -1)
 
     def submit(self, *commands: Command, timeout_s: float | None = 5.0) -> list[CommandResult]:
@@ -72,12 +62,12 @@ class Shared:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.objects = MemoryStore(f"log-{next(numbers)}", self.clock)
+        self.objects = MemoryStore(f"log-{next_number()}", self.clock)
         self._seeds = count()
 
     def client(self, **settings: int) -> Client:
         chosen = {"checkpoint_entries": 1_000, "checkpoint_seal_segments": 2, **settings}
-        return Client(self.objects, self.clock, next(self._seeds), StoreSettings(**chosen))
+        return Client(self.objects, self.clock, next(self._seeds), **chosen)
 
     def vacuum(self, horizon: int) -> None:
         """What the vacuum leaves of the log: a marker, and no entry below it."""

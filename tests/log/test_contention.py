@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.format.commands import CreateTopic, InitProducerId
 from sparktxn.log.committer import Committer
 from sparktxn.log.intents import Intents
-from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
+from tests.world import open_log
 
 WRITERS = 16
 SECONDS = 10.0
@@ -86,18 +85,16 @@ class DistantObjects:
 def committed(writers: int, seed: int) -> tuple[float, float]:
     """(commits per second, 99th percentile of a commit's seconds) of so many processes that never rest."""
     simulator = Simulator(seed, rates=FaultRates({}), steps_max=1_000_000)
-    settings = StoreSettings(checkpoint_entries=100_000)
     latencies: list[float] = []
 
     def program(number: int, process: Process) -> None:
         objects = DistantObjects(process)
-        log = Log.open(
+        log = open_log(
             objects,  # type: ignore[arg-type]
-            settings=settings,
-            clock=process.clock,
-            ids=process.ids,
+            process.clock,
+            process.ids,
             background=process.background,
-            create=True,
+            checkpoint_entries=100_000,
         )
         if number == 0:
             log.submit([CreateTopic("topic", "topic", writers)], log.deadline())

@@ -8,26 +8,15 @@ import pytest
 
 from sparktxn.background import InlineBackground
 from sparktxn.clock import RandomIds, SystemClock
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.commands import Append, CreateTopic, EndTxn, InitProducerId
 from sparktxn.log.log import Log
 from sparktxn.objectstore.memory import MemoryStore
+from tests.world import open_log
 
 APPENDS = 3_000
-
-
-def open_log(objects: MemoryStore) -> Log:
-    return Log.open(
-        objects,
-        settings=StoreSettings(),
-        clock=SystemClock(),
-        ids=RandomIds(),
-        background=InlineBackground(),
-        create=True,
-    )
 
 
 @pytest.fixture
@@ -61,19 +50,20 @@ def commit_large(log: Log) -> None:
 
 
 def test_a_large_entry_stays_small_and_every_reader_sees_all_its_segments(objects: MemoryStore) -> None:
-    commit_large(open_log(objects))
+    commit_large(open_log(objects, background=InlineBackground()))
     data = objects.get(names.entry(3))
     assert data is not None
     assert len(data) < ENTRY_BYTES_MAX
     assert [command["type"] for command in json.loads(data)["commands"]] == ["appends", "end_txn"]
-    view = open_log(objects).view(["t"], open_log(objects).deadline(5))
+    log = open_log(objects, background=InlineBackground())
+    view = log.view(["t"], log.deadline(5))
     assert [len(view.partitions["t", number].segments) for number in (0, 1)] == [APPENDS // 2, APPENDS // 2]
     assert view.partitions["t", 1].last_stable_offset == APPENDS // 2 + 1
 
 
 def test_a_missing_append_object_is_named(objects: MemoryStore) -> None:
-    commit_large(open_log(objects))
+    commit_large(open_log(objects, background=InlineBackground()))
     (name,) = [info.name for info in objects.list(names.APPENDS)]
     objects.delete([name])
     with pytest.raises(DamagedObject, match=name):
-        open_log(objects)
+        open_log(objects, background=InlineBackground())

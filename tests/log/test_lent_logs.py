@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.clock import RandomIds, SystemClock
-from sparktxn.config.store import StoreSettings
+from sparktxn.clock import SystemClock
 from sparktxn.errors import ConfigurationError, StoreNotFound
-from sparktxn.log.log import Log
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.registry import lend_log, objects_of, take_log_back
 from sparktxn.store import Store
 from sparktxn.testing.background import StrictBackground
+from tests.world import open_log
 
 
 class Watched(StrictBackground):
@@ -27,9 +26,7 @@ class Watched(StrictBackground):
 def test_clients_of_the_address_use_the_log_and_do_not_close_it() -> None:
     background = Watched()
     objects = MemoryStore("lent", SystemClock())
-    log = Log.open(
-        objects, settings=StoreSettings(), clock=SystemClock(), ids=RandomIds(), background=background, create=True
-    )
+    log = open_log(objects, background=background)
     lend_log("memory://borrowed", log)
     with Store.open("memory://borrowed", options={"checkpoint.entries": 7}) as store:
         assert store.log is log

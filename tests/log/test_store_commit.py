@@ -10,15 +10,14 @@ import pytest
 
 from sparktxn import ProducerFenced, SinkCommit, Store, read_task
 from sparktxn.clock import RandomIds
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
 from sparktxn.log.log import Log
 from sparktxn.registry import objects_of
 from sparktxn.stage.staged import StagedSegment
-from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from tests.world import open_log
 
 THREADS = 8
 COMMITS = 10
@@ -88,13 +87,7 @@ class Faulty:
         self.arrives = put
 
     def log(self) -> Log:
-        return Log.open(
-            self.objects,
-            settings=StoreSettings(),
-            clock=self.clock,
-            ids=RandomIds(),
-            background=StrictBackground(),
-        )
+        return open_log(self.objects, self.clock, create=False)
 
     def hang(self, fault: Fault) -> None:
         """The next commit is not answered."""

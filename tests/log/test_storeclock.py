@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparktxn.clock import SystemClock
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ClockSkewError, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic
@@ -20,13 +18,12 @@ from sparktxn.objectstore.contract import ObjectInfo
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from tests.world import next_number, open_log
 
 DAY_S = 86_400.0
 SKEW_S = 600.0
-numbers = count()
 
 
 class Clock(ManualClock):
@@ -56,33 +53,18 @@ class Undated(MemoryStore):
 
 class World:
     def __init__(self, skew_s: float = 0.0, kind: type[MemoryStore] = MemoryStore) -> None:
-        self.number = next(numbers)
+        self.number = next_number()
         self.store_clock = ManualClock()
         self.objects = kind(f"clock-{self.number}", self.store_clock)
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.faulty = FaultyStore(self.objects, lambda operation: self.fate(operation))
         self.clock = Clock(self.store_clock, 0.0)
-        Log.open(
-            self.objects,
-            settings=StoreSettings(),
-            clock=self.clock,
-            ids=SeededIds(self.number + 10**6),
-            background=StrictBackground(),
-            create=True,
-        )
+        open_log(self.objects, self.clock)
         self.clock.skew_s = skew_s
         self.log = self.open()
 
     def open(self, **settings: Any) -> Log:
-        return Log.open(
-            self.faulty,
-            settings=StoreSettings(**settings),
-            clock=self.clock,
-            ids=SeededIds(self.number),
-            background=StrictBackground(),
-            create=True,
-            check_clock=True,
-        )
+        return open_log(self.faulty, self.clock, check_clock=True, **settings)
 
     def write(self, name: str = "t") -> None:
         self.log.submit([CreateTopic(name, name, 1)], self.log.deadline(5))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.background import ThreadBackground
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import InitProducerId, PrepareTxn
-from sparktxn.log.log import Log
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import SeededIds
 from sparktxn.testing.faultystore import Fault
 from sparktxn.testing.producercommands import ProducerCommands
 from tests.log.conftest import LEFT, RIGHT, Client, Shared
+from tests.world import open_log
 
 TIMEOUT_S = 60
 
@@ -171,9 +169,7 @@ def test_nothing_is_looked_at_before_the_interval(shared: Shared) -> None:
 
 def test_a_log_that_is_closed_looks_no_more(shared: Shared) -> None:
     background = ThreadBackground("test", 1)
-    log = Log.open(
-        shared.objects, settings=StoreSettings(), clock=shared.clock, ids=SeededIds(99), background=background
-    )
+    log = open_log(shared.objects, shared.clock, 99, background=background)
     background.close()
     shared.clock.sleep(100)
     log.view(["topic"], log.deadline(5))

@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import (
@@ -21,46 +20,32 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     PrepareTxn,
 )
-from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from sparktxn.testing.producercommands import ProducerCommands
+from tests.world import ClockedWorld
 
 LEFT, RIGHT = (1, 0), (1, 1)
 DAY_S = 86_400
-numbers = count()
 
 
-class World:
+class World(ClockedWorld):
     """A store with a topic of two partitions. Its clock is the store's; each process has its own."""
 
     def __init__(self, skew_s: int = 0) -> None:
-        self.number = next(numbers)
-        self.clock = ManualClock()
-        self.objects = MemoryStore(f"sweep-{self.number}", self.clock)
-        self._seeds = count(1000 * self.number)
+        # Writers do not look for time-outs here: what is aborted, the sweep has aborted.
+        super().__init__(timeout_check_interval_ms=10**15)
         self._requests = count()
-        self.store = self.process(clock=ManualClock(self.clock.now_s + skew_s) if skew_s else None)
+        self.store = self.handle(clock=ManualClock(self.clock.now_s + skew_s) if skew_s else None)
         self.submit(CreateTopic("topic", "topic", 2))
 
-    def process(self, objects: ObjectStore | None = None, clock: ManualClock | None = None, **settings: int) -> Store:
-        # Writers do not look for time-outs here: what is aborted, the sweep has aborted.
-        chosen = {"timeout_check_interval_ms": 10**15, **settings}
-        log = Log.open(
-            objects or self.objects,
-            settings=StoreSettings(**chosen),
-            clock=clock or self.clock,
-            ids=SeededIds(next(self._seeds)),
-            background=StrictBackground(),
-            create=True,
-        )
-        return Store(f"memory://sweep-{self.number}", {}, log)
+    def handle(self, objects: ObjectStore | None = None, clock: ManualClock | None = None, **settings: int) -> Store:
+        """A new process's handle of the store."""
+        return Store(f"memory://{self.name}", {}, self.process(objects, clock, **settings))
 
     def submit(self, *commands: Command) -> list[CommandResult]:
         return self.store.log.submit(commands, self.store.log.deadline(5))
@@ -99,7 +84,7 @@ def test_one_sweep_aborts_by_the_stores_clock_what_has_timed_out_and_nothing_els
     world.clock.sleep(100)
     world.published("young", 60_000)
     world.clock.sleep(50)
-    report = sweep(world.process())
+    report = sweep(world.handle())
     told = [(found.transactional_id, found.transaction, found.timed_out_after_ms) for found in report.timed_out]
     assert told == [("old", 1, 150_000)]
     assert [world.status(name) for name in ("old", "patient", "young")] == [
@@ -113,9 +98,9 @@ def test_one_sweep_aborts_by_the_stores_clock_what_has_timed_out_and_nothing_els
 def test_exactly_at_its_time_out_a_transaction_is_not_aborted(world: World) -> None:
     world.published("id", 60_000)
     world.clock.sleep(60)
-    assert sweep(world.process()).timed_out == ()
+    assert sweep(world.handle()).timed_out == ()
     world.clock.sleep(0.001)
-    assert len(sweep(world.process()).timed_out) == 1
+    assert len(sweep(world.handle()).timed_out) == 1
 
 
 @pytest.mark.kafka("K44")
@@ -123,17 +108,17 @@ def test_a_store_that_rounds_its_times_makes_no_transaction_older(world: World) 
     """Begun at 0.999 s and looked at 1.5 s later: by times in whole seconds these are two."""
     world.published("id", 1_500)
     world.clock.sleep(2)
-    assert sweep(world.process()).timed_out == ()
+    assert sweep(world.handle()).timed_out == ()
     world.clock.sleep(1)
-    assert len(sweep(world.process()).timed_out) == 1
+    assert len(sweep(world.handle()).timed_out) == 1
 
 
 @pytest.mark.holes(26)
 @pytest.mark.parametrize("skew_s", [-7 * DAY_S, -3_600, 3_600, 7 * DAY_S])
 def test_the_clocks_of_writers_and_sweepers_have_no_say(world: World, skew_s: int) -> None:
-    world.store = world.process(clock=ManualClock(world.clock.now_s - skew_s))
+    world.store = world.handle(clock=ManualClock(world.clock.now_s - skew_s))
     world.published("id")
-    sweeping = world.process(clock=ManualClock(world.clock.now_s + skew_s))
+    sweeping = world.handle(clock=ManualClock(world.clock.now_s + skew_s))
     assert sweep(sweeping).timed_out == ()
     world.clock.sleep(61)
     assert [found.timed_out_after_ms for found in sweep(sweeping).timed_out] == [61_000]
@@ -143,7 +128,7 @@ def test_the_clocks_of_writers_and_sweepers_have_no_say(world: World, skew_s: in
 def test_a_sweeper_counts_from_when_it_first_saw_the_transaction(world: World) -> None:
     world.published("id")
     world.clock.sleep(1_000)
-    sweeper = Sweeper(world.process())
+    sweeper = Sweeper(world.handle())
     assert sweeper.sweep().timed_out == ()
     world.clock.sleep(60)
     assert sweeper.sweep().timed_out == ()
@@ -154,7 +139,7 @@ def test_a_sweeper_counts_from_when_it_first_saw_the_transaction(world: World) -
 
 def test_a_sweeper_forgets_what_has_ended(world: World) -> None:
     producer = world.published("id")
-    sweeper = Sweeper(world.process())
+    sweeper = Sweeper(world.handle())
     sweeper.sweep()
     world.clock.sleep(59)
     world.submit(producer.end(1))
@@ -170,7 +155,7 @@ def test_a_prepared_transaction_is_left_alone(world: World) -> None:
     producer = world.published("id")
     world.submit(PrepareTxn("id", producer.producer_id, producer.producer_epoch, 1))
     world.clock.sleep(30 * DAY_S)
-    assert sweep(world.process()) == SweepReport()
+    assert sweep(world.handle()) == SweepReport()
     assert world.status("id") is TransactionStatus.ONGOING
 
 
@@ -182,9 +167,9 @@ def test_a_transaction_whose_first_entry_was_vacuumed_is_measured_from_the_horiz
     log.checkpoint()
     world.objects.put_if_absent(names.horizon(log.entry), b"horizon")
     world.objects.delete([names.entry(number) for number in range(1, log.entry)])
-    assert sweep(world.process()).timed_out == ()
+    assert sweep(world.handle()).timed_out == ()
     world.clock.sleep(61)
-    assert [found.timed_out_after_ms for found in sweep(world.process()).timed_out] == [61_000]
+    assert [found.timed_out_after_ms for found in sweep(world.handle()).timed_out] == [61_000]
 
 
 def test_nothing_is_left_of_looking_at_the_stores_clock(world: World) -> None:
@@ -200,10 +185,10 @@ def test_a_refusal_stops_no_other_proposal_and_is_told(world: World, monkeypatch
     world.published("b")
     world.published("c")
     world.clock.sleep(61)
-    late = world.process()
+    late = world.handle()
     seen = late.log.transactions()
     world.submit(producer.end(1))
-    sweep_by = world.process()
+    sweep_by = world.handle()
     monkeypatch.setattr(sweep_by.log, "transactions", lambda: seen)
     report = sweep(sweep_by)
     assert sorted(found.transactional_id for found in report.timed_out) == ["b", "c"]
@@ -215,7 +200,7 @@ def test_two_sweeps_at_once_do_each_thing_once(world: World, monkeypatch: pytest
     world.published("a")
     world.initialise("idle")
     world.clock.sleep(8 * DAY_S)
-    first, second = world.process(), world.process()
+    first, second = world.handle(), world.handle()
     seen = second.log.transactions()
     monkeypatch.setattr(second.log, "transactions", lambda: seen)
     done = sweep(first)
@@ -235,9 +220,9 @@ def test_an_idle_transactional_id_expires_after_seven_days(world: World, committ
     if committed is not None:
         world.submit(producer.append(LEFT, 0, transaction=1), producer.end(1, committed=committed))
     world.clock.sleep(7 * DAY_S - 0.001)
-    assert sweep(world.process()).expired_transactional_ids == ()
+    assert sweep(world.handle()).expired_transactional_ids == ()
     world.clock.sleep(0.001)
-    assert sweep(world.process()).expired_transactional_ids == ("id",)
+    assert sweep(world.handle()).expired_transactional_ids == ("id",)
     assert world.status("id") is None
 
 
@@ -246,18 +231,18 @@ def test_an_ongoing_one_does_not_expire(world: World) -> None:
     producer = world.published("id", 900_000)
     world.submit(PrepareTxn("id", producer.producer_id, producer.producer_epoch, 1))
     world.clock.sleep(30 * DAY_S)
-    assert sweep(world.process()).expired_transactional_ids == ()
+    assert sweep(world.handle()).expired_transactional_ids == ()
 
 
 def test_a_sink_expires_only_if_a_setting_says_so(world: World) -> None:
     producer = world.initialise("query")
     world.submit(producer.batch(1, 0), producer.append(LEFT, 0, transaction=1), producer.end(1))
     world.clock.sleep(365 * DAY_S)
-    assert sweep(world.process()).expired_transactional_ids == ()
+    assert sweep(world.handle()).expired_transactional_ids == ()
     setting = {"sink.expiration.ms": 400 * DAY_S * 1000}
-    assert sweep(world.process(), setting).expired_transactional_ids == ()
+    assert sweep(world.handle(), setting).expired_transactional_ids == ()
     world.clock.sleep(35 * DAY_S)
-    assert sweep(world.process(), setting).expired_transactional_ids == ("query",)
+    assert sweep(world.handle(), setting).expired_transactional_ids == ("query",)
 
 
 def test_how_a_prepared_transaction_ended_is_kept_for_its_coordinator(world: World) -> None:
@@ -265,8 +250,8 @@ def test_how_a_prepared_transaction_ended_is_kept_for_its_coordinator(world: Wor
     world.submit(PrepareTxn("bank", producer.producer_id, producer.producer_epoch, 1))
     world.submit(producer.end(1, committed=False))
     world.clock.sleep(365 * DAY_S)
-    assert sweep(world.process()).expired_transactional_ids == ()
-    assert sweep(world.process(), {"sink.expiration.ms": DAY_S}).expired_transactional_ids == ("bank",)
+    assert sweep(world.handle()).expired_transactional_ids == ()
+    assert sweep(world.handle(), {"sink.expiration.ms": DAY_S}).expired_transactional_ids == ("bank",)
 
 
 def test_settings_are_checked(world: World) -> None:
@@ -283,9 +268,9 @@ def test_an_idle_producer_expires_after_a_day_and_an_open_transaction_never(worl
     world.submit(PrepareTxn("open", open_.producer_id, open_.producer_epoch, 1))
     world.submit(plain.append(LEFT, 0))
     world.clock.sleep(DAY_S - 1)
-    assert sweep(world.process()).expired_producers == 0
+    assert sweep(world.handle()).expired_producers == 0
     world.clock.sleep(1)
-    assert sweep(world.process()).expired_producers == 1
+    assert sweep(world.handle()).expired_producers == 1
     assert world.producer_ids() == [open_.producer_id]
 
 
@@ -296,22 +281,22 @@ def test_a_producer_of_old_records_is_not_idle(world: World) -> None:
     world.clock.sleep(2 * DAY_S)
     world.submit(producer.append(LEFT, 0))
     world.clock.sleep(3_600)
-    assert sweep(world.process()).expired_producers == 0
+    assert sweep(world.handle()).expired_producers == 0
     world.clock.sleep(DAY_S)
-    assert sweep(world.process()).expired_producers == 1
+    assert sweep(world.handle()).expired_producers == 1
 
 
 def test_a_producer_in_a_sealed_run_counts_from_the_runs_last_entry(world: World) -> None:
-    world.store = world.process(checkpoint_seal_segments=2)
+    world.store = world.handle(checkpoint_seal_segments=2)
     producer = world.initialise(None)
     world.submit(producer.append(LEFT, 0))
     world.clock.sleep(2 * DAY_S)
     world.submit(producer.append(LEFT, 1))
     world.store.log.checkpoint()
     world.clock.sleep(3_600)
-    assert sweep(world.process()).expired_producers == 0
+    assert sweep(world.handle()).expired_producers == 0
     world.clock.sleep(DAY_S)
-    assert sweep(world.process()).expired_producers == 1
+    assert sweep(world.handle()).expired_producers == 1
 
 
 @pytest.mark.kafka("K46", "K69")
@@ -323,11 +308,11 @@ def test_what_a_writer_with_a_wrong_clock_has_just_used_does_not_expire(skew_s: 
     world.submit(producer.append(LEFT, 0, transaction=1), producer.end(1))
     world.clock.sleep(60)
     for writer_s in (0, skew_s):
-        sweeping = world.process(clock=ManualClock(world.clock.now_s + writer_s))
+        sweeping = world.handle(clock=ManualClock(world.clock.now_s + writer_s))
         report = sweep(sweeping)
         assert (report.expired_transactional_ids, report.expired_producers) == ((), 0)
     world.clock.sleep(8 * DAY_S)
-    report = sweep(world.process())
+    report = sweep(world.handle())
     assert (report.expired_transactional_ids, report.expired_producers) == (("live",), 1)
 
 
@@ -337,11 +322,11 @@ def test_what_is_idle_is_found_among_any_number_of_entries(world: World, between
         world.initialise(f"old-{number}")
         world.clock.sleep(3_600)
     world.clock.sleep(7 * DAY_S - 1_800 - 3_600 * (between // 2))
-    assert len(sweep(world.process()).expired_transactional_ids) == between - between // 2
+    assert len(sweep(world.handle()).expired_transactional_ids) == between - between // 2
     for number in range(3):
         world.initialise(f"new-{number}")
     world.clock.sleep(3_600 * between)
-    assert len(sweep(world.process()).expired_transactional_ids) == between // 2
+    assert len(sweep(world.handle()).expired_transactional_ids) == between // 2
 
 
 def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_timestamp(world: World) -> None:
@@ -355,7 +340,7 @@ def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_times
     world.objects.delete([names.entry(number) for number in range(1, log.entry)])
     for slept_s, expired in ((0, ()), (5 * DAY_S - 1, ()), (602, ("old",)), (2 * DAY_S - 601, ("new",))):
         world.clock.sleep(slept_s)
-        assert sweep(world.process()).expired_transactional_ids == expired, slept_s
+        assert sweep(world.handle()).expired_transactional_ids == expired, slept_s
 
 
 def test_what_deleted_topics_left_behind_goes_at_once(world: World) -> None:
@@ -364,7 +349,7 @@ def test_what_deleted_topics_left_behind_goes_at_once(world: World) -> None:
     world.submit(producer.append(LEFT, 0), producer.append((2, 0), 0))
     world.submit(OffsetCommit("o", "group", (OffsetToCommit(*LEFT, 1), OffsetToCommit(2, 0, 1))))
     world.submit(DeleteTopic("d", "other", 2))
-    report = sweep(world.process())
+    report = sweep(world.handle())
     assert (report.expired_producers, report.expired_offsets) == (1, 1)
     assert world.producer_ids() == [producer.producer_id]
     assert world.producer_ids((2, 0)) == []
@@ -401,7 +386,7 @@ def test_every_operation_of_a_sweep_may_be_the_last(fault: Fault) -> None:
 
     world = prepared()
     faulty = FaultyStore(world.objects)
-    sweep(world.process(faulty))
+    sweep(world.handle(faulty))
     operations = len(faulty.operations)
     assert operations > 8
     for number in range(1, operations + 1):
@@ -412,10 +397,10 @@ def test_every_operation_of_a_sweep_may_be_the_last(fault: Fault) -> None:
             return fault if operation.number == number else Fault.NONE
 
         with suppress(Died, StoreUnavailable):
-            sweep(world.process(FaultyStore(world.objects, fate, later=late.append)), timeout_s=30)
+            sweep(world.handle(FaultyStore(world.objects, fate, later=late.append)), timeout_s=30)
         for put in late:
             put()
-        sweep(world.process())
+        sweep(world.handle())
         assert world.status("hung") in (TransactionStatus.COMPLETE_ABORT, None), number
         assert world.status("idle") is None
         hung = world.store.log.transaction("hung")

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 
-from sparktxn.config.store import StoreSettings
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.log.horizon import read_horizon
-from sparktxn.log.log import Log
 from sparktxn.log.views import ReadView
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
-from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from sparktxn.testing.history import observe
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.truth import digest_of, replay
+from tests.world import next_number, open_log
 
 LEFT, RIGHT = (1, 0), (1, 1)
 TOPIC = "topic"
 DAY_S = 86_400
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
-numbers = count()
 
 
 class RememberingStore(MemoryStore):
@@ -54,18 +50,11 @@ class RememberingStore(MemoryStore):
 class Process:
     """One process: its store, its way to the objects, and what becomes of its operations."""
 
-    def __init__(self, world: World, seed: int, settings: StoreSettings) -> None:
+    def __init__(self, world: World, seed: int, **settings: int) -> None:
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.late: list[Callable[[], object]] = []
         self.objects = FaultyStore(world.objects, lambda operation: self.fate(operation), later=self.late.append)
-        self.log = Log.open(
-            self.objects,
-            settings=settings,
-            clock=world.clock,
-            ids=SeededIds(seed),
-            background=StrictBackground(),
-            create=True,
-        )
+        self.log = open_log(self.objects, world.clock, seed, **settings)
         self.store = Store(world.objects.uri, {}, self.log)
 
     def submit(self, *commands: Command) -> list[CommandResult]:
@@ -83,13 +72,15 @@ class World:
     """A store with one topic of two partitions, written to by one producer, with checkpoints when asked for."""
 
     def __init__(self, *, of: World | None = None) -> None:
-        self.number = next(numbers)
+        self.number = next_number()
         self.clock = ManualClock(*([of.clock.now_s] if of else []))
         self.objects = RememberingStore(f"vacuum-{self.number}", self.clock)
         self._seeds = count(1_000_000 * self.number)
-        self._settings = StoreSettings(
-            checkpoint_entries=100_000, checkpoint_seal_segments=2, timeout_check_interval_ms=10**15
-        )
+        self._settings = {
+            "checkpoint_entries": 100_000,
+            "checkpoint_seal_segments": 2,
+            "timeout_check_interval_ms": 10**15,
+        }
         if of is not None:
             self.objects.copy_of(of.objects)
             self.producer, self.transaction = of.producer, of.transaction
@@ -107,7 +98,7 @@ class World:
 
     def process(self, **settings: int) -> Process:
         """A new process; `settings` are those of its handle."""
-        return Process(self, next(self._seeds), replace(self._settings, **settings))
+        return Process(self, next(self._seeds), **{**self._settings, **settings})
 
     def upload(self, append: Append, topic: str = TOPIC) -> Append:
         """Puts an object where the command's segment is to be."""

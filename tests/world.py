@@ -1,54 +1,118 @@
-"""One store in memory with its clients, and answers of the log that a test chooses."""
+"""One store with its clients: on the machine's clock (`World`), or on a clock that the test moves (`ClockedWorld`).
+
+A file of tests that needs more names its own kind of world, and inherits from one of these.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Final
 
 import pytest
 
-from sparktxn.clock import Deadline
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Deadline, Ids, RandomIds, SystemClock
+from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
+from sparktxn.log.log import Log
 from sparktxn.message import Message, TopicPartition
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
+from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store, read_task
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock, SeededIds
+
+_TOPICS: Final = MappingProxyType({"t": 1, "six": 6})
+_UNDOTTED: Final = ("on_commit",)
+_numbers = count()
 
 
-class Scene:
-    """Topics `t` of one partition and `six` of six."""
+def next_number() -> int:
+    """A number that no other world of this process has: part of a store's name, or a seed."""
+    return next(_numbers)
 
-    def __init__(self) -> None:
-        self.uri = f"memory://scene-{uuid.uuid4().hex}"
-        self.store = Store.open(self.uri, create=True)
-        self.store.create_topic("t", 1)
-        self.store.create_topic("six", 6)
+
+def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a client, which a test writes as keyword arguments: `group_id` is `group.id`."""
+    return {
+        name if name.endswith("_cb") or name in _UNDOTTED else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
+
+
+def open_log(
+    objects: ObjectStore,
+    clock: Clock | None = None,
+    ids: Ids | int | None = None,
+    *,
+    background: Background | None = None,
+    create: bool = True,
+    check_clock: bool = False,
+    **settings: Any,
+) -> Log:
+    """A new process's log: on the machine's clock unless there is another, and with ids from a seed if there is one.
+
+    Its background work is done at once, by whoever asks for it, unless it is given another `background`.
+    """
+    return Log.open(
+        objects,
+        settings=StoreSettings(**settings),
+        clock=clock or SystemClock(),
+        ids=SeededIds(ids) if isinstance(ids, int) else ids or RandomIds(),
+        background=background or StrictBackground(),
+        create=create,
+        check_clock=check_clock,
+    )
+
+
+class World:
+    """A store in memory with `topics` (partitions by name), and its clients, which `close` closes."""
+
+    def __init__(self, topics: Mapping[str, int] = _TOPICS, **options: Any) -> None:
+        self.uri = f"memory://world-{uuid.uuid4().hex}"
+        self.options = dotted(options)
+        self.store = Store.open(self.uri, create=True, options=self.options)
+        for name, partitions in topics.items():
+            self.store.create_topic(name, partitions)
         self.clients: list[Any] = []
 
-    def producer(self, transactional_id: str | None = "orders", **settings: Any) -> Producer:
-        """One that is not initialised."""
-        given = {name.replace("_", "."): value for name, value in settings.items()}
+    def producer(self, transactional_id: str | None = None, **settings: Any) -> Producer:
+        """A producer that is not initialised."""
+        given = dotted(settings)
         if transactional_id is not None:
             given["transactional.id"] = transactional_id
-        producer = Producer({"bootstrap.servers": self.uri, **given})
+        producer = Producer({"bootstrap.servers": self.uri, **self.options, **given})
         self.clients.append(producer)
         return producer
 
     def transactional(self, transactional_id: str = "orders", **settings: Any) -> Producer:
+        """An initialised producer."""
         producer = self.producer(transactional_id, **settings)
         producer.init_transactions()
         return producer
 
     def consumer(self, *topics: str, **settings: Any) -> Consumer:
+        """A consumer that starts at the beginning, and has subscribed to `topics` if there are any."""
         given = {"group_id": "readers", "auto_offset_reset": "earliest", "fetch_wait_max_ms": 5, **settings}
-        consumer = Consumer({"bootstrap.servers": self.uri, **{k.replace("_", "."): v for k, v in given.items()}})
+        consumer = Consumer({"bootstrap.servers": self.uri, **dotted(given)})
         self.clients.append(consumer)
         if topics:
             consumer.subscribe(list(topics))
         return consumer
+
+    def produce(self, *values: str, topic: str = "t", partition: int = 0, **kwargs: Any) -> None:
+        """Appends outside transactions: no control records."""
+        with Producer({"bootstrap.servers": self.uri}) as producer:
+            for value in values:
+                producer.produce(topic, value.encode(), partition=partition, **kwargs)
 
     def rows(self, topic: str, isolation: Any = "read_committed") -> list[dict[str, Any]]:
         view = self.store.view([topic])
@@ -59,10 +123,18 @@ class Scene:
     def values(self, topic: str, isolation: Any = "read_committed") -> list[bytes]:
         return [row["value"] for row in self.rows(topic, isolation)]
 
+    def texts(self, topic: str = "t") -> list[str]:
+        """The committed values, as text."""
+        return [value.decode() for value in self.values(topic)]
+
     def ends(self, topic: str) -> dict[int, tuple[int, int]]:
         """(last stable offset, log end offset) by partition."""
         view = self.store.view([topic])
         return {key[1]: (end.last_stable_offset, end.log_end_offset) for key, end in view.partitions.items()}
+
+    def entry(self) -> int:
+        """The newest entry's number."""
+        return self.store.log.refresh(self.store.log.deadline(10))
 
     def topic_id(self, name: str) -> int:
         topic = self.store.log.topic(name)
@@ -84,21 +156,21 @@ class Scene:
 
     @contextmanager
     def losing_answers(self, times: int = 1) -> Iterator[list[Any]]:
-        """The next lists are written, and their answers get lost: their callers' first wait is in vain; those lists."""
+        """The next `times` lists are written and their answers get lost: the first wait fails. Yields all lists."""
         log = self.store.log
-        send, lost = log.send, []
+        send, sent = log.send, []
 
         def answer(commands: Sequence[Command]) -> Any:
+            sent.append(list(commands))
             ticket = send(commands)
-            if len(lost) >= times:
+            if len(sent) > times:
                 return ticket
-            lost.append(list(commands))
             ticket.wait(log.deadline(10))
             return Answered([OutcomeUnknown("the answer was lost")], send=lambda: ticket, ticket=ticket)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(log, "send", answer)
-            yield lost
+            yield sent
 
     @contextmanager
     def answering(
@@ -117,6 +189,33 @@ class Scene:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(log, "send", answer)
             yield answered
+
+
+class ClockedWorld:
+    """A store in memory on a clock that the test moves; each process has a log with `settings`."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.name = f"clocked-{next_number()}"
+        self.clock = ManualClock()
+        self.objects = MemoryStore(self.name, self.clock)
+        self._lent: list[str] = []
+
+    def process(self, objects: ObjectStore | None = None, clock: ManualClock | None = None, **settings: Any) -> Log:
+        """A new process's log, through `objects` and by `clock` if its own differ from the world's."""
+        return open_log(objects or self.objects, clock or self.clock, next_number(), **{**self.settings, **settings})
+
+    def lend(self, name: str, log: Log) -> str:
+        """Has the clients of the URI that this returns work on `log`, as in its process."""
+        uri = f"memory://{self.name}-{name}"
+        lend_log(uri, log)
+        self._lent.append(uri)
+        return uri
+
+    def close(self) -> None:
+        """Ends the clients' way to the logs."""
+        while self._lent:
+            take_log_back(self._lent.pop())
 
 
 class Answered:
@@ -157,9 +256,16 @@ def flags(error: KafkaError) -> tuple[bool, bool, bool]:
 
 def messages(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
     """What the consumer hands out until nothing comes for `timeout` seconds; none is an error."""
+    found = messages_and_errors(consumer, timeout)
+    for message in found:
+        assert message.error() is None, message.error()
+    return found
+
+
+def messages_and_errors(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
+    """What the consumer hands out until nothing comes for `timeout` seconds."""
     found = []
     while (message := consumer.poll(timeout)) is not None:
-        assert message.error() is None, message.error()
         found.append(message)
     return found
 
