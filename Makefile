@@ -54,9 +54,10 @@ fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--se
 	@$(PIP) --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
-docs: $(STAMP) ## Writes docs/configuration.md from the tables of settings, docs/conformance.md from the tests' marks
+docs: $(STAMP) ## Writes the documents that are made from settings, from the tests' marks and from a store
 	@$(PY) docs/generate_configuration.py
 	@$(PY) docs/generate_conformance.py
+	@$(PY) docs/generate_example.py
 
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no

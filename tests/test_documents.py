@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparktxn.config.consumer import CONSUMER_SETTINGS
@@ -15,6 +19,7 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.format.commands import Command
+from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.structs import StateRecord
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 
@@ -50,6 +55,33 @@ def test_the_document_of_settings_is_what_the_tables_say() -> None:
 
 def test_the_document_of_behaviours_is_what_the_marks_say() -> None:
     assert (ROOT / "docs" / "conformance.md").read_text() == CONFORMANCE.document(), "run: make docs"
+
+
+def test_the_example_of_the_protocol_is_what_the_clients_write() -> None:
+    assert load_generator("generate_example").document() == PROTOCOL, "run: make docs"
+
+
+def test_a_reader_finds_in_the_example_what_the_protocol_says() -> None:
+    """The bytes of the document, joined again: sealed, linked, and read without the library."""
+    shown = re.findall(r"^`(\S+)`, (\d+) bytes:\n\n```\n(.*?)^```", PROTOCOL, re.MULTILINE | re.DOTALL)
+    joined = {name: (int(size), text.replace("\n", "")) for name, size, text in shown}
+    previous = "00000000"
+    for name, (size, text) in joined.items():
+        data = text.encode() if name.endswith(".json") else base64.b64decode(text)
+        assert len(data) == size
+        if name.startswith("_log/"):
+            entry = json.loads(data)
+            assert (entry["previous"], entry["checksum"]) == (previous, checksum(data[:-23]))
+            previous = entry["checksum"]
+        if name.startswith("topics/"):
+            (append, _) = entry["commands"]
+            assert (append["segment"], append["crc"], append["bytes"]) == (name.split("/")[-1], checksum(data), size)
+            assert f"`crc` {append['crc']} in entry {entry['entry']} " in PROTOCOL
+            (row,) = pa.ipc.open_file(pa.BufferReader(data)).read_all().to_pylist()
+            assert (row["key"], row["value"]) == (b"o-17", b"2 apples")
+            break
+    else:
+        raise AssertionError("the example has no segment")
 
 
 def test_every_mark_names_a_behaviour_of_kafkas() -> None:
@@ -121,9 +153,9 @@ def test_a_document_has_one_title(document: Path) -> None:
 
 @pytest.mark.parametrize("record", StateRecord.__args__, ids=lambda record: record.__name__)
 def test_the_protocol_lists_every_member_of_every_record(record: Any) -> None:
-    row = re.search(rf"^\| `{record.__struct_config__.tag}` \|.*$", PROTOCOL.split("## State")[1], re.MULTILINE)
-    assert row is not None
-    assert [field for field in record.__struct_fields__ if f"`{field}`" not in row[0]] == []
+    section = PROTOCOL.split(f"### `{record.__struct_config__.tag}` record\n")[1].split("\n#")[0]
+    rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(record.__struct_fields__)
 
 
 @pytest.mark.parametrize("command", Command.__args__, ids=lambda command: command.__name__)
@@ -169,3 +201,18 @@ def test_every_guarantee_names_tests_that_exist() -> None:
     named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "docs" / "guarantees.md").read_text())
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "lz4", "zstd"])
+def test_the_protocol_names_the_features_of_parquet_that_segments_use(compression: str) -> None:
+    values = [f"value {number % 3}".encode() for number in range(5_000)]
+    columns = {"key": values, "value": values, "headers": [None] * 5_000, "timestamp": range(5_000)}
+    table = pa.table({name: pa.array(column, RECORD_SCHEMA.field(name).type) for name, column in columns.items()})
+    data = encode_segment(table.cast(RECORD_SCHEMA), segment_format="parquet", compression=compression)
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    section = PROTOCOL.split("## Segments")[1].split("## Schemas")[0]
+    for index in range(group.num_columns):
+        column = group.column(index)
+        codec = {"LZ4": "LZ4_RAW", "UNCOMPRESSED": "uncompressed"}.get(column.compression, f"`{column.compression}`")
+        assert codec.strip("`") in section
+        assert [encoding for encoding in column.encodings if f"`{encoding}`" not in section] == []
