@@ -35,8 +35,8 @@ from sparktxn.log.confirm import Passed, Premise, attempt, confirm, judge, names
 from sparktxn.log.follower import Follower
 from sparktxn.log.sealing import seal
 from sparktxn.log.tail import Tail
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.structs import (
     PartitionSegments,
     PartitionState,
@@ -270,6 +270,7 @@ class Checkpointer:
             folder = names.partition_folder(topic, segments.topic_id, segments.partition)
             located[segments.key] = seal(
                 self._objects,
+                self._clock,
                 self._ids,
                 folder,
                 partition,
@@ -285,7 +286,7 @@ class Checkpointer:
             written[part] = [located.get(record.key, record) for record in records]
             data = encode_part(written[part])
             name = names.checkpoint_part(captured.entry, checkpoint, index)
-            put_new(self._objects, name, data)
+            put_until_stored(self._objects, name, data, self._clock)
             refs[part] = PartRef(name, len(data), digest(data))
         head = CheckpointHead(
             format=FORMAT_VERSION,
@@ -300,5 +301,6 @@ class Checkpointer:
             reader_features=captured.store.reader_features,
             writer_features=captured.store.writer_features,
         )
-        put_new(self._objects, names.checkpoint_head(head.entry, checkpoint), encode_head(head))
+        name = names.checkpoint_head(head.entry, checkpoint)
+        put_until_stored(self._objects, name, encode_head(head), self._clock)
         return head, written

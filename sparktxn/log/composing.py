@@ -19,8 +19,8 @@ from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode
 from sparktxn.log.follower import Follower
 from sparktxn.log.intents import Intents
 from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, QueuedList, WaitingList
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import checked_data
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
@@ -93,7 +93,7 @@ class Composer:
             # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
             name = names.appends(entry.entry, entry.token)
             folded, appends = fold(body.commands, name)
-            put_new(self._objects, name, appends)
+            put_until_stored(self._objects, name, appends, self._clock)
             entry = replace(entry, commands=folded)
             data, checksum = encode_entry(entry)
         # One that no store takes would be put again without end.

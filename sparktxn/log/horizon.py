@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparktxn.clock import Clock
 from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.format.names import HORIZONS, horizon, parse_horizon
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 
 __all__ = ["names_checkpoint", "read_horizon", "write_horizon"]
 
@@ -25,13 +26,13 @@ def read_horizon(objects: ObjectStore) -> int:
     return found
 
 
-def write_horizon(objects: ObjectStore, number: int, checkpoints: Iterable[str]) -> None:
+def write_horizon(objects: ObjectStore, clock: Clock, number: int, checkpoints: Iterable[str]) -> None:
     """Write a marker, durable once this returns. `checkpoints` are tokens of heads to keep whose base is below it.
 
     Raises:
         StoreUnavailable: it could not be written; it may still appear.
     """
-    put_new(objects, horizon(number), encode_marker(checkpoints))
+    put_until_stored(objects, horizon(number), encode_marker(checkpoints), clock)
 
 
 def names_checkpoint(objects: ObjectStore, number: int, checkpoint: str) -> bool | None:

@@ -28,8 +28,8 @@ from sparktxn.log.storeclock import ClockCheck
 from sparktxn.log.tail import Tail
 from sparktxn.log.timeouts import Timeouts
 from sparktxn.log.views import ReadView, capture_view, with_internal
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import (
     CommittedOffset,
@@ -123,8 +123,7 @@ class Log:
         if document is None and create:
             if clock_check is not None:
                 clock_check.check()
-            put_new(objects, names.STORE, encode_store(ids.token(), clock.wall_ms()))
-            document = objects.get(names.STORE)
+            document = put_until_stored(objects, names.STORE, encode_store(ids.token(), clock.wall_ms()), clock)
         if document is None:
             raise StoreNotFound(
                 f"there is no store at {objects.uri!r}: create one with its first topic, "

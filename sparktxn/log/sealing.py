@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sparktxn.clock import Ids
+from sparktxn.clock import Clock, Ids
 from sparktxn.format import names
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.runs import aborted_of, segments_of
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -34,6 +34,7 @@ __all__ = ["in_places_of", "seal"]
 
 def seal(
     objects: ObjectStore,
+    clock: Clock,
     ids: Ids,
     folder: str,
     partition: PartitionState,
@@ -51,11 +52,20 @@ def seal(
         StoreUnavailable: an object could not be written; what was written is garbage that nobody names.
     """
     run = _write_run(
-        objects, ids, folder, located.segments, located.aborted, partition.log_end_offset, producers, entry, level=0
+        objects,
+        clock,
+        ids,
+        folder,
+        located.segments,
+        located.aborted,
+        partition.log_end_offset,
+        producers,
+        entry,
+        level=0,
     )
     sealed = (*located.sealed, run)
     while len(tail := _mergeable(sealed)) >= runs_to_merge:
-        sealed = (*sealed[: -len(tail)], _merge(objects, ids, folder, tail, producers, entry))
+        sealed = (*sealed[: -len(tail)], _merge(objects, clock, ids, folder, tail, producers, entry))
     return replace(located, sealed=sealed, segments=(), aborted=())
 
 
@@ -91,6 +101,7 @@ def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
 
 def _merge(
     objects: ObjectStore,
+    clock: Clock,
     ids: Ids,
     folder: str,
     runs: Sequence[ManifestRef],
@@ -103,12 +114,13 @@ def _merge(
         segments += segments_of(objects, folder, [run])[0]
         aborted += aborted_of(objects, folder, [run])[0]
     return _write_run(
-        objects, ids, folder, segments, aborted, runs[-1].end_offset, producers, entry, level=runs[-1].level + 1
+        objects, clock, ids, folder, segments, aborted, runs[-1].end_offset, producers, entry, level=runs[-1].level + 1
     )
 
 
 def _write_run(
     objects: ObjectStore,
+    clock: Clock,
     ids: Ids,
     folder: str,
     segments: Sequence[SegmentRef],
@@ -124,10 +136,10 @@ def _write_run(
     data = encode_manifest(segments)
     if aborted:
         index = names.transaction_index(folder, run_folder, base_offset)
-        put_new(objects, index, encode_transaction_index(aborted))
+        put_until_stored(objects, index, encode_transaction_index(aborted), clock)
     snapshot = encode_snapshot([snapshot_entry(producer) for producer in producers])
-    put_new(objects, names.snapshot(folder, run_folder, end_offset), snapshot)
-    put_new(objects, names.manifest(folder, run_folder), data)
+    put_until_stored(objects, names.snapshot(folder, run_folder, end_offset), snapshot, clock)
+    put_until_stored(objects, names.manifest(folder, run_folder), data, clock)
     return ManifestRef(
         folder=run_folder,
         base_offset=base_offset,

@@ -13,8 +13,8 @@ from typing import Final
 from sparktxn.clock import Clock, Ids
 from sparktxn.errors import ClockSkewError, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.log.writing import put_new
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 
 __all__ = ["ClockCheck", "modified_ms", "rounding_ms", "store_now_ms"]
 
@@ -23,7 +23,7 @@ _SECOND_MS: Final = 1_000
 _CHECK_INTERVAL_S: Final = 3_600.0
 
 
-def store_now_ms(objects: ObjectStore, ids: Ids) -> int:
+def store_now_ms(objects: ObjectStore, clock: Clock, ids: Ids) -> int:
     """The store's time, in milliseconds: the time of an object that is written now, and deleted again.
 
     Who dies in between, or may not delete, leaves an object of a few bytes, which a later call deletes.
@@ -32,7 +32,7 @@ def store_now_ms(objects: ObjectStore, ids: Ids) -> int:
         StoreUnavailable: the store did not take the object, or does not list it.
     """
     name = names.clock(ids.token())
-    put_new(objects, name, b"now")
+    put_until_stored(objects, name, b"now", clock)
     found = {info.name: info.modified_ms for info in objects.list(names.CLOCKS)}
     now_ms = found.get(name)
     if now_ms is None:
@@ -96,7 +96,7 @@ class ClockCheck:
     def _ask_store(self) -> None:
         # The store has dated its object at some time between these two readings.
         before_ms = self._clock.wall_ms()
-        store_ms = store_now_ms(self._objects, self._ids)
+        store_ms = store_now_ms(self._objects, self._clock, self._ids)
         after_ms = self._clock.wall_ms()
         if store_ms <= 0:
             skew_ms = 0

@@ -128,7 +128,7 @@ class _Round:
         self._deadline = deadline
         self._lost: list[LostRace] = []
         self._unresolved = 0
-        self._now_ms = store_now_ms(self._log.objects, self._log.ids)
+        self._now_ms = store_now_ms(self._log.objects, self._log.clock, self._log.ids)
         self._ages = Ages(self._log, self._now_ms)
 
     def overdue(self, transactions: Iterable[TransactionState]) -> list[Overdue]:

@@ -149,7 +149,7 @@ class _Round:
         entry = self._log.refresh(self._deadline)
         state = self._log.store_state()
         self._horizon = max(self._horizon, state.horizon)
-        now_ms = store_now_ms(self._objects, self._log.ids)
+        now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
         replay, horizon = self._verified(state, heads, now_ms)
         floor = self._floor(state, heads, now_ms)
@@ -251,7 +251,7 @@ class _Round:
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= horizon]
         usable = usable_heads(self._objects, read_heads(self._objects, heads))
         kept = [head.checkpoint for head in usable if head.base < horizon]
-        write_horizon(self._objects, horizon, kept)
+        write_horizon(self._objects, self._log.clock, horizon, kept)
 
     def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> Garbage:
         """Return what may be deleted: from listings and a state that are younger than the marker."""

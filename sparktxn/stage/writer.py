@@ -7,12 +7,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.clock import Clock, Deadline, Ids, SystemClock, time_left_s
+from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.config.topic import topic_setting
-from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnavailable
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.segment import checksum, encode_segment, stored_schema
-from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.stage.sizes import payload_bytes
 from sparktxn.stage.staged import StagedSegment, StageTopic
@@ -27,9 +28,6 @@ RECORD_BYTES_MAX: Final = OBJECT_SIZE_MAX - 1024 * 1024
 
 _TIMEOUT_S: Final = 60.0
 NOT_COUNTED: Final = -1
-_ATTEMPTS_MAX: Final = 8
-_BACKOFF_S: Final = 0.05
-_BACKOFF_S_MAX: Final = 2.0
 
 # For a segment of a small commit a call of Arrow's kernels costs more than a loop.
 _SMALL_ROWS: Final = 1_024
@@ -86,7 +84,8 @@ def upload_segment(
         )
     file_name = names.segment_file(born, ids.token(), segment_format)
     name = names.segment(topic.name, topic.topic_id, partition, file_name)
-    _put_surely(objects, name, data, clock, Deadline(clock, timeout_s))
+    if put_until_stored(objects, name, data, clock, timeout_s=timeout_s) != data:
+        raise DamagedObject(name, "it holds other bytes than were put under this unique name")
     if topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
         first_ms = last_ms = TIME_OF_ENTRY
     return StagedSegment(
@@ -114,34 +113,3 @@ def _timestamp_range_ms(table: pa.Table, column: str) -> tuple[int, int]:
 
 def _int64_values(chunk: pa.Array) -> memoryview:
     return memoryview(chunk.buffers()[1]).cast("q")[chunk.offset : chunk.offset + len(chunk)]
-
-
-def _put_surely(objects: ObjectStore, name: str, data: bytes, clock: Clock, deadline: Deadline) -> None:
-    """Puts `data` under `name` until the store shows that it is there.
-
-    The name is ours alone, so the same bytes may be put again after any answer, and EXISTS is an earlier attempt.
-    """
-    pause_s = _BACKOFF_S
-    for _ in range(_ATTEMPTS_MAX):
-        outcome = objects.put_if_absent(name, data, timeout_s=deadline.remaining_s())
-        if outcome is PutOutcome.CREATED or _is_there(objects, name, data):
-            return
-        left_s = time_left_s(deadline.remaining_s()) or 0.0
-        if not left_s:
-            break
-        clock.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
-    raise StoreUnavailable(f"segment {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
-
-
-def _is_there(objects: ObjectStore, name: str, data: bytes) -> bool:
-    try:
-        found = objects.get(name)
-        if found is None:
-            return False
-        if found != data:
-            raise DamagedObject(name, "it holds other bytes than were put under this unique name")
-        objects.make_durable(name)
-    except StoreUnavailable:
-        return False
-    return True

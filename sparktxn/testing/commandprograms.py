@@ -28,7 +28,7 @@ from sparktxn.format.commands import (
 from sparktxn.format.names import parse_checkpoint_head, parse_entry
 from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
-from sparktxn.log.writing import put_new
+from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.testing.history import Attempt, History, Job, Outcome
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import Process, Simulator
@@ -385,7 +385,7 @@ def _vacuum(log: Log) -> None:
     if len(heads) < 2 or heads[-1] > log.entry:
         return
     marker = names.horizon(heads[-2])
-    put_new(log.objects, marker, b"horizon")
+    put_until_stored(log.objects, marker, b"horizon", log.clock)
     entries = {name: parse_entry(name) for name in log.objects.list_names(names.ENTRIES)}
     log.objects.delete(sorted(name for name, number in entries.items() if number is not None and number < heads[-2]))
     log.objects.delete(

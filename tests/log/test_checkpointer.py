@@ -245,3 +245,10 @@ def test_names_of_a_part_that_was_rebuilt_are_those_of_the_older_checkpoint(shar
     assert newest.base == first
     assert damaged not in {ref.name for ref in newest.parts.values()}
     check_against_replay(shared, shared.client().log)
+
+
+def test_a_store_that_does_not_answer_is_asked_again_after_a_pause(shared, client) -> None:
+    before_s = shared.clock.monotonic_s()
+    client.fail_next("put_if_absent", Fault.LATE, part_of_name=names.CHECKPOINTS)
+    assert client.log.checkpoint() == 1
+    assert shared.clock.monotonic_s() > before_s

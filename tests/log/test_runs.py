@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.clock import RandomIds
+from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import DamagedObject
 from sparktxn.log.runs import aborted_of, segments_of
 from sparktxn.log.sealing import seal
@@ -39,7 +39,7 @@ def merged(log: PartitionLog) -> None:
     """Read as a process does that merges runs."""
     partition = PartitionState(7, 0, log_end_offset=log.end)
     located = PartitionSegments(7, 0, tuple(log.sealed), tuple(log.segments), ())
-    seal(log.objects, RandomIds(), log.folder, partition, located, (), log.entry, 2)
+    seal(log.objects, SystemClock(), RandomIds(), log.folder, partition, located, (), log.entry, 2)
 
 
 def verified(log: PartitionLog) -> None:

@@ -180,7 +180,7 @@ def an_older_horizon_written_last(stage: Stage) -> None:
     writer.until("put_if_absent", entry_name(stage.calm.entry + 1))
     older = stage.calm.entry + 1
     stage.go_past()
-    write_horizon(stage.shared, older, [])
+    write_horizon(stage.shared, stage.clock, older, [])
     stage.check_done_once(writer, command)
     stage.check_agreement()
 

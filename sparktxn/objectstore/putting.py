@@ -1,0 +1,61 @@
+"""Putting an object under a name that no other writer races for: all but log entries."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparktxn.clock import Clock, time_left_s
+from sparktxn.errors import StoreUnavailable
+from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+
+__all__ = ["put_until_stored"]
+
+_ATTEMPTS_MAX: Final = 8
+_BACKOFF_S: Final = 0.05
+_BACKOFF_S_MAX: Final = 2.0
+
+
+def put_until_stored(
+    objects: ObjectStore, name: str, data: bytes, clock: Clock, *, timeout_s: float | None = None
+) -> bytes:
+    """Put an object until the store shows that it exists, and return the bytes that it holds, durable.
+
+    The same bytes may be put again after any answer: an object that exists is an earlier attempt, or another writer's
+    object that is as good.
+
+    Args:
+        objects: the store.
+        name: the object's name.
+        data: its bytes.
+        clock: for the waits between attempts, which grow.
+        timeout_s: how long all attempts may take together, besides the deadlines that govern this thread.
+
+    Raises:
+        StoreUnavailable: the store did not take it, or did not show it in time; it may still appear.
+    """
+    ends_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+    pause_s = _BACKOFF_S
+    for _ in range(_ATTEMPTS_MAX):
+        left_s = None if ends_s is None else max(0.0, ends_s - clock.monotonic_s())
+        if objects.put_if_absent(name, data, timeout_s=left_s) is PutOutcome.CREATED:
+            return data
+        found = _stored(objects, name)
+        if found is not None:
+            return found
+        left_s = time_left_s(None if ends_s is None else max(0.0, ends_s - clock.monotonic_s()))
+        if left_s == 0.0:
+            break
+        clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
+    raise StoreUnavailable(f"object {name!r} was not stored at {objects.uri}: the store did not confirm it in time")
+
+
+def _stored(objects: ObjectStore, name: str) -> bytes | None:
+    """Return the object's bytes once they are durable; None if it does not exist, or the store does not answer."""
+    try:
+        found = objects.get(name)
+        if found is not None:
+            objects.make_durable(name)
+    except StoreUnavailable:
+        return None
+    return found
