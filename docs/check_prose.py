@@ -28,7 +28,7 @@ NOT_YET = (
     "sparktxn/",
     "tests/",
 )
-CHECKED = ("docs/README.md", "docs/PROTOCOL.md")
+CHECKED = ("docs/README.md", "docs/PROTOCOL.md", "docs/guarantees.md", "docs/verification.md")
 
 COLUMNS_MAX = 120
 CELL_SENTENCES_MAX = 2

@@ -197,8 +197,9 @@ def test_examples_of_settings_are_accepted(file: str, settings: tuple[Setting, .
             known[name].parse(name, value)
 
 
-def test_every_guarantee_names_tests_that_exist() -> None:
-    named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "docs" / "guarantees.md").read_text())
+@pytest.mark.parametrize("document", ["guarantees", "verification"])
+def test_every_guarantee_names_tests_that_exist(document: str) -> None:
+    named = re.findall(r"`(tests/[\w./-]+)`", (ROOT / "docs" / f"{document}.md").read_text())
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -216,3 +217,13 @@ def test_the_protocol_names_the_features_of_parquet_that_segments_use(compressio
         codec = {"LZ4": "LZ4_RAW", "UNCOMPRESSED": "uncompressed"}.get(column.compression, f"`{column.compression}`")
         assert codec.strip("`") in section
         assert [encoding for encoding in column.encodings if f"`{encoding}`" not in section] == []
+
+
+def test_no_guarantee_names_a_test_before_the_table_of_tests() -> None:
+    guarantees, tests = (ROOT / "docs" / "guarantees.md").read_text().split("## Which tests show it")
+    assert "tests/" not in guarantees
+    assert set(re.findall(r"^\| ([A-Z][\w ]+) \|", tests, re.MULTILINE)) == {
+        re.sub(r"^\d\. ", "", heading)
+        for heading in re.findall(r"^## (.*)$", guarantees, re.MULTILINE)
+        if heading != "What is outside"
+    }

@@ -1,6 +1,6 @@
 """The known holes of an earlier draft, by number: the shortest trace of each, driven against the real code.
 
-docs/guarantees.md says which rule closes which hole; test_without_rules.py takes the rules away.
+docs/verification.md says which rule closes which hole; test_without_rules.py takes the rules away.
 """
 
 from __future__ import annotations
