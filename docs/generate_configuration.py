@@ -39,8 +39,8 @@ S3. Without them S3's own chain is used: environment, profile, instance role.
 PRODUCER = """\
 ## Producer
 
-`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, which are about a network of brokers
-and its security, are accepted and ignored with one debug line; a name that librdkafka does not know is an error.
+`sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, about a network of brokers and its
+security, are accepted and ignored with one debug line. A name that librdkafka does not know is an error.
 """
 
 CONSUMER = """\

@@ -1,8 +1,8 @@
-"""Writes docs/conformance.md: Kafka's behaviours, and the tests that show them, found by their marks.
+"""Write docs/conformance.md: Kafka's behaviours, and the tests that show them, found by their marks.
 
-No test is run or imported: the marks ``@pytest.mark.kafka("K59", …)`` are read from the files' syntax trees, on tests,
-on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. Run by ``make docs``; a test compares the file with
-what this makes.
+No test is run or imported: the marks ``@pytest.mark.kafka("K59", …)`` are read from the files' syntax trees. They stand
+on tests, on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. Run by ``make docs``; a test compares the
+file with what this makes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from tests/kafka_behaviours.py and from the marks of the tests: change those. -->
 
-What Kafka's transactions do, in short words; what is different in this store by its design, and why; and the tests that
-show it. ★ is what no transactional log can do without. A behaviour without a test has its reason.
-`make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are named here but the long ones of
-`make nightly` and those of `make interop`.
+What Kafka's transactions do, in short words. *Here* says what is different in this store by its design, and why. The
+last column names the tests that show it. Every transactional log needs the behaviours with a ★. A behaviour without a
+test has its reason. `make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are named here,
+without the long ones of `make nightly` and those of `make interop`.
 
 Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1).
 """
@@ -41,7 +41,7 @@ def numbers_in(node: ast.AST) -> Iterator[str]:
 
 
 def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """What names stand for, by plain assignments."""
+    """Return what names mean, by plain assignments."""
     found = {}
     for statement in body:
         if isinstance(statement, ast.Assign):
@@ -80,10 +80,10 @@ def marks() -> Marks:
 
 
 def _row(behaviour: Behaviour, tests: list[str]) -> str:
-    says = f"{behaviour.says} *Here: {behaviour.here}.*" if behaviour.here else behaviour.says
+    says, here = (text.replace("|", chr(92) + "|") for text in (behaviour.says, behaviour.here))
     star = " ★" if behaviour.must_have else ""
     shown = "<br>".join(f"`{name}`" for name in tests) or "–"
-    return f"| {behaviour.number}{star} | {says.replace('|', chr(92) + '|')} | {shown} |\n"
+    return f"| {behaviour.number}{star} | {says} | {here} | {shown} |\n"
 
 
 def document() -> str:
@@ -92,7 +92,7 @@ def document() -> str:
     parts = [INTRODUCTION]
     for title, behaviours in SECTIONS:
         rows = "".join(_row(behaviour, found.get(behaviour.number, [])) for behaviour in behaviours)
-        parts.append(f"## {title}\n\n| | behaviour | shown by |\n| --- | --- | --- |\n{rows}")
+        parts.append(f"## {title}\n\n| | behaviour | here | shown by |\n| --- | --- | --- | --- |\n{rows}")
     return "\n".join(parts)
 
 

@@ -1,8 +1,8 @@
 """What Kafka's transactions do, numbered: the list that tests are marked with (`pytest.mark.kafka("K59")`).
 
-`must_have` marks what no transactional log can do without. `here` says what is different in this store by its design,
-and why; a behaviour that has no meaning here at all has no test, and its `here` is the reason. docs/conformance.md is
-made from this list and from the marks.
+`must_have` marks what every transactional log needs. `here` says what is different in this store, and why. A behaviour
+that has no meaning here has no test, and its `here` is the reason. docs/conformance.md is made from this list and from
+the marks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _section(title: str, rows: Iterable[tuple[str, str] | tuple[str, str, str]])
     )
 
 
-_ONE_ENTRY: Final = "PREPARE_x and COMPLETE_x pass in one entry, so nobody ever meets a transaction between the two"
+_ONE_ENTRY: Final = "PREPARE_x and COMPLETE_x pass in one entry, so no client meets a transaction between the two"
 _NO_VERSION_2: Final = (
-    "the epoch grows at the end of a prepared transaction only: each command names its transaction's number instead, so "
-    "a late one can settle only its own"
+    "the epoch grows only at the end of a prepared transaction. Each command names its transaction's number, so "
+    "a late one ends only its own"
 )
-_NO_COMPACTION: Final = "topics are not compacted by key yet: no record is removed but by the log start"
+_NO_COMPACTION: Final = "topics are not compacted by key yet: only the log start removes records"
 
 SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
     _section(
@@ -45,24 +45,24 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K04*", "A timeout outside 1 to `transaction.max.timeout.ms` (900000): INVALID_TRANSACTION_TIMEOUT."),
             ("K05*", "Between transactions: the same producer id, epoch + 1, no partitions, no start time."),
             ("K06*", "While an end is being carried out: CONCURRENT_TRANSACTIONS, retriable.",
-             f"{_ONE_ENTRY}: an init finds the transaction open, or ended. The client still waits and asks again if it "
-             "is told so"),
-            ("K07*", "In an open transaction: it is fenced by one epoch and aborted, the caller told to ask again; then "
+             f"{_ONE_ENTRY}. An init finds the transaction open, or ended; the client still asks again on this "
+             "code"),
+            ("K07*", "In an open transaction: it is fenced by one epoch and aborted, and the caller must ask again; then "
              "one more epoch.",
              "one init does both, in one entry; the epochs are the same two"),
-            ("K08", "Somebody has bumped twice between the look and the fence: PRODUCER_FENCED.",
+            ("K08", "Another client has bumped twice between the check and the fence: PRODUCER_FENCED.",
              "an init that loses its slot is checked again behind the winner: with an expected epoch it is fenced"),
             ("K09*", "However often writing the fence fails, the epoch grows once."),
             ("K10*", "At epoch 32766, between transactions: a new producer id, epoch 0."),
             ("K11", "At epoch 32766, in an open transaction: 32767 is spent on the fence."),
             ("K12*", "With the current epoch expected: one bump; asked again after a lost answer: the same answer."),
-            ("K13*", "An old producer that expects its own epoch after a newer one's init: PRODUCER_FENCED."),
+            ("K13*", "An old producer that expects its own epoch after the init of a newer one: PRODUCER_FENCED."),
             ("K14", "Another producer id expected than the stored one: PRODUCER_FENCED."),
             ("K15", "A rotation of the producer id can be asked for again; an epoch before it is fenced."),
             ("K16*", "While a change of the transactional id is being written: CONCURRENT_TRANSACTIONS.",
-             "nothing waits between check and write: of two inits at once one wins the slot, and the other is checked "
+             "nothing waits between check and write. Of two inits at once one wins the slot, and the other is checked "
              "again behind it and bumps once more"),
-            ("K17", "Producer ids are unique under concurrent inits; a failure to allocate is told.",
+            ("K17", "Producer ids are unique under concurrent inits; a failure to allocate is reported.",
              "the state's counter moves with the entry that uses it: there are no blocks of ids to fetch"),
             ("K18", "Asked of a coordinator that is not the owner, or still loads: NOT_COORDINATOR, "
              "COORDINATOR_LOAD_IN_PROGRESS.",
@@ -76,13 +76,13 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
              "INVALID_PRODUCER_ID_MAPPING."),
             ("K20*", "An epoch below or above the stored one: PRODUCER_FENCED."),
             ("K21*", "While an end is being carried out: CONCURRENT_TRANSACTIONS.",
-             f"{_ONE_ENTRY}: after the end the next transaction may begin at once"),
+             f"{_ONE_ENTRY}. After the end the next transaction may begin at once"),
             ("K22*", "The first partition opens the transaction and sets its start time; later ones are added to the set."),
             ("K23*", "Partitions that are in the set already: success, and nothing is written."),
             ("K24", "No transactional id, or an empty one: INVALID_REQUEST."),
             ("K25*", "Verification: a partition of the open transaction passes, another is refused "
              "(TRANSACTION_ABORTABLE; INVALID_TXN_STATE to older clients).",
-             "the entry that appends is the one that checks and registers, so there is nothing to verify before: an "
+             "the entry that appends is the one that checks and registers, so there is nothing to verify before. An "
              "append that names another transaction than the open or next one is INVALID_TXN_STATE"),
             ("K26", "A transactional append where no transaction is open: INVALID_TXN_STATE."),
             ("K27", "A verification holds for one transaction only, never for a later one of the same producer.",
@@ -104,7 +104,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K34*", "The opposite end, or any end of an empty state: INVALID_TXN_STATE."),
             ("K35*", "The same end while it is being carried out: CONCURRENT_TRANSACTIONS.",
              f"{_ONE_ENTRY}: the repetition is answered with success"),
-            ("K36*", "Version 2: every end bumps the epoch and tells it to the client.", _NO_VERSION_2),
+            ("K36*", "Version 2: every end bumps the epoch and returns it to the client.", _NO_VERSION_2),
             ("K37*", "Version 2: an end that is repeated with the epoch before the bump is answered as the first one.",
              f"{_NO_VERSION_2}; a repetition is known by that number"),
             ("K38*", "Version 2: an abort of a transaction that nothing was added to is allowed; a commit is not.",
@@ -122,7 +122,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
         "Time-outs, expiry, and the coordinator's log",
         [
             ("K44*", "An open transaction older than its timeout is fenced by one epoch and aborted; only open ones are. "
-             "Its producer is told PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH by a produce.",
+             "Its producer gets PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH from a produce.",
              "the reason says that it timed out, and after how long"),
             ("K45", "The sweep leaves alone what is changing, or has a higher epoch; a write that fails bumps once."),
             ("K46*", "A transactional id that is idle for `transactional.id.expiration.ms` is forgotten; never one with an "
@@ -134,15 +134,15 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
              "epoch + 1, and it works."),
             ("K50*", "After a restart the state is what the log says; ends that were under way are completed.",
              "a replay of entries gives the state; none of them can leave an end half done"),
-            ("K51", "Failures to write the coordinator's log are told as COORDINATOR_NOT_AVAILABLE and the like, and leave "
+            ("K51", "Failures to write the coordinator's log are reported as COORDINATOR_NOT_AVAILABLE and the like, and leave "
              "nothing pending.",
              "they are the store's own errors: StoreUnavailable if nothing was sent, OutcomeUnknown otherwise, both "
              "retriable"),
             ("K52*", "A coordinator that lost its role between write and answer changes nothing.",
-             "whoever loses the slot has written nothing, and is checked again behind the winner"),
+             "a client that loses the slot has written nothing, and is checked again behind the winner"),
             ("K53", "A damaged record of the coordinator's log does not stop the others.",
-             "an entry decides for all, so one that cannot be read stops the process with its name; a damaged "
-             "checkpoint, which is a cache, is passed over"),
+             "an entry decides for all, so one that cannot be read stops the process with its name. A damaged "
+             "checkpoint, which is a cache, is skipped"),
             ("K54*", "A marker that could not be written is sent again, or dropped where the partition or the epoch is "
              "gone.",
              "there are no markers to send: the put of the one entry is resolved by reading its slot"),
@@ -167,7 +167,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K66*", "A marker's epoch is not below the last one seen: INVALID_PRODUCER_EPOCH.",
              "an end names the epoch, and another one than the current is PRODUCER_FENCED: no marker comes later"),
             ("K67*", "A marker of an older coordinator: TRANSACTION_COORDINATOR_FENCED.",
-             "the coordinator's epoch is the number of the deciding entry; who was paused loses the slot"),
+             "the coordinator's epoch is the number of the deciding entry; a client that was paused loses the slot"),
             ("K68", "An append that is refused leaves the producer's state as it was."),
             ("K69", "A producer that is idle for `producer.id.expiration.ms` is forgotten; never one with an open "
              "transaction."),
@@ -197,11 +197,11 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K83*", "Under read_committed the end, and the high watermark, are the last stable offset; offsets by time "
              "never lie at or above it."),
             ("K84*", "A fetch that waits while a transaction aborts still leaves it out."),
-            ("K85", "A transaction open for longer than the longest timeout and five minutes is told as late.",
-             "`find_hanging_transactions` tells it on demand (K125)"),
+            ("K85", "A transaction open for longer than the longest timeout and five minutes is reported as late.",
+             "`find_hanging_transactions` returns it on demand (K125)"),
             ("K86*", "The client leaves out aborted batches of their own producer alone; control records move the position "
              "and are never handed out.",
-             "ranges are kept by producer, so no heap runs beside the records; sealed and single segments are "
+             "ranges are kept by producer, so no heap exists next to the records; sealed and single segments are "
              "filtered alike"),
         ],
     ),
@@ -243,14 +243,14 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
         "Offsets in transactions",
         [
             ("K104*", "A group's offsets wait for the commit, and vanish with an abort."),
-            ("K105*", "Who wants stable offsets is told UNSTABLE_OFFSET_COMMIT, retriable, while some wait."),
+            ("K105*", "A consumer that wants stable offsets gets UNSTABLE_OFFSET_COMMIT, retriable, while some wait."),
             ("K106*", "A wrong generation: ILLEGAL_GENERATION; an unknown member: UNKNOWN_MEMBER_ID; both abortable.",
              "groups have no members and no generations yet, so any is wrong; there are no static members to fence"),
             ("K107*", "No generation and no member: accepted, and the group need not exist."),
             ("K108*", "Of a plain commit and one in a transaction, the one that was written later stands."),
             ("K109", "A group whose offsets wait is not forgotten; deleting the group drops them."),
             ("K110*", "Offsets of a fenced producer: PRODUCER_FENCED.",
-             "offsets travel with the next flush or the commit, and that is told so"),
+             "offsets travel with the next flush or the commit, and that reports it"),
             ("K111", "Metadata above `offset.metadata.max.bytes` fails its own partition: OFFSET_METADATA_TOO_LARGE.",
              "it fails the whole list: a transaction's offsets take effect together or not at all"),
             ("K112", "Metadata and leader epoch come back; a commit may return before its offsets are visible.",
@@ -278,7 +278,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
         "Administration and prepared transactions",
         [
             ("K122*", "Transactions are listed by state, producer id, duration and a pattern of the id; unknown states are "
-             "told."),
+             "reported."),
             ("K123*", "A transactional id is described: state, identity, timeout, start, partitions; unknown: "
              "TRANSACTIONAL_ID_NOT_FOUND."),
             ("K124", "A partition's producers are described."),
@@ -301,7 +301,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K133*", "Two topics, one record of each aborted and one committed: read_committed reads two, "
              "read_uncommitted four."),
             ("K134*", "A producer that was taken over is fenced, whether it commits, sends, sends offsets or adds "
-             "partitions; the newer one's transaction commits."),
+             "partitions; the transaction of the newer one commits."),
             ("K135", "20 partitions with 10,000 aborted and 1,000 committed records: read_committed reads 1,000, "
              "read_uncommitted 11,000."),
             ("K136*", "Something fails inside a transaction, it is aborted, and the next one works, with a higher epoch.",

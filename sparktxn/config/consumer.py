@@ -51,7 +51,7 @@ class ConsumerSettings:
         "group.instance.id",
         "",
         identifier,
-        "Told in consumer_group_metadata(); no static membership yet.",
+        "Returned by consumer_group_metadata(); no static membership yet.",
         convert=none_if_empty,
     )
     read_committed: bool = setting(
@@ -96,19 +96,19 @@ class ConsumerSettings:
         "fetch.wait.max.ms",
         500,
         integer(0, 300_000),
-        "How long an idle consumer waits, at the most, between two looks at the log.",
+        "How long an idle consumer waits, at most, between two polls of the log.",
     )
     fetch_bytes_max: int = setting(
         "fetch.max.bytes",
         52_428_800,
         integer(0, 2_147_483_135),
-        "How many bytes of decoded records are held at a time, one segment at the least.",
+        "How many bytes of decoded records are held at a time, at least one segment.",
     )
     partition_fetch_bytes_max: int = setting(
         "max.partition.fetch.bytes",
         1_048_576,
         integer(1, 1_000_000_000),
-        "How many bytes of one partition are handed out before it is another's turn, one record at the least.",
+        "How many bytes of one partition are handed out before it is another's turn, at least one record.",
         aliases=("fetch.message.max.bytes",),
     )
     check_crcs: bool = setting("check.crcs", True, boolean, "Verify the checksum of every segment that is read.")

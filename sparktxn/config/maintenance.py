@@ -50,7 +50,7 @@ class SweepSettings:
         "sink.expiration.ms",
         "never",
         _never_or_ms,
-        "The same for a transactional id that a streaming sink or an application has committed batches with, or that has prepared a transaction: once it is forgotten, a replayed batch is written again, and nobody can tell how that transaction ended.",
+        "The same for a transactional id that a streaming sink or an application has committed batches with, or that has prepared a transaction. Once it is forgotten, a replayed batch is written again, and the end of that transaction is unknown.",
         convert=_none_if_never,
     )
 
@@ -81,7 +81,7 @@ class VacuumSettings:
         "vacuum.segment.age.ms",
         _DAY_MS,
         integer(0, 2**53),
-        "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out; a writer that takes longer must upload again.",
+        "Segments that nothing names are deleted once their upload began longer ago than this, and than twice the longest transaction time-out. A writer that takes longer must upload again.",
     )
     temporary_age_ms: int = setting(
         "vacuum.temporary.age.ms",

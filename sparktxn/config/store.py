@@ -54,7 +54,7 @@ class StoreSettings:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         integer(1, 2**53),
-        "How often a process that writes, or waits for records, looks for transactions that hold up its partitions; one whose time-out has passed since it was first seen is aborted.",
+        "How often a process that writes, or waits for records, checks which transactions block its partitions. It aborts those whose time-out has passed since it first saw them.",
     )
     clock_skew_ms_max: int = setting(
         "clock.skew.max.ms",
