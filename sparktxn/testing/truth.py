@@ -183,7 +183,7 @@ def entry_and_digest(log: Log) -> tuple[int, str]:
         OutcomeUnknown: another thread of the process kept the log busy for the request time-out.
         StoreUnavailable, DamagedObject: a part cannot be read.
     """
-    return log._known("digest", lambda tail: (tail.entry, tail_digest(tail)))
+    return log._read("digest", lambda tail: (tail.entry, tail_digest(tail)))
 
 
 def tail_digest(tail: Tail) -> str:

@@ -169,7 +169,7 @@ def test_few_modules_read_the_horizon_themselves() -> None:
     # Those after the first need the number itself: where the log begins, and from where on a vacuum goes further.
     assert {reader for reader in readers if not reader.startswith("testing/")} == {
         "log/confirm.py",
-        "log/log.py",
+        "log/viewing.py",
         "maintenance/idle.py",
         "maintenance/vacuum.py",
     }
