@@ -1,7 +1,10 @@
 """Processes that checkpoints and vacuums overtake: old ones that adopt and idle, and vacuums that pause anywhere.
 
-Windows are small: a checkpoint after 4 to 8 entries, runs of 2 segments, merged 2 at a time. The first entry is there
+Windows are small: a checkpoint after 3 to 6 entries, runs of 2 segments, merged 2 at a time. The first entry is there
 before any process, so each opens a store without checkpoints, and stands on none until it adopts one or makes one.
+
+Processes wait for what overtakes them: one that idles goes on when a vacuum has passed it, one that reads or writes a
+checkpoint stops now and then until another process's vacuum has ended, and a vacuum begins when it has work to do.
 
 Segments are objects of one byte: what is checked is which objects exist, and who names them.
 """
@@ -34,9 +37,10 @@ from sparktxn.testing import history as history_module
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.checkers import check_checkpoints, check_order, check_same_end, check_views, usable_heads
 from sparktxn.testing.clocks import ManualClock, SeededIds
-from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.faultystore import Fault, Operation
 from sparktxn.testing.history import History
 from sparktxn.testing.producercommands import ProducerCommands
+from sparktxn.testing.sharedobjects import SharedObjects
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
 from sparktxn.testing.truth import entry_and_digest, replay
 
@@ -46,13 +50,18 @@ __all__ = ["check_overtaken", "overtaken", "rates_of", "small_objects"]
 _vacuum_module: Final = sys.modules["sparktxn.maintenance.vacuum"]
 _TOPIC: Final = "topic"
 _PARTITIONS: Final = 2
-_ENTRIES: Final = 8
+_ENTRIES: Final = 12
 _VACUUMS: Final = 3
+_VACUUM_S: Final = 60.0
 _WAIT_S: Final = 5.0
-_PAUSES_S: Final = (0.1, 0.5, 2.0, 8.0)
-_NAPS_S: Final = (0.05, 0.05, 0.3, 1.0, 4.0)
-_ROUNDS: Final = 3
-"""How often a process acts that is no writer: one that looks on for long finds no more."""
+_PAUSES_S: Final = (0.1, 0.5, 2.0)
+_NAPS_S: Final = (0.0, 0.05, 0.05, 0.3, 1.0)
+_IDLES_S: Final = (1.0, 4.0, 12.0)
+_GLANCE_S: Final = 0.2
+_LINGERS: Final = 0.06
+"""How often an operation on a checkpoint is waited with until a vacuum has gone further."""
+_ROUNDS: Final = 2
+"""How often a process idles that is no writer: one that looks on for long finds no more."""
 _VACUUM: Final = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 _SETTINGS: Final = tuple(
     StoreSettings(
@@ -62,8 +71,9 @@ _SETTINGS: Final = tuple(
         request_timeout_ms=2_000,
         timeout_check_interval_ms=10**15,
     )
-    for entries in (4, 4, 6, 8, 40)
+    for entries in (3, 4, 4, 6, 40)
 )
+_Action = Callable[[Process, Log, "_World"], None]
 
 
 class _World(Struct):
@@ -71,6 +81,8 @@ class _World(Struct):
 
     history: History
     topic_id: int
+    vacuums: int = 0
+    """How many have ended."""
 
 
 @contextmanager
@@ -174,6 +186,7 @@ def _writing(world: _World) -> Callable[[Process], None]:
     done: list[int] = []
 
     def program(process: Process) -> None:
+        process.before = _lingering(process, world)
         log = process.open_log(process.random.choice(_SETTINGS[:-1]))
         producer: ProducerCommands | None = None
         sequences: dict[int, int] = {}
@@ -227,18 +240,59 @@ def _settled(process: Process, log: Log, command: InitProducerId) -> CommandResu
 
 
 def _idling(world: _World) -> Callable[[Process], None]:
-    """Long sleeps, and between them what a process does that has been open from the beginning."""
+    """Stand on another process's checkpoint, idle until a vacuum has passed it, and then go on, twice."""
 
     def program(process: Process) -> None:
+        shared = process.simulator.shared
+        process.before = _lingering(process, world)
         log = process.open_log(process.random.choice(_SETTINGS))
         for _ in range(_ROUNDS):
-            process.sleep(process.random.choice(_NAPS_S))
-            with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
-                world.history.operations += 1
-                process.random.choice(_ACTIONS)(process, log, world)
+            entry = log.entry
+            _idle_until(process, lambda entry=entry: _newest_checkpoint(shared) > entry)  # type: ignore[misc]
+            _act(process, log, world, _ADOPTIONS)
+            entry = log.entry
+            _idle_until(process, lambda entry=entry: read_horizon(shared) > entry)  # type: ignore[misc]
+            _act(process, log, world, _ACTIONS)
         _end(process, log, world)
 
     return program
+
+
+def _act(process: Process, log: Log, world: _World, actions: Sequence[_Action]) -> None:
+    with suppress(StoreUnavailable, OutcomeUnknown, ViewExpired):
+        world.history.operations += 1
+        process.random.choice(actions)(process, log, world)
+
+
+def _idle_until(process: Process, has_happened: Callable[[], bool]) -> None:
+    """Sleep until something has happened, but not for long: it may never happen."""
+    until_s = process.simulator.now_s + process.random.choice(_IDLES_S)
+    while process.simulator.now_s < until_s and not has_happened():
+        process.sleep(_GLANCE_S)
+    process.sleep(process.random.choice(_NAPS_S))
+
+
+def _lingering(process: Process, world: _World) -> Callable[[Operation], None]:
+    """Pause now and then before an operation on a checkpoint, until a vacuum has gone further and has ended."""
+    shared = process.simulator.shared
+
+    def linger(operation: Operation) -> None:
+        if process.random.random() >= _LINGERS or not _is_of_a_checkpoint(operation):
+            return
+        process.simulator.injected["linger"] += 1
+        horizon, vacuums = read_horizon(shared), world.vacuums
+        _idle_until(process, lambda: world.vacuums > vacuums and read_horizon(shared) > horizon)
+
+    return linger
+
+
+def _is_of_a_checkpoint(operation: Operation) -> bool:
+    return operation.name.startswith((names.CHECKPOINTS, names.TOPICS)) and operation.verb != "delete"
+
+
+def _newest_checkpoint(shared: SharedObjects) -> int:
+    found = (names.parse_checkpoint_head(name) for name in shared.list_names(names.CHECKPOINTS))
+    return max((head[0] for head in found if head is not None), default=0)
 
 
 def _look(process: Process, log: Log, world: _World) -> None:
@@ -262,21 +316,34 @@ def _checkpoint(process: Process, log: Log, world: _World) -> None:
     log.checkpoint()
 
 
-_ACTIONS: Final = (_look, _refresh, _refresh, _write, _checkpoint)
+_ADOPTIONS: Final[tuple[_Action, ...]] = (_look, _refresh, _refresh, _write)
+_ACTIONS: Final[tuple[_Action, ...]] = (_look, _refresh, _write, _checkpoint, _checkpoint)
 
 
 def _vacuuming(world: _World) -> Callable[[Process], None]:
+    """Vacuum whenever there are two more checkpoints."""
+
     def program(process: Process) -> None:
+        shared = process.simulator.shared
+        process.before = _lingering(process, world)
         log = process.open_log(_SETTINGS[-1])
-        store = Store(process.simulator.shared.uri, {}, log)
+        store = Store(shared.uri, {}, log)
         for _ in range(_VACUUMS):
-            process.sleep(process.random.choice(_NAPS_S))
+            _idle_until(process, lambda: _checkpoints_since(shared) >= 2)
             with suppress(StoreUnavailable, OutcomeUnknown):
                 world.history.operations += 1
-                vacuum(store, _VACUUM, timeout_s=_WAIT_S)
+                vacuum(store, _VACUUM, timeout_s=_VACUUM_S)
+                world.vacuums += 1
         _end(process, log, world)
 
     return program
+
+
+def _checkpoints_since(shared: SharedObjects) -> int:
+    """Return how many entries above the horizon have a checkpoint."""
+    horizon = read_horizon(shared)
+    found = (names.parse_checkpoint_head(name) for name in shared.list_names(names.CHECKPOINTS))
+    return len({head[0] for head in found if head is not None and head[0] > horizon})
 
 
 def _opening(world: _World) -> Callable[[Process], None]:

@@ -85,7 +85,7 @@ def record_clients(
 
 def record_overtaken(seed: int, *, rates: FaultRates | None = None) -> tuple[Simulator, History]:
     """Run one history of processes that checkpoints and vacuums overtake; nothing is checked yet."""
-    simulator = Simulator(seed, rates=rates or rates_of(seed), calm_after=1_500)
+    simulator = Simulator(seed, rates=rates or rates_of(seed), calm_after=3_000)
     history = History()
     overtaken(simulator, history)
     simulator.run()

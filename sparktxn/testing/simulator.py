@@ -154,6 +154,8 @@ class Process:
         self.ids = _Ids(simulator, self.random)
         self.background: Background = FiberBackground(self) if threaded else StrictBackground()
         self.generation = 0
+        self.before: Callable[[Operation], None] | None = None
+        """What its program lets happen before each operation of the store, such as a pause."""
         self._program = program
         self._uris: list[str] = []
         self.threads: list[Fiber] = [Fiber(self, self._run)]
@@ -231,6 +233,8 @@ class Process:
         simulator.give_turn(fiber)
         if simulator.pauses():
             self._pause()
+        if self.before is not None and not simulator.is_calm():
+            self.before(operation)
         if fiber.interrupted_in:
             fiber.interrupted_in -= 1
             if not fiber.interrupted_in:
@@ -403,6 +407,10 @@ class Simulator:
         """Lets a late put arrive some time from now."""
         due_s = self.now_s + self.random.choice(_LATE_S)
         heapq.heappush(self._late, (due_s, next(self._late_number), put))
+
+    def is_calm(self) -> bool:
+        """Return True once nothing fails any more."""
+        return self.steps >= self._calm_after
 
     def pauses(self) -> bool:
         """Draws whether the process stops here for a while."""

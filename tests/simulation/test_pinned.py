@@ -23,9 +23,6 @@ PINNED = [
     ("maintained", 70_002),  # the same
     ("abandoned", 11),  # a list was put that its owner had let go of while its entry was composed
     ("abandoned", 665),  # a closed producer's sender queued a list, and another client's call put it
-    ("overtaken", 2_000_076),  # a process whose other thread paused while it held the log
-    ("overtaken", 3_000_118),  # a checkpoint that a vacuum had passed, while it merged runs, called the store damaged
-    ("overtaken", 3_000_215),  # the same
 ]
 
 
