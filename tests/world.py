@@ -178,7 +178,8 @@ class World:
     ) -> Iterator[list[Any]]:
         """The next lists (with a command of `kind`) are answered by `errors`, wait by wait, unwritten; those lists."""
         log = self.store.log
-        send, answered = log.send, []
+        send = log.send
+        answered: list[list[Command]] = []
 
         def answer(commands: Sequence[Command]) -> Any:
             if len(answered) < times and (kind is None or any(isinstance(command, kind) for command in commands)):
@@ -231,7 +232,7 @@ class Answered:
         if self._errors:
             raise self._errors.pop(0)
         self._ticket = self._ticket or self._send()
-        return self._ticket.wait(deadline)  # type: ignore[no-any-return]
+        return self._ticket.wait(deadline)
 
     def withdraw(self) -> bool:
         if self._ticket is None:

@@ -9,11 +9,11 @@ agrees only with itself passes nothing here.
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from multiprocessing.synchronize import Barrier
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pytest
@@ -53,7 +53,9 @@ class Truth(Protocol):
         """Puts the object there."""
 
 
-def race(opening: Opening, racer: int, names: Sequence[str], width: int, start: Barrier, answers: Any) -> None:
+def race(
+    opening: Opening, racer: int, names: Sequence[str], width: int, start: threading.Barrier, answers: Any
+) -> None:
     """One racer: tries to create every name with its own bytes, `width` names at a time, all racers at once.
 
     Puts (racer, outcomes by name) into the queue `answers`.

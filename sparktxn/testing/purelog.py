@@ -8,7 +8,7 @@ from sparktxn.errors import CommandRefused
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.machine import apply_list
-from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
+from sparktxn.structs import PartitionSegments, PartitionState, StateKey, TransactionState
 from sparktxn.testing.producercommands import ProducerCommands
 
 __all__ = ["PureLog"]
@@ -18,7 +18,7 @@ class PureLog:
     """The state as records by key. `timestamp_ms` is the next entry's: a test moves it."""
 
     def __init__(self) -> None:
-        self.records: dict[StateKey, StateRecord] = {}
+        self.records: dict[StateKey, Any] = {}  # StateRecord: its key says which
         self.entries: list[tuple[Context, list[Command]]] = []
         self.timestamp_ms = 1_000
 
@@ -69,15 +69,15 @@ class PureLog:
 
     def transaction(self, transactional_id: str) -> TransactionState:
         """The transactional id's record."""
-        return self._record("transaction", transactional_id)  # type: ignore[no-any-return]
+        record: TransactionState = self.records["transaction", transactional_id]
+        return record
 
     def partition(self, topic_id: int = 1, partition: int = 0) -> PartitionState:
         """The partition's record."""
-        return self._record("partition", topic_id, partition)  # type: ignore[no-any-return]
+        record: PartitionState = self.records["partition", topic_id, partition]
+        return record
 
     def segments(self, topic_id: int = 1, partition: int = 0) -> PartitionSegments:
         """Where the partition's records are."""
-        return self._record("segments", topic_id, partition)  # type: ignore[no-any-return]
-
-    def _record(self, *key: str | int) -> Any:
-        return self.records[key]
+        record: PartitionSegments = self.records["segments", topic_id, partition]
+        return record

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, TopicPartition
-from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit
+from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit
 from sparktxn.store import Store
 from tests.compatibility.drained import drained
 from tests.compatibility.independent_history import History
@@ -34,7 +34,7 @@ def forget_half(store: Store) -> None:
     known = store.log.group_offsets(GROUP)
     command = DeleteGroup("forget", GROUP, tuple((k.topic_id, k.partition, k.entry) for k in known[::2]))
     again = tuple(OffsetToCommit(k.topic_id, k.partition, k.offset + 1) for k in known)
-    commands = [OffsetCommit("a", "other", again), command, OffsetCommit("b", "other", again)]
+    commands: list[Command] = [OffsetCommit("a", "other", again), command, OffsetCommit("b", "other", again)]
     store.log.submit(commands, store.log.deadline(10))
 
 
@@ -55,7 +55,7 @@ def test_every_row_and_offset(workload: Workload, history: History, topic: str) 
         for message in drained(consumer, consumer.poll):
             value = json.loads(message.value() or "{}")
             entry = (message.offset() or 0) >> 20
-            row = {"entry": entry, "timestamp_ms": message.timestamp()[1], **json.loads(message.key()), **value}
+            row = {"entry": entry, "timestamp_ms": message.timestamp()[1], **json.loads(message.key() or b""), **value}
             assert row["entry"] == entry
             found[message.offset() or 0] = row
     expected = history.transactions if topic == "__transaction_state" else history.offsets

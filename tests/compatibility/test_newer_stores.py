@@ -48,7 +48,7 @@ class Newer:
             for message in messages:
                 if message.error() is not None:
                     raise KafkaException(message.error())
-            return [bytes(message.value()) for message in messages]
+            return [message.value() or b"" for message in messages]
 
     def entry(self, *commands: Json) -> str:
         """Puts the next entry, and returns its name."""

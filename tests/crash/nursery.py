@@ -14,7 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.crash.realworkload import Task, run
 
@@ -49,14 +49,14 @@ class Nursery:
         """The workers that have ended since the last call: {process id: exit code, or minus the signal}."""
         return {int(pid): code for pid, code in self._ask({"ended": True})["ended"].items()}
 
-    def _ask(self, question: dict[str, object]) -> dict[str, dict[str, int]]:
+    def _ask(self, question: dict[str, object]) -> dict[str, Any]:
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(question).encode() + b"\n")
         process.stdin.flush()
-        answer: dict[str, dict[str, int]] = json.loads(process.stdout.readline())
+        answer: dict[str, Any] = json.loads(process.stdout.readline())
         return answer
 
 

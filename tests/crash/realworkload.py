@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, ViewExpired
 from sparktxn.maintenance import Sweeper, vacuum
@@ -197,8 +197,13 @@ def transform(task: Task, journal: Journal) -> int:
             producer.begin_transaction()
             for message in messages:
                 source = {"partition": message.partition(), "offset": message.offset()}
-                value = {"source": source, "copy": json.loads(message.value()), "attempt": attempt, "of": len(messages)}
-                producer.produce(OUTPUT, json.dumps(value), partition=message.partition())
+                value = {
+                    "source": source,
+                    "copy": json.loads(message.value() or b""),
+                    "attempt": attempt,
+                    "of": len(messages),
+                }
+                producer.produce(OUTPUT, json.dumps(value), partition=cast(int, message.partition()))
             if random.random() < 0.3:
                 producer.flush(CALL_S)
             positions = consumer.position(consumer.assignment())

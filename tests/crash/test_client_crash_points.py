@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -17,9 +19,9 @@ from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep
-from sparktxn.message import TopicPartition
+from sparktxn.message import Message, TopicPartition
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.producer import Producer
+from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
 from sparktxn.testing.checkers import check_checkpoints, check_order
@@ -35,17 +37,23 @@ from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash
 
-SETTINGS = {"checkpoint_entries": 7, "checkpoint_seal_segments": 2, "timeout_check_interval_ms": 10**12}
+SETTINGS: dict[str, Any] = {"checkpoint_entries": 7, "checkpoint_seal_segments": 2, "timeout_check_interval_ms": 10**12}
 ARROW = {"segment.format": "arrow", "compression.type": "none"}
 READ_FAULTS = (Fault.DIE_AFTER, Fault.UNAVAILABLE)
 # To die before an operation is to die after the one before it; a conflict is a refusal, or a lost answer.
 WRITE_FAULTS = (*READ_FAULTS, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE, Fault.COPY_LATER, Fault.TWICE)
 WRITES = ("put_if_absent", "put", "delete")
 TRIES = 20
+T = TypeVar("T")
 
 
 class World:
     """A store with topics, two transactions and a group; then a process that is about to meet a fault."""
+
+    faulty: FaultyStore
+    fault_at: int
+    decided: PreparedTransaction | None
+    """What a database has decided to commit."""
 
     def __init__(self) -> None:
         self.shared = SharedObjects(lambda: self.clock.wall_ms())
@@ -117,14 +125,20 @@ class World:
         self.history.final = []
         come_to_rest(self.shared, self.history)
         check_client_history(self.history)
-        truths = replay(self.shared)  # type: ignore[arg-type]
+        truths = replay(self.shared)
         check_order(truths)
-        check_checkpoints(self.shared, truths)  # type: ignore[arg-type]
+        check_checkpoints(self.shared, truths)
         self.reopen()
         assert digest_of(self.log) == truths[-1].digest
 
 
-def insist(call: Callable[[], object]) -> object:
+def text_of(message: Message) -> str:
+    value = message.value()
+    assert value is not None
+    return value.decode()
+
+
+def insist(call: Callable[[], T]) -> T:
     """Calls again as long as the error says so."""
     for _ in range(TRIES):
         try:
@@ -202,15 +216,15 @@ def copy_with_offsets(world: World) -> None:
         noted = world.history.begin("copies", "copies")
         producer.begin_transaction()
         for number, message in enumerate(messages):
-            value = f"{noted.name}.{number}<{message.value().decode()}"
+            value = f"{noted.name}.{number}<{text_of(message)}"
             producer.produce("out", value, partition=0)
             noted.sent.append(("out", 0, value))
-            noted.inputs.append(message.value().decode())
-            noted.offsets["copies", "in", message.partition()] = message.offset() + 1
+            noted.inputs.append(text_of(message))
+            noted.offsets["copies", "in", cast(int, message.partition())] = cast(int, message.offset()) + 1
         offsets = [TopicPartition(topic, partition, offset) for (_, topic, partition), offset in noted.offsets.items()]
         for offset in offsets:
             consumer.seek(offset)
-        insist(lambda at=offsets: producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 1.0))
+        insist(partial(producer.send_offsets_to_transaction, offsets, consumer.consumer_group_metadata(), 1.0))
         commit(world, producer, noted)
 
 
@@ -225,7 +239,7 @@ def prepare_and_complete(world: World) -> None:
         noted.ending = 0
         world.decided = prepared
         noted.outcome = Outcome.COMMITTED
-        insist(lambda at=prepared: producer.complete_transaction(at, 1.0))
+        insist(partial(producer.complete_transaction, prepared, 1.0))
 
 
 def recover_prepared(world: World) -> None:
@@ -241,8 +255,8 @@ def commit_plain_offsets(world: World) -> None:
     consumer = Consumer({"bootstrap.servers": world.uri, "group.id": "plain", "enable.auto.commit": False})
     for offset in (1, 2):
         at = [TopicPartition("spare", 0, offset)]
-        insist(lambda at=at: consumer.commit(offsets=at, asynchronous=False))
-    assert insist(lambda: consumer.committed([TopicPartition("spare", 0)]))[0].offset == 2  # type: ignore[index]
+        insist(partial(consumer.commit, offsets=at, asynchronous=False))
+    assert insist(lambda: consumer.committed([TopicPartition("spare", 0)]))[0].offset == 2
 
 
 def create_alter_and_delete(world: World) -> None:
@@ -296,7 +310,7 @@ def sweep_time_outs(world: World) -> None:
         insist(lambda: sweep(store, timeout_s=1.0))
         insist(lambda: sweep(store, timeout_s=1.0))
         view = insist(lambda: store.view(timeout_s=1.0))
-    assert all(seen.last_stable_offset == seen.log_end_offset for seen in view.partitions.values())  # type: ignore[attr-defined]
+    assert all(seen.last_stable_offset == seen.log_end_offset for seen in view.partitions.values())
 
 
 def fence(world: World) -> None:

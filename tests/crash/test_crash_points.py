@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from tests.world import next_number, open_log
 pytestmark = pytest.mark.crash
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
-SETTINGS = {"checkpoint_entries": 4, "checkpoint_seal_segments": 2, "fsync": False}
+SETTINGS: dict[str, Any] = {"checkpoint_entries": 4, "checkpoint_seal_segments": 2, "fsync": False}
 LEFT, RIGHT = (1, 0), (1, 1)
 GROUP = "group"
 NAME = "job"

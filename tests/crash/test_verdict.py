@@ -47,7 +47,7 @@ def good() -> Evidence:
         ("viewer-0", 0): [saw],
         ("transformer-0", 0): [{"what": "committed", "ns": 40, "attempt": "transformer-0/0/0:0"}],
     }
-    return Evidence(records, {"writer-0": 2}, {0: 1}, notes)  # type: ignore[arg-type]
+    return Evidence(records, {"writer-0": 2}, {0: 1}, notes)
 
 
 def test_what_is_right_is_not_accused() -> None:

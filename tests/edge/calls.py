@@ -132,7 +132,11 @@ def _opens(world: World) -> Callable[..., Any]:
 
 
 def _client(kind: str) -> Callable[[World], Callable[..., Any]]:
-    classes = {"Producer": sparktxn.Producer, "Consumer": sparktxn.Consumer, "AdminClient": sparktxn.admin.AdminClient}
+    classes: dict[str, Any] = {
+        "Producer": sparktxn.Producer,
+        "Consumer": sparktxn.Consumer,
+        "AdminClient": sparktxn.admin.AdminClient,
+    }
     return lambda _: lambda **arguments: classes[kind](arguments.pop("config"), **arguments).close()
 
 

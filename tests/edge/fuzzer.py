@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -105,17 +106,49 @@ def _function(name: str) -> Callable[..., Any]:
     return getattr(found, method) if method else found
 
 
+_Value = Callable[[World, dict[str, Any]], Any]
+_Make = Callable[[], Any]
+
+
+def _alone(make: _Make) -> _Value:
+    return lambda _world, _given: make()
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _within(make: _Make, parameter: str) -> _Value:
+    return lambda _world, given: _inside(given, make, parameter)
+
+
+def _placed(make: _Make, parameter: str) -> _Value:
+    return lambda _world, given: _partition_in(given[parameter], make())
+
+
+def _with_field(make: _Make, field: str) -> _Value:
+    return lambda _world, given: [msgspec.structs.replace(given["staged"][0], **{field: make()})]
+
+
+def _with_setting(make: _Make, parameter: str, name: str) -> _Value:
+    return lambda _world, given: {**given[parameter], name: make()}
+
+
+def _with_change(make: _Make, name: str) -> _Value:
+    return lambda world, _given: [_change(world, name, make())]
+
+
 def _of_parameter(name: str, parameter: str) -> Iterator[Case]:
     for value, make in HOSTILE.items():
-        yield Case(name, parameter, value, lambda _world, _given, make=make: make())
+        yield Case(name, parameter, value, _alone(make))
         # Inside of what is expected: a list's item, a dict's value.
-        yield Case(name, parameter, f"[{value}]", lambda _world, given, make=make: _inside(given, make, parameter))
+        yield Case(name, parameter, f"[{value}]", _within(make, parameter))
     if "partition" in parameter or parameter in ("offsets", "positions"):
         for value, make in PARTITIONS.items():
-            yield Case(name, parameter, value, lambda _world, given, make=make: _partition_in(given[parameter], make()))
+            yield Case(name, parameter, value, _placed(make, parameter))
     if parameter == "message":
         for value, message in hostile_messages():
-            yield Case(name, parameter, f"message of {value}", lambda _world, _given, message=message: message)
+            yield Case(name, parameter, f"message of {value}", _alone(partial(_same, message)))
     if parameter == "staged":
         for field in StagedSegment.__struct_fields__:
             for value, make in HOSTILE.items():
@@ -123,9 +156,7 @@ def _of_parameter(name: str, parameter: str) -> Iterator[Case]:
                     name,
                     parameter,
                     f"{field} {value}",
-                    lambda _world, given, make=make, field=field: [
-                        msgspec.structs.replace(given["staged"][0], **{field: make()})
-                    ],
+                    _with_field(make, field),
                 )
 
 
@@ -173,7 +204,7 @@ def _settings() -> Iterator[Case]:
                     name,
                     parameter,
                     f"{setting.name}: {value}",
-                    lambda _world, given, make=make, p=parameter, s=setting.name: {**given[p], s: make()},
+                    _with_setting(make, parameter, setting.name),
                 )
     for setting in TOPIC_SETTINGS:
         for value, make in HOSTILE.items():
@@ -181,7 +212,7 @@ def _settings() -> Iterator[Case]:
                 "AdminClient.incremental_alter_configs",
                 "resources",
                 f"{setting.name}: {value}",
-                lambda world, _given, make=make, s=setting.name: [_change(world, s, make())],
+                _with_change(make, setting.name),
             )
 
 
@@ -315,7 +346,7 @@ def _told(error: BaseException) -> str:
 def attribute_findings() -> Iterator[Finding]:
     """Each checked attribute of each public class is set to each hostile value: refused, or a plain value."""
     for kind in checked_classes():
-        for name in kind._checks:
+        for name in vars(kind)["_checks"]:
             for value, make in HOSTILE.items():
                 owner = CALLS[kind.__name__].arguments(None)  # type: ignore[arg-type]
                 made = kind(**owner)
@@ -350,8 +381,10 @@ def option_findings() -> Iterator[Finding]:
                     given |= {"topic": "t"}
                 given[option.name] = text
                 try:
-                    parsed = (
-                        ReadOptions.parse(given, use) if use in (READ, READ_STREAM) else WriteOptions.parse(given, use)
+                    parsed: object = (
+                        ReadOptions.parse(given, cast(Any, use))
+                        if use in (READ, READ_STREAM)
+                        else WriteOptions.parse(given, cast(Any, use))
                     )
                     repr(parsed)
                 except (ConfigurationError, TypeError) as error:

@@ -107,7 +107,8 @@ def test_no_call_takes_what_is_no_whole_number_as_offset_partition_or_epoch(uri:
 
 def test_numpys_integers_are_whole_numbers(uri: str) -> None:
     with consumer_of(uri) as consumer:
-        given = TopicPartition("t", numpy.int32(1), numpy.int64(5), leader_epoch=numpy.uint8(3))
+        integers: Any = (numpy.int32(1), numpy.int64(5), "", numpy.uint8(3))
+        given = TopicPartition("t", *integers)
         consumer.commit(offsets=[given], asynchronous=False)
         (found,) = consumer.committed([TopicPartition("t", 1)])
         assert (found.offset, found.leader_epoch) == (5, 3)

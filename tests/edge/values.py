@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy
 import pyarrow as pa
@@ -116,7 +116,7 @@ HOSTILE: Final[dict[str, Callable[[], Any]]] = {
     "tuple": tuple,
     "dict": dict,
     "set": set,
-    "generator": lambda: (item for item in ()),
+    "generator": lambda: iter(()),
     "list of 5": lambda: [5],
     "list of None": lambda: [None],
     "list of t": lambda: ["t"],
@@ -160,7 +160,7 @@ PARTITIONS: Final[dict[str, Callable[[], TopicPartition]]] = {
     "odd offset": lambda: TopicPartition("t", 0, -7),
     "long metadata": lambda: TopicPartition("t", 0, 1, "x" * 100_000),
     "far epoch": lambda: TopicPartition("t", 0, 1, "", 2**31 - 1),
-    "numpy": lambda: TopicPartition("t", numpy.int64(0), numpy.uint8(1)),
+    "numpy": lambda: TopicPartition("t", *cast(Any, (numpy.int64(0), numpy.uint8(1)))),
 }
 """Partitions that a constructor takes, and that not every call can."""
 

@@ -22,7 +22,7 @@ _TEXTS: Final = (
     *("\u0000", "\U0001f600", "latest", "committed", "0" * 20, "f" * 20, "00000000", "e3069283", "create_topic"),
     *("00000000000000000001-" + "a" * 20 + ".parquet", "99999999999999999999-" + "a" * 20 + ".arrow"),
 )
-_OTHERS: Final = (None, True, False, [], {}, [[]], {"": None})
+_OTHERS: Final[tuple[Any, ...]] = (None, True, False, [], {}, [[]], {"": None})
 
 
 def mutated(decoder: Decoder, data: bytes, random: Random) -> bytes:

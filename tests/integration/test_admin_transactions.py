@@ -241,7 +241,7 @@ class TestAborting:
             wrong = replace(spec, topic_partition=partition)
             assert refused(world.admin.abort_transaction(wrong)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(TypeError):
-            world.admin.abort_transaction("shop")
+            world.admin.abort_transaction("shop")  # type: ignore[arg-type]
 
     @pytest.mark.kafka("K126")
     def test_other_epochs_are_refused(self, world: World) -> None:
@@ -339,7 +339,11 @@ class TestFindingWhatHangs:
     def test_one_that_no_transactional_id_owns_is_found(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         world.opened("shop")
         log = world.admin._log()
-        state, segments = log.partition(log.topic("t").topic_id, 0)
+        topic = log.topic("t")
+        assert topic is not None
+        located = log.partition(topic.topic_id, 0)
+        assert located is not None
+        state, segments = located
         orphan = replace(state, open_transactions=(OpenTransaction(0, 0, "nobody"),))
         monkeypatch.setattr(
             log, "partition", lambda topic_id, number: (orphan, segments) if (topic_id, number) == (1, 0) else None

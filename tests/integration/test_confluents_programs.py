@@ -36,7 +36,8 @@ def produce_in_transaction(producer: Producer, topic: str, count: int) -> list[K
 
 def read_to_the_end(consumer: Consumer) -> int:
     """How many records come before the end of every partition is told."""
-    count, ended = 0, set()
+    count = 0
+    ended: set[tuple[str | None, int | None]] = set()
     while not ended or len(ended) < len(consumer.assignment()):
         message = consumer.poll(timeout=1.0)
         if message is None:

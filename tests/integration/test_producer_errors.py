@@ -24,7 +24,7 @@ from sparktxn.errors import (
     TransactionAborted,
 )
 from sparktxn.format import names
-from sparktxn.format.commands import Append, EndTxn, InitProducerId, PrepareTxn
+from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer, TransactionState, segments
@@ -77,7 +77,7 @@ OPERATIONS, *ROWS = [line.split() for line in TABLE.split("\n") if line]
 
 def answers(operation: str) -> list[Any]:
     column = OPERATIONS.index(operation) + 1
-    return [pytest.param(E[row[0]], row[column], id=row[0]) for row in ROWS if row[column] != "-"]
+    return [pytest.param(ErrorCode[row[0]], row[column], id=row[0]) for row in ROWS if row[column] != "-"]
 
 
 def answer(code: ErrorCode) -> KafkaException:
@@ -334,7 +334,7 @@ def test_a_duplicate_is_a_success_without_its_offset(world: World) -> None:
 
 def log_commands(world: World) -> list[Any]:
     """All commands in the log, in order."""
-    found = []
+    found: list[Command] = []
     for name in sorted(world.store.log.objects.list_names(names.ENTRIES)):
         number = names.parse_entry(name)
         if number is not None:
@@ -464,7 +464,7 @@ class Slow:
         self.fails = True
         self.ahead_s = 0.0
         clock = world.store.log.clock
-        upload, monotonic_s = segments.upload_segment, clock.monotonic_s
+        upload, monotonic_s = vars(segments)["upload_segment"], clock.monotonic_s
 
         def uploading(*arguments: Any, **settings: Any) -> Any:
             if self.fails:

@@ -80,9 +80,9 @@ def test_who_takes_a_partition_over_begins_after_the_open_transaction(world: Wor
     successor.assign([PLACE])
     assert successor.poll(0.1) is None
     first.commit_transaction()
-    message = successor.poll(5)
-    assert message is not None
-    assert message.value() == b"3"
+    found = successor.poll(5)
+    assert found is not None
+    assert found.value() == b"3"
 
 
 @pytest.mark.kafka("K108")

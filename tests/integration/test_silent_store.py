@@ -378,13 +378,14 @@ CLOSING = ("sparktxn.consumer.client", "sparktxn.producer.client", "sparktxn.pro
 def test_closing_has_an_upper_bound(quiet: Quiet, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in CLOSING:
         monkeypatch.setattr(f"{module}.CLOSE_TIMEOUT_S", TIMEOUT_S)
-    client: Any = {
+    clients: dict[str, Callable[[], Any]] = {
         "consumer": quiet.consumer,
         "plain producer": lambda: quiet.producer(delivery_timeout_ms=300, linger_ms=0),
         "open transaction": lambda: quiet.transactional(published=True),
         "admin": lambda: quiet.admin,
         "store": lambda: quiet.store,
-    }[kind]()
+    }
+    client = clients[kind]()
     if kind == "plain producer":
         client.produce("t", b"two")
         client.flush(20)

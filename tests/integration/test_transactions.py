@@ -27,7 +27,7 @@ def world() -> Iterator[World]:
     world.close()
 
 
-def values(world: World, *topics: str, **settings: str) -> list[bytes | None]:
+def values(world: World, *topics: str, **settings: str) -> list[bytes]:
     consumer = world.consumer(*topics, **settings)
     return sorted(message.value() or b"" for message in messages(consumer))
 

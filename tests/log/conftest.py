@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ LEFT, RIGHT = (1, 0), (1, 1)
 class Client:
     """A process: its log, and what becomes of its operations. `fate` may be set at any time."""
 
-    def __init__(self, objects: ObjectStore, clock: ManualClock, seed: int, **settings: int) -> None:
+    def __init__(self, objects: ObjectStore, clock: ManualClock, seed: int, **settings: Any) -> None:
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.late: list[Callable[[], object]] = []
         self.objects = FaultyStore(objects, lambda operation: self.fate(operation), later=self.late.append)
@@ -65,7 +66,7 @@ class Shared:
         self.objects = MemoryStore(f"log-{next_number()}", self.clock)
         self._seeds = count()
 
-    def client(self, **settings: int) -> Client:
+    def client(self, **settings: Any) -> Client:
         chosen = {"checkpoint_entries": 1_000, "checkpoint_seal_segments": 2, **settings}
         return Client(self.objects, self.clock, next(self._seeds), **chosen)
 

@@ -10,7 +10,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnav
 from sparktxn.format import names
 from sparktxn.format.commands import InitProducerId
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.faultystore import Fault, Operation
 from sparktxn.testing.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)
@@ -76,7 +76,7 @@ def test_a_fence_whose_write_fails_bumps_once(shared, command: str, fault: Fault
     fence = (
         InitProducerId("fence", "job") if command == "init" else producer.end(1, committed=False, timed_out_after_ms=9)
     )
-    failed = []
+    failed: list[Operation] = []
 
     def fate(operation):
         if operation.verb == "put_if_absent" and len(failed) < failures:

@@ -10,7 +10,7 @@ from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnk
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId
 from sparktxn.testing.checkers import digest_of
-from sparktxn.testing.faultystore import Fault
+from sparktxn.testing.faultystore import Fault, Operation
 from sparktxn.testing.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)
@@ -59,7 +59,7 @@ def test_hole_3_an_entry_that_was_won_and_vacuumed_is_found_in_the_state(shared)
     """The put has truly created it; before the writer confirms, it is vacuumed: the list must not be done twice."""
     writer, other = shared.client(), shared.client()
     writer.initialise("job", "init")
-    paused = []
+    paused: list[Operation] = []
 
     def fate(operation):
         if not paused and confirms_a_put(writer, operation):
@@ -80,7 +80,7 @@ def test_hole_3_what_the_state_cannot_tell_any_more_is_unknown(shared) -> None:
     """As before, and another producer has fenced the writer: "refused, nothing was written" would be a lie."""
     writer, other = shared.client(), shared.client()
     writer.initialise("job", "init")
-    paused = []
+    paused: list[Operation] = []
 
     def fate(operation):
         if not paused and confirms_a_put(writer, operation):
@@ -103,7 +103,7 @@ def test_an_append_of_a_forgotten_producer_is_not_done_twice(shared, expired: bo
     writer, other = shared.client(), shared.client()
     producer = ProducerCommands.of(None, writer.submit(InitProducerId("init"))[0])
     writer.submit(producer.append(LEFT, 0))
-    paused = []
+    paused: list[Operation] = []
 
     def fate(operation):
         if not paused and confirms_a_put(writer, operation):

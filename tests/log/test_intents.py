@@ -6,6 +6,7 @@ The holes are those of an earlier draft, by their numbers; each test is the shor
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,8 @@ def commands_of(shared) -> list[Command]:
     ]
 
 
-def settlements(shared) -> list[SettleIntent | CancelIntent]:
+def settlements(shared) -> list[Any]:
+    """Return the commands that settle intents: SettleIntent and CancelIntent."""
     return [command for command in commands_of(shared) if isinstance(command, SettleIntent | CancelIntent)]
 
 

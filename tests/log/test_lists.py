@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy
@@ -80,7 +80,9 @@ def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(sh
 
 def commands_of_every_type() -> Iterator[Command]:
     for kind in msgspec.inspect.multi_type_info(machine._HANDLERS):
-        yield msgspec.convert(example(kind), kind.cls)
+        assert isinstance(kind, msgspec.inspect.StructType)
+        command: Command = msgspec.convert(example(kind), cast(Any, kind.cls))
+        yield command
 
 
 def example(kind: Any) -> Any:
@@ -216,6 +218,7 @@ def test_a_part_of_the_state_that_is_damaged_stops_only_those_who_need_it(shared
 def part_object(shared, group: str) -> str:
     """The object that holds a group's part of the newest checkpoint."""
     head = newest_head(shared.objects)
+    assert head is not None
     return str(head.parts[part_of(("offset", group, *LEFT))].name)
 
 
@@ -245,5 +248,7 @@ def test_the_largest_list_is_written_and_read(shared, client) -> None:
     offsets = tuple(OffsetToCommit(*LEFT, number, "m" * 4_096) for number in range(LIST_BYTES_MAX // 4_150))
     client.submit(OffsetCommit("large", "group", offsets))
     name = names.entry(2)
-    assert decode_entry(shared.objects.get(name), name, 2).commands[0].offsets == offsets
+    (command,) = decode_entry(shared.objects.get(name), name, 2).commands
+    assert isinstance(command, OffsetCommit)
+    assert command.offsets == offsets
     assert shared.client().log.committed_offset("group", *LEFT).offset == len(offsets) - 1

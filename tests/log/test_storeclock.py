@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ class Undated(MemoryStore):
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         return [ObjectInfo(info.name, info.size_bytes, 0) for info in super().list(prefix)]
+
+
+def _meets(fault: Fault, number: int, operation: Operation) -> Fault:
+    return fault if operation.number == number else Fault.NONE
 
 
 class World:
@@ -211,7 +216,7 @@ def test_every_operation_of_the_first_write_may_be_the_last(fault: Fault) -> Non
     world.write()
     for number in range(opened + 1, len(world.faulty.operations) + 1):
         again = World()
-        again.fate = lambda operation, number=number: fault if operation.number == number else Fault.NONE
+        again.fate = partial(_meets, fault, number)
         with suppress(Died, StoreUnavailable):
             again.write()
         again.fate = lambda operation: Fault.NONE

@@ -45,7 +45,7 @@ def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_writte
         slow.log.refresh(slow.log.deadline())
         if not world.heads():
             assert slow.log.checkpoint() is not None
-    ran = []
+    ran: list[object] = []
 
     def fate(operation: Operation) -> Fault:
         if operation.verb == "get" and operation.name.endswith("/manifest") and not ran:

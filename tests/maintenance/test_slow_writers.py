@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ OPTIONS = {"store.fsync": "false"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(str(tmp_path), options=OPTIONS, create=True) as store:
         store.create_topic("orders", settings={"segment.rows": 1})
         yield store
@@ -43,6 +44,7 @@ def test_a_transaction_is_aborted_and_the_next_one_commits(store: Store) -> None
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce("orders", b"slow")
+        assert producer._publisher is not None
         producer._publisher.upload(store.log.deadline(5))
         raise_floor(store)
         with pytest.raises(TransactionAborted, match="upload its records again") as aborted:

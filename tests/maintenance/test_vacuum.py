@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_head, encode_head
-from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, Vacuum
+from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, Vacuum
 from sparktxn.log.horizon import read_horizon
-from sparktxn.testing.faultystore import Fault
+from sparktxn.maintenance import VacuumReport
+from sparktxn.testing.faultystore import Fault, Operation
 from sparktxn.testing.truth import digest_of
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World
 
@@ -158,7 +159,7 @@ def test_hole_10_what_is_kept_is_marked_after_the_floor_was_won(world: World) ->
     world.writer.log.checkpoint()
     world.clock.sleep(200)
     cleaner = world.process()
-    won = []
+    won: list[Operation] = []
 
     def fate(operation):
         if operation.verb == "put_if_absent" and names.parse_entry(operation.name) and not won:
@@ -169,6 +170,7 @@ def test_hole_10_what_is_kept_is_marked_after_the_floor_was_won(world: World) ->
     cleaner.fate = fate
     report = cleaner.vacuum()
     assert won
+    assert isinstance(commands[0], Append)
     born = names.parse_segment_born(commands[0].segment)
     assert born is not None
     assert report.segment_floor > born
@@ -372,7 +374,7 @@ def test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world:
     world.grow(checkpoints=2)
     world.commit()
     slow.log.refresh(slow.log.deadline())
-    ran = []
+    ran: list[VacuumReport] = []
 
     def fate(operation):
         if operation.verb == "put_if_absent" and names.parse_checkpoint_head(operation.name) and not ran:
@@ -481,7 +483,7 @@ def test_a_vacuum_in_the_middle_of_a_vacuum(world: World, at: str) -> None:
         other = World()
         other.grow(checkpoints=4)
         cleaner = other.process()
-        ran = []
+        ran: list[bool] = []
 
         def fate(operation, ran=ran, other=other, chosen=chosen):
             if operation.number == chosen.number and not ran:
@@ -509,7 +511,7 @@ def test_a_vacuum_that_less_was_proposed_by_gives_way(world: World) -> None:
     """The other's entry is in the log before ours: ours would lower the horizon, and is refused."""
     world.grow(checkpoints=4)
     cleaner = world.process()
-    ran = []
+    ran: list[object] = []
 
     def fate(operation):
         if operation.verb == "put_if_absent" and names.parse_entry(operation.name) and not ran:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
@@ -50,7 +51,7 @@ class RememberingStore(MemoryStore):
 class Process:
     """One process: its store, its way to the objects, and what becomes of its operations."""
 
-    def __init__(self, world: World, seed: int, **settings: int) -> None:
+    def __init__(self, world: World, seed: int, **settings: Any) -> None:
         self.fate: Callable[[Operation], Fault] = lambda operation: Fault.NONE
         self.late: list[Callable[[], object]] = []
         self.objects = FaultyStore(world.objects, lambda operation: self.fate(operation), later=self.late.append)
@@ -73,8 +74,8 @@ class World:
 
     def __init__(self, *, of: World | None = None) -> None:
         self.number = next_number()
-        self.clock = ManualClock(*([of.clock.now_s] if of else []))
-        self.objects = RememberingStore(f"vacuum-{self.number}", self.clock)
+        self.clock: ManualClock = ManualClock(*([of.clock.now_s] if of else []))
+        self.objects: RememberingStore = RememberingStore(f"vacuum-{self.number}", self.clock)
         self._seeds = count(1_000_000 * self.number)
         self._settings = {
             "checkpoint_entries": 100_000,
@@ -83,7 +84,8 @@ class World:
         }
         if of is not None:
             self.objects.copy_of(of.objects)
-            self.producer, self.transaction = of.producer, of.transaction
+            self.producer: ProducerCommands = of.producer
+            self.transaction: int = of.transaction
             self.writer = self.process()
             return
         self.writer = self.process()
@@ -96,7 +98,7 @@ class World:
         """A world of its own with the same objects; nobody else is in it."""
         return World(of=self)
 
-    def process(self, **settings: int) -> Process:
+    def process(self, **settings: Any) -> Process:
         """A new process; `settings` are those of its handle."""
         return Process(self, next(self._seeds), **{**self._settings, **settings})
 

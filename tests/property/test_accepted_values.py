@@ -126,11 +126,17 @@ SENSIBLE: dict[str, Any] = {
 }
 
 
+def members_of(kind: Any) -> tuple[inspect.Field, ...]:
+    struct = inspect.type_info(kind)
+    assert isinstance(struct, inspect.StructType)
+    return struct.fields
+
+
 @st.composite
 def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
     """A command of one of the kinds, whose members are sensible ones, but `hostile_min` to two of them."""
     kind = draw(st.sampled_from(kinds))
-    fields = {field.name: field.type for field in inspect.type_info(kind).fields}
+    fields = {field.name: field.type for field in members_of(kind)}
     hostile = draw(st.lists(st.sampled_from(sorted(fields)), min_size=hostile_min, max_size=2))
     unique = str(draw(st.integers(0, 10**9)))
     values = {}
@@ -232,7 +238,7 @@ def apply_and_read(lists: list[list[Any]]) -> None:
 @given(data=st.data())
 def test_what_encode_accepts_decode_accepts(kind: Any, data: st.DataObject) -> None:
     """Text with halves of surrogate pairs, and integers beyond 64 bits, are refused by the encoder or both ways."""
-    fields = {field.name: strategy_of(field.type) for field in inspect.type_info(kind).fields}
+    fields = {field.name: strategy_of(field.type) for field in members_of(kind)}
     command = kind(**{name: data.draw(strategy) for name, strategy in fields.items()})
     body = LogEntry(format=FORMAT_VERSION, entry=1, token="t", previous="0" * 8, timestamp_ms=1, commands=(command,))
     try:

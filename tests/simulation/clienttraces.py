@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -122,7 +122,11 @@ def other_rows_after_an_unknown_commit(stage: Stage) -> None:
 def a_list_that_no_entry_can_hold(stage: Stage) -> None:
     """It has got past every check of a client; the others of the process go on, and the store can be opened."""
     visitor = stage.visitor()
-    wrong: list[Any] = [OffsetToCommit(1, 0, 1, "\ud800"), OffsetToCommit(1, 0, 2**63), OffsetToCommit(1, 0, 1.5)]
+    wrong: list[Any] = [
+        OffsetToCommit(1, 0, 1, "\ud800"),
+        OffsetToCommit(1, 0, 2**63),
+        OffsetToCommit(1, 0, cast(int, 1.5)),
+    ]
     kept = []
     for number, offset in enumerate(wrong):
         with suppress(Exception):
@@ -431,7 +435,7 @@ def a_fence_that_a_flush_meets(stage: Stage) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     stage.initialise("fenced")
-    producer.produce("left", "late", on_delivery=lambda error, _: reported.append(error.fatal()))
+    producer.produce("left", "late", on_delivery=lambda error, _: reported.append(error is not None and error.fatal()))
     producer.flush()
     assert producer.transaction_state is TransactionState.FATAL_ERROR, "it is fenced, and waits for an abort"
     assert (fatal, reported) == ([True], [True])

@@ -33,7 +33,7 @@ def an_intent_that_two_have_in_hand(stage: Stage) -> None:
     """The owner wins with its own list; a winner that had read the intent before must not apply it again."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
-    taken_up = [SettleIntent(f"{TOKEN}-0", base, command_count=1), theirs]
+    taken_up: list[Command] = [SettleIntent(f"{TOKEN}-0", base, command_count=1), theirs]
     winner = stage.submits(*taken_up)
     winner.until("put_if_absent", entry_name(base + 1))
     stage.submit(*taken_up)
@@ -46,7 +46,7 @@ def an_intent_that_two_have_in_hand(stage: Stage) -> None:
 def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: Stage) -> None:
     """Listed before it was applied, taken up W entries later: its base says that nobody can tell any more."""
     theirs = plain_offset("theirs")
-    taken_up = [SettleIntent(f"{TOKEN}-0", stage.calm.entry, command_count=1), theirs]
+    taken_up: list[Command] = [SettleIntent(f"{TOKEN}-0", stage.calm.entry, command_count=1), theirs]
     stage.submit(*taken_up)
     stage.go_on(INTENT_WINDOW + 1)
     with suppress(CommandRefused):

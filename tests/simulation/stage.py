@@ -142,7 +142,7 @@ class Stage(Director):
 
     def truths(self) -> list[Truth]:
         """The log as it truly was."""
-        return replay(self.shared)  # type: ignore[arg-type]
+        return replay(self.shared)
 
     def times(self, command: Command) -> int:
         """How often the true log holds a command."""

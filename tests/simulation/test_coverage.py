@@ -20,7 +20,7 @@ SEEDS = range(40, 64)
 def happened(simulator: Simulator) -> Counter[str]:
     """What the log's commands say, and what is gone."""
     found: Counter[str] = Counter()
-    for truth in replay(simulator.shared, ()):  # type: ignore[arg-type]
+    for truth in replay(simulator.shared, ()):
         for command in truth.commands:
             found[type(command).__name__] += 1
             if isinstance(command, EndTxn):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,12 @@ from sparktxn import background, dropped, registry
 from sparktxn.producer import sender
 from sparktxn.testing.faultystore import Died
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
+
+
+def threads_of(module: object) -> Any:
+    """What the module knows as `threading`: the simulation puts its own there."""
+    return vars(module)["threading"]
+
 
 pytestmark = pytest.mark.simulation
 
@@ -24,7 +32,7 @@ def test_a_lock_excludes_a_thread_that_sleeps_with_it() -> None:
     order: list[str] = []
 
     def program(process: Process) -> None:
-        lock = sender.threading.Lock()
+        lock = threads_of(sender).Lock()
 
         def holds(name: str) -> None:
             with lock:
@@ -32,7 +40,7 @@ def test_a_lock_excludes_a_thread_that_sleeps_with_it() -> None:
                 process.sleep(1)
                 order.append(f"{name} out")
 
-        process.join(*(process.spawn(lambda name=name: holds(name)) for name in "ab"))
+        process.join(*(process.spawn(partial(holds, name)) for name in "ab"))
         assert not lock.locked()
 
     for seed in range(5):
@@ -45,7 +53,7 @@ def test_a_lock_is_not_waited_for_longer_than_asked() -> None:
     waited: list[float] = []
 
     def program(process: Process) -> None:
-        lock = sender.threading.Lock()
+        lock = threads_of(sender).Lock()
         with lock:
 
             def waits() -> None:
@@ -64,7 +72,7 @@ def test_a_condition_wakes_those_that_wait_and_times_out() -> None:
     woken: list[bool] = []
 
     def program(process: Process) -> None:
-        changed = sender.threading.Condition()
+        changed = threads_of(sender).Condition()
 
         def waits(timeout_s: float) -> None:
             with changed:
@@ -124,7 +132,7 @@ def test_when_one_thread_dies_all_die_and_the_program_begins_again() -> None:
 
 def test_a_deadlock_fails() -> None:
     def program(process: Process) -> None:
-        lock = sender.threading.Lock()
+        lock = threads_of(sender).Lock()
         lock.acquire()
         process.join(process.spawn(lock.acquire))
 
@@ -162,8 +170,8 @@ def test_what_a_dropped_handle_held_is_given_back_by_a_thread_of_its_process() -
 def test_outside_of_a_simulation_threads_are_real() -> None:
     import threading
 
-    before = registry.threading
+    before = threads_of(registry)
     run(lambda process: None)
-    assert registry.threading is before is threading
-    assert sender.threading is threading
+    assert threads_of(registry) is before is threading
+    assert threads_of(sender) is threading
     assert isinstance(background.ThreadBackground("name", 1), background.ThreadBackground)

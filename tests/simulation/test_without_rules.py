@@ -16,7 +16,6 @@ from sparktxn.format.commands import EndTxn
 from sparktxn.format.entry import encode_entry
 from sparktxn.log import confirm, follower
 from sparktxn.log.committer import Committer
-from sparktxn.log.horizon import parse_horizon
 from sparktxn.log.verification import Replay
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.state import coordinator, groups, machine, partitions, transactions
@@ -48,7 +47,9 @@ def without_the_greatest_horizon(patch: Patch) -> None:
     """The marker that was written last counts."""
 
     def newest(objects: Any) -> int:
-        found = [number for name in objects.list_names(names.HORIZONS) if (number := parse_horizon(name)) is not None]
+        found = [
+            number for name in objects.list_names(names.HORIZONS) if (number := names.parse_horizon(name)) is not None
+        ]
         return found[-1] if found else 1
 
     patch.setattr(confirm, "read_horizon", newest)

@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeLost, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
-from sparktxn.format.commands import Append, CommandResult, EndTxn, TxnOffsetCommit
+from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, TxnOffsetCommit
 from sparktxn.log.horizon import write_horizon
 from sparktxn.log.log import Log
 from sparktxn.log.views import ReadView
@@ -311,7 +311,7 @@ def a_delayed_commit_and_the_next_transaction(stage: Stage) -> None:
 def a_producer_that_wakes_after_it_was_fenced(stage: Stage) -> None:
     """M2: its offsets and its commit were on their way; a newer instance has initialised: none of it counts."""
     producer = stage.initialise("job")
-    commands = [producer.offset(1, "group", LEFT, 7), producer.end(1)]
+    commands: list[Command] = [producer.offset(1, "group", LEFT, 7), producer.end(1)]
     zombie = stage.submits(*commands)
     zombie.until("put_if_absent", entry_name(stage.calm.entry + 1))
     stage.initialise("job")
@@ -459,7 +459,7 @@ def two_checkpointers_seal_other_ranges_from_one_offset(stage: Stage) -> None:
     stage.submit(*fused(producer, 3, 2))
     stage.act("B", _checkpointing).finish()
     slow.finish()
-    check_checkpoints(stage.shared, stage.truths())  # type: ignore[arg-type]
+    check_checkpoints(stage.shared, stage.truths())
     stage.check_agreement()
 
 

@@ -45,6 +45,11 @@ def _transactional(uri: str) -> None:
     producer.commit_transaction()
 
 
+def _use(consumer: Consumer) -> None:
+    """A callback that holds its own client."""
+    consumer.assignment()
+
+
 def _consumer(uri: str) -> None:
     consumer = Consumer(
         {
@@ -55,7 +60,7 @@ def _consumer(uri: str) -> None:
             **_OPTIONS,
         }
     )
-    consumer.subscribe(["dropped"], on_assign=lambda *_: consumer.assignment())
+    consumer.subscribe(["dropped"], on_assign=lambda *_: _use(consumer))
     consumer.poll(0.005)
 
 

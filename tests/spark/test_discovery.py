@@ -50,7 +50,7 @@ def test_importing_the_package_imports_neither_the_engine_nor_arrow() -> None:
 
 
 @pytest.mark.spark
-def test_register_makes_the_source_known(spark, store, numbers) -> None:  # type: ignore[no-untyped-def]
+def test_register_makes_the_source_known(spark, store, numbers) -> None:
     import pyspark_txnlog
 
     pyspark_txnlog.register(spark)

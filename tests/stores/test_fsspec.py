@@ -96,7 +96,8 @@ class TestFsspec(ObjectStoreTests):
 
     def run_race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
         """Racers are threads: the dictionary is this process's."""
-        start, answers = threading.Barrier(RACERS, timeout=60), SimpleQueue()
+        start = threading.Barrier(RACERS, timeout=60)
+        answers: SimpleQueue[tuple[int, dict[str, str]]] = SimpleQueue()
         with ThreadPoolExecutor(RACERS) as threads:
             racing = [threads.submit(race, opening, r, names, self.race_width, start, answers) for r in range(RACERS)]
         for racer in racing:

@@ -4,12 +4,17 @@ import pickle
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from fractions import Fraction
+from typing import Any
 
 import numpy
 import pytest
 
 from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition, arguments
 from sparktxn.message import topic_partitions
+
+ONE: Any = numpy.int32(1)
+FIVE: Any = numpy.int64(5)
+TWO: Any = numpy.int16(2)
 
 
 class Five(IntEnum):
@@ -89,7 +94,8 @@ def test_bytes_are_bytes_or_text() -> None:
 def test_flags_are_true_or_false() -> None:
     assert arguments.boolean("dry_run", numpy.bool_(True)) is True
     assert arguments.boolean("dry_run", 0) is False
-    for value in ("false", 2, None, 0.0, [], numpy.array([True])):
+    values: tuple[object, ...] = ("false", 2, None, 0.0, [], numpy.array([True]))
+    for value in values:
         with pytest.raises(TypeError, match=r"dry_run is .*: expected True or False"):
             arguments.boolean("dry_run", value)
 
@@ -127,7 +133,7 @@ def test_an_object_whose_repr_fails_is_described_by_its_type() -> None:
 
 
 def test_a_partition_is_checked_when_it_is_made_and_whenever_it_is_changed() -> None:
-    partition = TopicPartition(Name.NAME, numpy.int32(1), numpy.int64(5), Name.NAME, numpy.int16(2))
+    partition = TopicPartition(Name.NAME, ONE, FIVE, Name.NAME, TWO)
     plain = [partition.topic, partition.partition, partition.offset, partition.metadata, partition.leader_epoch]
     assert [type(value) for value in plain] == [str, int, int, str, int]
     wrong = {"topic": b"t", "partition": 1.0, "offset": 5.0, "metadata": 5, "leader_epoch": True}
@@ -160,7 +166,7 @@ def test_lists_of_partitions() -> None:
 
 
 def test_group_metadata_is_checked() -> None:
-    metadata = ConsumerGroupMetadata(Name.NAME, numpy.int32(1))
+    metadata = ConsumerGroupMetadata(Name.NAME, ONE)
     assert (type(metadata.group_id), type(metadata.generation_id)) == (str, int)
     assert pickle.loads(pickle.dumps(metadata)) == metadata
     for name, value in {"group_id": 5, "generation_id": 1.0, "member_id": b"", "group_instance_id": 5}.items():

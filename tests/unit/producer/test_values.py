@@ -43,7 +43,7 @@ def test_wrong_headers_are_refused(wrong: Any) -> None:
 )
 def test_a_timestamp_before_1970_or_of_another_type_is_refused(given: object, expected: type[Exception]) -> None:
     with pytest.raises(expected, match="timestamp"):
-        record_timestamp(given)  # type: ignore[arg-type]
+        record_timestamp(given)
 
 
 def test_a_headers_name_that_is_no_text_is_the_callers_error() -> None:

@@ -61,7 +61,7 @@ def test_each_row_goes_where_a_plain_loop_sends_it(
 ) -> None:
     """In order, however the rows are cut into batches: a micro-batch that runs again stages the same."""
     expected: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    drawn = defaultdict(lambda: seed)
+    drawn: dict[str, int] = defaultdict(lambda: seed)
 
     def pick_for(topic: str) -> Any:
         def pick(partition_count: int) -> int:
@@ -286,7 +286,7 @@ def test_a_typed_topic_without_a_key_goes_round_robin() -> None:
         ({"default_topic": "nested"}, "'partition.key' of topic 'nested' is 'names'.*not nested"),
     ],
 )
-def test_wrong_options_are_named_at_once(options: dict[str, str], reason: str) -> None:
+def test_wrong_options_are_named_at_once(options: dict[str, Any], reason: str) -> None:
     topics = [
         stage_topic("flights"),
         stage_topic("wrong", schema=SCHEMA, partition_key="nmae"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -67,7 +68,7 @@ def test_a_typed_topic() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"segment_format": "arrow"}, {"compression_type": "none"}])
-def test_the_payload_does_not_depend_on_order_or_encoding(settings: dict[str, str]) -> None:
+def test_the_payload_does_not_depend_on_order_or_encoding(settings: dict[str, Any]) -> None:
     reverse = TABLE.take([2, 1, 0])
     parts = [reverse.slice(0, 1), reverse.slice(1, 2)]
     topic = stage_topic(**settings)
@@ -120,7 +121,7 @@ def test_the_deadline_ends_the_attempts() -> None:
     clock = ManualClock()
 
     class SlowStore(ScriptedStore):
-        def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None):  # type: ignore[no-untyped-def]
+        def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None):
             clock.sleep(min(6.0, timeout_s or 0))
             return super().put_if_absent(name, data)
 

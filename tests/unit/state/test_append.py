@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import DeleteRecords
+from sparktxn.format.commands import Command, DeleteRecords
 from sparktxn.format.names import segment_file
 from sparktxn.state.producers import SEQUENCE_MAX
 from sparktxn.structs import AbortedTransaction
@@ -122,7 +122,10 @@ def test_a_batch_of_another_transaction_is_no_duplicate(log: PureLog) -> None:
 @pytest.mark.kafka("K57")
 def test_a_committed_list_of_more_than_five_batches_is_recognised(log: PureLog) -> None:
     producer = log.initialise("id")
-    commands = [*(producer.append(HERE, sequence, transaction=1) for sequence in range(12)), producer.end(1)]
+    commands: list[Command] = [
+        *(producer.append(HERE, sequence, transaction=1) for sequence in range(12)),
+        producer.end(1),
+    ]
     log.submit(*commands)
     entry = log.entry
     assert all(result.duplicate for result in log.submit(*commands))
@@ -134,7 +137,10 @@ def test_a_committed_list_of_more_than_five_batches_is_recognised(log: PureLog) 
 def test_a_committed_list_is_recognised_across_the_wrap(log: PureLog) -> None:
     producer = log.initialise("id")
     sequences = [(SEQUENCE_MAX - 5 + number) % (SEQUENCE_MAX + 1) for number in range(12)]
-    commands = [*(producer.append(HERE, sequence, transaction=1) for sequence in sequences), producer.end(1)]
+    commands: list[Command] = [
+        *(producer.append(HERE, sequence, transaction=1) for sequence in sequences),
+        producer.end(1),
+    ]
     log.submit(*commands)
     told = log.submit(*commands)
     assert all(result.duplicate for result in told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -68,7 +70,7 @@ def test_an_ongoing_transaction_never_expires(log: PureLog) -> None:
 
 @pytest.mark.kafka("K47")
 @pytest.mark.parametrize("changes", [{"producer_id": 5}, {"producer_epoch": 1}, {"transaction": 1}])
-def test_an_id_that_was_used_since_stays(log: PureLog, changes: dict[str, int]) -> None:
+def test_an_id_that_was_used_since_stays(log: PureLog, changes: dict[str, Any]) -> None:
     log.initialise("id")
     before = dict(log.records)
     assert log.refusal(expiry(log, **changes)) == ErrorCode.INVALID_TXN_STATE
@@ -185,10 +187,10 @@ def test_a_fence_without_records_leaves_no_producer_and_fences_all_the_same(log:
     ],
 )
 def test_every_part_that_is_read_is_named(command: Command) -> None:
-    asked = set()
+    asked: set[str] = set()
     log = PureLog()
 
-    class Asked(dict):  # type: ignore[type-arg]
+    class Asked(dict):
         def get(self, key, default=None):
             asked.add(part_of(key))
             return super().get(key, default)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from sparktxn.state.groups import METADATA_BYTES_MAX
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
@@ -111,7 +111,7 @@ def test_offset_0_counts_and_a_logical_one_is_refused(log: PureLog) -> None:
 @pytest.mark.kafka("K33", "K104")
 def test_a_list_that_committed_offsets_may_come_again(log: PureLog) -> None:
     producer = log.initialise("id")
-    commands = [producer.offset(1, "group", HERE, 7), producer.end(1)]
+    commands: list[Command] = [producer.offset(1, "group", HERE, 7), producer.end(1)]
     log.submit(*commands)
     log.submit(plain(log, 9))
     entry = log.entry
@@ -214,7 +214,7 @@ class TestOwners:
         producer = log.initialise("a")
         log.submit(self.inside(producer, "a", first))
         log.submit(producer.end(1, committed=False))
-        fused = [self.inside(producer, "a", first, 6, 2), producer.end(2)]
+        fused: list[Command] = [self.inside(producer, "a", first, 6, 2), producer.end(2)]
         log.submit(*fused)
         assert [result.duplicate for result in log.submit(*fused)] == [True, True]
         log.submit(self.commit(log, "a", first, 4))

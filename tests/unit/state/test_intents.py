@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import CancelIntent, InitProducerId, SettleIntent
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.intents import INTENT_WINDOW, intent_key, settlement
-from sparktxn.state.machine import apply, apply_list
+from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW
 from sparktxn.testing.purelog import PureLog
 
@@ -27,6 +28,7 @@ def test_a_settled_id_is_settled_once(log: PureLog) -> None:
     for command in (SettleIntent("a-0", base), SettleIntent("a-1", base), CancelIntent("a-0", base)):
         assert log.refusal(command) == ErrorCode.INVALID_REQUEST
     found = settlement(log.records.get, "a-1", base, log.entry)
+    assert found is not None
     assert (found.refused_code, found.reason) == (48, "out of turn")
     assert settlement(log.records.get, "a-2", base, log.entry) is None
 
@@ -39,7 +41,9 @@ def test_a_cancelled_id_is_settled(log: PureLog) -> None:
     base = log.entry
     log.submit(CancelIntent("a-0", base))
     assert log.refusal(SettleIntent("a-0", base)) == ErrorCode.INVALID_REQUEST
-    assert settlement(log.records.get, "a-0", base, log.entry).refused_code == ErrorCode.INVALID_REQUEST
+    found = settlement(log.records.get, "a-0", base, log.entry)
+    assert found is not None
+    assert found.refused_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.holes(15, 17)
@@ -95,7 +99,7 @@ def test_requests_that_the_window_is_past_do_not_stay(log: PureLog) -> None:
 
 def test_one_request_among_very_many_is_found_quickly() -> None:
     """100,000 of them at 400 to an entry, as a fleet that starts sends them."""
-    records = {}
+    records: dict[Any, Any] = {}
     started_s = time.process_time()
     for entry in range(1, 251):
         delta = Delta(records.get)
@@ -105,4 +109,5 @@ def test_one_request_among_very_many_is_found_quickly() -> None:
     assert time.process_time() - started_s < 20
     list_ = [InitProducerId("1 0"), InitProducerId("250 399")]
     applied = apply_list(records.get, list_, Context(251, 0))
+    assert isinstance(applied, Applied)
     assert [result.producer_id for result in applied.results] == [0, 99_999]

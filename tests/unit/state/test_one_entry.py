@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteRecords, EndTxn, InitProducerId
+from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Command, DeleteRecords, EndTxn, InitProducerId
 from sparktxn.state.coordinator import PRODUCER_EPOCH_MAX
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.producercommands import ProducerCommands
@@ -71,7 +71,7 @@ def test_of_two_inits_the_later_one_stays(log: PureLog) -> None:
 @pytest.mark.kafka("K24", "K42")
 @pytest.mark.parametrize("transactional_id", ["", None])
 def test_no_transactional_id_is_an_invalid_request(log: PureLog, transactional_id: str | None) -> None:
-    commands = [
+    commands: list[Command] = [
         AddPartitionsToTxn(transactional_id, 0, 0, 1, (HERE,)),  # type: ignore[arg-type]
         AddOffsetsToTxn(transactional_id, 0, 0, 1, "group"),  # type: ignore[arg-type]
         EndTxn(transactional_id, 0, 0, 1, True),  # type: ignore[arg-type]

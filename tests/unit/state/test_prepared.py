@@ -9,6 +9,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
+    Command,
     CommandResult,
     EndTxn,
     InitProducerId,
@@ -73,7 +74,7 @@ def test_only_the_current_producer_prepares(log: PureLog) -> None:
 
 def test_the_whole_list_that_prepared_is_a_repetition(log: PureLog) -> None:
     producer = log.initialise("id")
-    list_ = [
+    list_: list[Command] = [
         AddPartitionsToTxn("id", 0, 0, 1, (HERE,)),
         AddOffsetsToTxn("id", 0, 0, 1, "g"),
         producer.append(HERE, 0, transaction=1),
@@ -278,4 +279,6 @@ def test_its_last_batch_of_a_writer_counts_from_its_commit_on(log: PureLog) -> N
     new, _ = kept(log)
     assert log.transaction("id").sink is None
     log.submit(new.end(1))
-    assert [batch.batch_id for batch in log.transaction("id").sink.batches] == [7]
+    sink = log.transaction("id").sink
+    assert sink is not None
+    assert [batch.batch_id for batch in sink.batches] == [7]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import sparktxn.state
 from sparktxn.errors import ErrorCode
@@ -75,7 +76,7 @@ def refused_with(argument: ast.expr, function: ast.FunctionDef, fenced: str) -> 
 
 def refusals_of_the_code() -> set[tuple[str, int]]:
     return OF_LISTS | {
-        (str(command.__struct_config__.tag), int(ErrorCode[code]))
+        (str(cast(Any, command).__struct_config__.tag), int(ErrorCode[code]))
         for command, handler in _HANDLERS.items()
         for code in codes(handler.__name__, "PRODUCER_FENCED")
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.commands import InitProducerId, Vacuum
+from sparktxn.format.commands import Command, InitProducerId, Vacuum
 from sparktxn.testing.purelog import PureLog
 
 HERE = (1, 0)
@@ -13,7 +13,7 @@ HERE = (1, 0)
 
 def limits(log: PureLog) -> tuple[int, int]:
     store = log.records["store",]
-    return store.horizon, store.segment_floor  # type: ignore[union-attr]
+    return store.horizon, store.segment_floor
 
 
 def filled(entries: int = 5) -> PureLog:
@@ -75,7 +75,7 @@ def test_hole_9_a_segment_cannot_be_born_in_the_future() -> None:
 def test_a_batch_that_was_stored_before_the_floor_was_raised_is_still_a_repetition() -> None:
     log = filled()
     producer = log.initialise("job")
-    list_ = [producer.append(HERE, 0, transaction=1), producer.end(1)]
+    list_: list[Command] = [producer.append(HERE, 0, transaction=1), producer.end(1)]
     first = log.submit(*list_)
     log.submit(Vacuum(1, log.entry))
     again = log.submit(*list_)
