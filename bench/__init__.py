@@ -1,1 +1,1 @@
-"""Benchmarks: each figure beside a peer's, measured in the same run. `make bench` runs them all."""
+"""Benchmarks: each figure with that of a peer, measured in the same run. `make bench` runs them all."""

@@ -1,4 +1,4 @@
-"""Transactional commits per second through `produce()`, beside a bare loop of encoding and puts, and delta-rs."""
+"""Transactional commits per second through `produce()`, against a bare loop of encoding and puts, and delta-rs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: what was measured, beside what it must reach."""
+"""Figures: what was measured, with what it must reach."""
 
 from __future__ import annotations
 

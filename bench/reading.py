@@ -1,4 +1,4 @@
-"""Reading rows per second, beside plain Parquet in the same run."""
+"""Reading rows per second, against plain Parquet in the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark writes and reads ten million records: speed beside plain Parquet, and the memory of its Python processes."""
+"""Spark writes and reads ten million records: speed against plain Parquet, and the memory of its Python processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight writer processes on one store, beside one writer alone in the same run."""
+"""Eight writer processes on one store, against one writer alone in the same run."""
 
 from __future__ import annotations
 

@@ -21,11 +21,13 @@ PACKAGES = ("sparktxn/", "scala-free-python-datasource/", "examples/")
 
 # Not yet checked. Remove a line when its files have no findings.
 NOT_YET = (
-    "bench/",
     "docs/adr/",
-    "examples/",
-    "scala-free-python-datasource/",
-    "sparktxn/",
+    "sparktxn/log/",
+    "sparktxn/producer/",
+    "sparktxn/stage/",
+    "sparktxn/state/",
+    "sparktxn/store.py",
+    "sparktxn/testing/",
     "tests/",
 )
 CHECKED = ("tests/kafka_behaviours.py", "tests/test_documents.py", "tests/test_readme.py")
@@ -87,6 +89,20 @@ def prose_of_markdown(text: str) -> Iterator[Prose]:
                 block.append(line)
 
 
+def without_examples(docstring: str) -> str:
+    """Return the docstring with empty lines in the place of literal blocks (after ``::``) and of doctests."""
+    lines, block, is_doctest = [], -1, False
+    for line in docstring.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and indent <= block:
+            block = -1
+        is_doctest = bool(line.strip()) and (is_doctest or line.lstrip().startswith(">>>"))
+        lines.append("" if block >= 0 or is_doctest else line)
+        if block < 0 and line.endswith("::"):
+            block = indent
+    return "\n".join(lines)
+
+
 def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
     """Return comments and docstrings, and with `has_messages` all other texts of more than one word."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -97,7 +113,7 @@ def prose_of_python(text: str, has_messages: bool) -> Iterator[Prose]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             if id(node) in docstrings:
-                yield Prose(node.lineno, node.value, "docstring")
+                yield Prose(node.lineno, without_examples(node.value), "docstring")
             elif has_messages:
                 yield Prose(node.lineno, node.value, "message")
 

@@ -3,14 +3,14 @@
     python examples/consume_transform_produce.py --store /tmp/payments --create 10000
     python examples/consume_transform_produce.py --store /tmp/payments --exit-when-idle 2
 
-The first line makes a store with ten thousand payments; the second starts the service, which reads them, writes a
-receipt for each and an alert for each large one, and commits the offsets that it has read to, all in one transaction
-per batch. Kill it as hard and as often as you like (kill -9), start it again, and run two at once: in the end there is
-one receipt for each payment, in the payments' order. `--check` counts them.
+The first line makes a store with ten thousand payments; the second starts the service. It reads them, writes a receipt
+for each and an alert for each large one, and commits its offsets, all in one transaction per batch. Kill it as hard and
+as often as you like (kill -9), start it again, and run two at once. In the end there is one receipt for each payment,
+in the payments' order. `--check` counts them.
 
-The shape is that of confluent-kafka's transactional examples: init_transactions, then, again and again, consume,
-begin_transaction, produce, send_offsets_to_transaction, commit_transaction; and three answers to an error, asked for in
-this order: fatal, to be aborted, to be tried again.
+The shape is that of confluent-kafka's transactional examples. After init_transactions it repeats consume,
+begin_transaction, produce, send_offsets_to_transaction and commit_transaction. There are three answers to an error,
+checked in this order: fatal, to be aborted, to be tried again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def transform(payment: Message) -> list[tuple[str, dict[str, Any]]]:
 class Service:
     """One instance. Its transactional id is its name: a second instance of that name fences the first.
 
-    Two instances with different names and one group both read all payments: the log refuses the offsets of the one that
-    commits a batch later, which aborts and continues from what the other one has committed.
+    Two instances with different names and one group both read all payments. The log refuses the offsets of the one that
+    commits a batch later. That one aborts and continues from what the other one has committed.
     """
 
     def __init__(self, store: str, name: str, group: str, *, batch: int, publish_early: bool) -> None:
@@ -75,7 +75,7 @@ class Service:
     def run(self, exit_when_idle_s: float | None) -> int:
         """Works until it is stopped, or there was nothing to do for so long; 1 if another instance has taken over."""
         with self._producer, self._consumer:
-            # First this, then the first look at committed offsets: it ends what an instance that died has left open.
+            # First this, then the first reading of committed offsets: it ends what an instance that died has left open.
             retried(self._producer.init_transactions)
             self._consumer.subscribe([PAYMENTS])
             print(f"{self._name}: ready", flush=True)

@@ -1,6 +1,6 @@
 """The main job on real data: 336,776 flights through Spark, two kills, and a count of each flight.
 
-``make demo`` runs it. Its driver (flights/job.py) is a process of its own: it is killed once at a random moment, and
+``make demo`` runs it. Its driver (flights/job.py) is a process of its own. It is killed once at a random moment, and
 once inside a commit, when the log has the micro-batch and Spark does not know. What is in the store at the end is read
 by Spark, and by a reader that has only `json` and `pyarrow` (flights/independent_reader.py).
 """

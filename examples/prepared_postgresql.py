@@ -79,7 +79,7 @@ def place_order(producer: Producer, database: psycopg.Connection, number: int, r
 
 
 def run(store: str, connection: str, count: int, reached: Callable[[str], None] = lambda step: None) -> None:
-    """Places the orders up to `count` that are not there yet; tells `reached` each step, for tests to kill it there."""
+    """Places the orders up to `count` that are not there yet; calls `reached` at each step, for tests to kill it."""
     with Store.open(store, create=True) as log:
         if not log.topics():
             log.create_topic("orders", 2)

@@ -2,10 +2,10 @@
 
 The log's transaction is prepared first; then one transaction of the database stores the business rows and what the log
 has prepared. Its commit decides: whatever dies afterwards, `complete_transaction` with the stored value commits the
-log's transaction; if the database has not committed, the stored value is an older one, and the same call aborts it.
+log's transaction. If the database has not committed, the stored value is an older one, and the same call aborts it.
 
-Each process first becomes the owner on both sides: in the log by init_transactions(), then in the database, where an
-order is stored only by the owner. So an older process that was paused, and wakes, can commit on neither side.
+Each process first becomes the owner on both sides. It does so in the log by init_transactions(), then in the database,
+where only the owner stores an order. So an older process that was paused, and wakes, can commit on neither side.
 
 Run it with ``python examples/prepared_sqlite.py FOLDER``, kill it with any signal, and run it again: table and topics
 then hold the same orders.
@@ -78,7 +78,7 @@ def place_order(
 
 
 def run(store: str, database_file: str, count: int, reached: Callable[[str], None] = lambda step: None) -> None:
-    """Places the orders up to `count` that are not there yet; tells `reached` each step, for tests to kill it there."""
+    """Places the orders up to `count` that are not there yet; calls `reached` at each step, for tests to kill it."""
     with Store.open(store, create=True) as log:
         known = {topic.name for topic in log.topics()}
         for topic in {"orders", "payments"} - known:

@@ -1,7 +1,7 @@
 """The checks of public arguments: each returns the plain value, or raises before anything is written.
 
-A value of the wrong type is a TypeError; a value of the right type that is out of range, or that cannot be stored, is a
-ConfigurationError, which is both a ValueError and a KafkaException with ``_INVALID_ARG``. Both name the argument, what
+A value of the wrong type is a TypeError. A value of the right type that is out of range, or that cannot be stored, is a
+ConfigurationError. This is both a ValueError and a KafkaException with ``_INVALID_ARG``. Both name the argument, what
 was given and what was expected. Keys, values and other bytes are never shown.
 """
 

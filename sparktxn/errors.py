@@ -188,7 +188,7 @@ def error_name(code: int) -> str:
 class _KafkaErrorCodes(type):
     """Lets ``KafkaError._FENCED`` and its like be read as class attributes, as in confluent-kafka.
 
-    Kafka's own names are known beside librdkafka's: UNKNOWN_TOPIC_OR_PARTITION is UNKNOWN_TOPIC_OR_PART.
+    Kafka's own names are known too, next to librdkafka's: UNKNOWN_TOPIC_OR_PARTITION is UNKNOWN_TOPIC_OR_PART.
     """
 
     def __getattr__(cls, name: str) -> int:
@@ -304,7 +304,7 @@ class CommandRefused(KafkaException):
 
 
 class StoreError(KafkaException):
-    """An error of the store itself, told in words that name the object and the mend."""
+    """A storage error; the message names the object and the fix."""
 
     kind: str = "store"
     code: ErrorCode = ErrorCode.LOCAL_FAIL
@@ -351,7 +351,7 @@ class OutcomeUnknown(StoreError):
 
 
 class OutcomeLost(OutcomeUnknown):
-    """Nobody can tell any more whether the request took effect: no repetition will. Look at the data, or start anew.
+    """The outcome of the request can no longer be found, also not by a repetition. Check the data, or start again.
 
     It takes a process that has slept through a vacuum with a request under way.
     """

@@ -141,8 +141,8 @@ class TopicPartition(arguments.Checked):
 
     Raises:
         TypeError: the topic or the metadata is not a str, or a number is not a whole one.
-        ConfigurationError: a number does not fit into Kafka's field (32 bits for the partition and the leader epoch,
-            64 bits for the offset), or text cannot be stored as UTF-8.
+        ConfigurationError: a number does not fit into Kafka's field, or text cannot be stored as UTF-8. Partition and
+            leader epoch have 32 bits, the offset 64.
     """
 
     __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")

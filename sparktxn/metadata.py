@@ -1,4 +1,4 @@
-"""What `list_topics` tells, in confluent-kafka's shapes. A store has no brokers: it is its own single one."""
+"""What `list_topics` returns, in confluent-kafka's shapes. A store has no brokers: it is its own single one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BROKER_ID: Final = 0
 
 
 class BrokerMetadata(Struct, frozen=True):
-    """The store, told as a broker: `host` is its address."""
+    """The store, as a broker: `host` is its address."""
 
     id: int
     host: str

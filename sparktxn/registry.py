@@ -46,7 +46,7 @@ def _key(uri: str, options: Mapping[str, Any]) -> _Key:
 
 
 def _spelling(name: str, value: object) -> str:
-    """What tells two values of an option apart."""
+    """Return a text that differs for any two values of an option."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - the caller's own class, or a number of thousands of digits
@@ -70,7 +70,7 @@ def lend_log(uri: str, log: Log) -> None:
 
 
 def take_log_back(uri: str) -> None:
-    """Ends a loan; clients that hold the log go on with it."""
+    """Ends a loan; clients that hold the log keep it."""
     with _lock:
         _lent.pop((uri, os.getpid()), None)
 
@@ -173,7 +173,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
-    """This process's object store at `uri`, without a log: for readers and writers of single objects, kept for ever."""
+    """This process's object store at `uri`, without a log: for readers and writers of single objects.
+
+    It is kept until the process ends.
+    """
     key = _key(uri, options)
     with _lock:
         lent = _lent.get((uri, os.getpid()))

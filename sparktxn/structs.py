@@ -65,7 +65,7 @@ Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 """A number from 0 on, or -1 for none."""
 
-# Names lead to objects: one that was read must not lead anywhere else, whoever has written it.
+# Names lead to objects: one that was read must not lead anywhere else, whichever writer it comes from.
 TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
 SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-v]{20}\.(?:parquet|arrow)\Z")]
 SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
@@ -330,8 +330,9 @@ class TransactionState(Struct, frozen=True, tag="transaction", forbid_unknown_fi
 class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=True):
     """A group's committed offset for a partition.
 
-    `entry` is the entry that it was sent in, `effective_entry` the one that made it take effect: of an offset in a
-    transaction, the one that ends the transaction. `owner` is the consumer that sent it, empty if it is not known.
+    `entry` is the entry that it was sent in, `effective_entry` the one that made it take effect. For an offset in a
+    transaction that is the one that ends the transaction. `owner` is the consumer that sent it, empty if it is not
+    known.
     """
 
     group_id: str
@@ -378,7 +379,7 @@ class PendingOffsets(Struct, frozen=True, tag="pending_offsets", forbid_unknown_
 
 
 class RequestResult(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A request id that an entry has applied, with what it told its caller."""
+    """A request id that an entry has applied, with the answer to its caller."""
 
     request_id: str
     entry: Int64
@@ -428,7 +429,7 @@ class IntentWindow(Struct, frozen=True, tag="intents", forbid_unknown_fields=Tru
 
 
 class TopicName(Struct, frozen=True, tag="topic_name", forbid_unknown_fields=True):
-    """Which topic holds a name in which '.' and '_' are not told apart: Kafka refuses a second one."""
+    """Which topic holds a name in which '.' and '_' count as equal: Kafka refuses a second one."""
 
     collision_key: str
     name: TopicNameText

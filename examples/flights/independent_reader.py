@@ -1,8 +1,8 @@
 """Reads a store on a local disk with nothing but `json` and `pyarrow`: a second opinion.
 
-It shares no code with sparktxn and follows docs/PROTOCOL.md ("Entries", "Segments"): entries in the order of their
-numbers; an `append` names a segment; records of a transaction count from the entry with its `end_txn`, if that commits.
-It wants every entry from 1 on, so it serves stores that no vacuum has touched.
+It shares no code with sparktxn and follows docs/PROTOCOL.md ("Entries", "Segments"). Entries come in the order of their
+numbers, and an `append` names a segment. Records of a transaction count from the entry with its `end_txn`, if that
+commits. It wants every entry from 1 on, so it serves stores that no vacuum has touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The driver of the demo: two streaming queries, run as a process of its own so that it can be killed with its JVM.
 
-`flights` takes files into the topic ``flights``; `split` makes of each flight a record in ``delays`` and, if it left
-more than an hour late, one in ``late``: several topics in one write, so in one transaction per micro-batch.
+`flights` takes files into the topic ``flights``. `split` makes of each flight a record in ``delays`` and, if it left
+more than an hour late, one in ``late``. That is several topics in one write, so in one transaction per micro-batch.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Kill(NamedTuple):
 
 
 def observe(folder: Path) -> Kill:
-    """Looks at the log and at Spark's checkpoint."""
+    """Read the log and Spark's checkpoint."""
     commits = folder / "checkpoints" / "split" / "commits"
     known = [int(path.name) for path in commits.glob("*") if path.name.isdigit()]
     query_id = json.loads((folder / "checkpoints" / "split" / "metadata").read_text())["id"]

@@ -49,7 +49,7 @@ class TaskPartition(InputPartition):
 
 
 def read_schema(options: ReadOptions) -> tuple[StructType, int]:
-    """The columns of the topics that `options` name, and the entry of the view that told them."""
+    """The columns of the topics that `options` name, and the entry of the view that has them."""
     view = _view(open_store(options.path, options.store), options, None)
     return schema_of(view.topics.values(), options), view.entry
 
@@ -64,7 +64,7 @@ def _view(store: Store, options: ReadOptions, entry: int | None) -> ReadView:
 def make_reader(options: ReadOptions, schema: StructType, entry: int | None) -> TxnLogReader:
     """A reader of the view at `entry`, or of the newest one if the DataFrame has pinned none.
 
-    Spark refuses readers that take filters unless it was told to push them down; its push-down worker tells. Filtered
+    Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
     and unfiltered actions on one DataFrame are then planned apart, so without a pinned entry they could differ.
     """
     if _PUSH_DOWN_WORKER in sys.modules and entry is not None:

@@ -24,7 +24,7 @@ __all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "s
 
 
 class StagedRows(WriterCommitMessage):
-    """What one task has uploaded: nobody sees it before a commit names it."""
+    """What one task has uploaded: no reader sees it before a commit names it."""
 
     def __init__(self, segments: tuple[StagedSegment, ...]) -> None:
         self.segments = segments
@@ -115,7 +115,7 @@ def _created_topic(store: Store, name: str, partition_count: int, schema: Struct
 
 
 def stage_rows(plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch]) -> tuple[StagedSegment, ...]:
-    """Uploads a task's rows, in bounded memory; `topic` None stands for the topics that the rows name.
+    """Uploads a task's rows, in bounded memory; `topic` None means the topics that the rows name.
 
     The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
     """

@@ -30,7 +30,7 @@ LATEST: Final = -1
 
 Partition = tuple[str, int]
 StartingOffsets = str | dict[str, dict[int, int]]
-"""``earliest``, ``latest``, or offsets by topic and partition, where -2 stands for earliest and -1 for latest."""
+"""``earliest``, ``latest``, or offsets by topic and partition, where -2 means earliest and -1 latest."""
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -72,7 +72,7 @@ def parse_offsets(name: str, value: str) -> StartingOffsets:
 
 
 def topic_named(name: str, topic: str) -> str:
-    """Return the name of a topic in an option's JSON, where an escape may stand for half of a surrogate pair.
+    """Return the name of a topic in an option's JSON, where an escape may be half of a surrogate pair.
 
     Raises:
         ConfigurationError: it is not a name.
@@ -132,7 +132,8 @@ def explicit_offset(
     latest: Mapping[Partition, int],
     missing: int,
 ) -> int:
-    """The offset that an option gives for `partition`; `latest` is where its topic ends, `missing` stands for no word.
+    """The offset that an option gives for `partition`; `latest` is where its topic ends, `missing` is the offset if it
+    gives none.
 
     Raises:
         ConfigurationError: the option names a partition that does not exist, or an offset past the end.

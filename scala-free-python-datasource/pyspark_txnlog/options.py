@@ -172,7 +172,7 @@ _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 
 
 def _resolve(name: str) -> str:
-    """The lower-case option that `name`, lower-case, stands for."""
+    """Return the lower-case option that `name`, lower-case, means."""
     for prefix in _CLIENT_PREFIXES:
         bare = name.removeprefix(prefix)
         if bare != name:

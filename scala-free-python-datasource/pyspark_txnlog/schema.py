@@ -1,7 +1,7 @@
 """Columns: what Spark sees of a topic, and what a topic takes from Spark, as Arrow.
 
-A topic without declared columns has Kafka's record; one with them has those, and for reads ``_topic``, ``_partition``,
-``_offset`` and ``_timestamp`` when the option `columns` names them.
+A topic without declared columns has Kafka's record. One with declared columns has those, and for reads ``_topic``,
+``_partition``, ``_offset`` and ``_timestamp`` when the option `columns` names them.
 """
 
 from __future__ import annotations

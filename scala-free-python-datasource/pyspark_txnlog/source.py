@@ -24,7 +24,7 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """``txnlog``. Every option is in `options.OPTIONS`; all are checked on the driver, before anything is written.
 
-    The read view of a batch read is pinned when the DataFrame is made: Spark plans a DataFrame more than once, and
+    The read view of a batch read is pinned when the DataFrame is made. Spark plans a DataFrame more than once, and
     plans with different filters must not see different entries.
     """
 

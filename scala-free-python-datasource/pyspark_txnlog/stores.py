@@ -39,8 +39,9 @@ def commit_batch(
     """Commits a batch that the log knows by `sink`.
 
     Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
-    That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced one's
-    place. A superseded run gains nothing by it: the log refuses its batches under any epoch, before it initialises.
+    That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced
+    handle's place. A superseded run gains nothing by it: the log refuses its batches under any epoch, before it
+    initialises.
 
     Raises:
         BatchRefused: the run is superseded, or the batch was committed with other rows.

@@ -60,7 +60,8 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             BatchRefused: another run of the query has committed since, the transactional id belongs to another query
                 now, or the micro-batch was committed with other rows.
-            OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log tells.
+            OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log shows the
+            outcome.
         """
         parts = [message for message in messages if isinstance(message, StagedMicroBatch)]
         if not parts:

@@ -464,7 +464,7 @@ class AdminClient:
     def describe_cluster(
         self, *, include_authorized_operations: bool = False, request_timeout: float | None = _REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:
-        """The store, told as a cluster of one node."""
+        """Return the store as a cluster of one node."""
         arguments.timeout_s("request_timeout", request_timeout)
 
         def describe() -> DescribeClusterResult:

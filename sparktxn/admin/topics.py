@@ -97,7 +97,7 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
 
 
 def create_topic(log: Log, new: NewTopic, deadline: Deadline, *, validate_only: bool) -> None:
-    """Creates a topic, or tells why it could not be.
+    """Create a topic, or raise the reason why it could not be created.
 
     Raises:
         KafkaException: what `checked` raises, and ``TOPIC_ALREADY_EXISTS``.

@@ -95,7 +95,7 @@ class AbortTransactionSpec(Struct, frozen=True):
 
 
 class HangingTransaction(Struct, frozen=True):
-    """A transaction that holds up a partition, and that nobody will end by himself.
+    """A transaction that holds up a partition, and that no process will end.
 
     `transactional_id` is None if none owns it: then nothing but an error in this program has made it.
     """
@@ -184,7 +184,7 @@ def describe_transaction(log: Log, transactional_id: str) -> TransactionDescript
 
 
 def abort_transaction(log: Log, spec: AbortTransactionSpec, deadline: Deadline) -> None:
-    """Aborts an open transaction in all its partitions, and fences its producer, which is told why (K126).
+    """Aborts an open transaction in all its partitions, and fences its producer, which gets the reason (K126).
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TXN_STATE``: it is not open there (any more);
@@ -257,8 +257,9 @@ def find_hanging_transactions(
 ) -> list[HangingTransaction]:
     """Transactions that hold up a partition for longer than any transaction may take, as last known (K125).
 
-    Prepared ones are not among them: a database decides those. How long is counted from the entry that began the
-    transaction (for one that no transactional id owns: from its last record), by this process' clock.
+    Prepared ones are not among them: a database decides those. The duration is counted from the entry that began the
+    transaction, by this process' clock. For a transaction that no transactional id owns it is counted from its last
+    record.
     """
     now_ms = log.clock.wall_ms()
     hanging = []

@@ -220,7 +220,7 @@ def _resource_type(value: object) -> ResourceType:
 
 
 class OffsetSpec(Struct, frozen=True):
-    """Which offset `list_offsets` is to tell: made with its four class methods."""
+    """Which offset `list_offsets` is to return: made with its four class methods."""
 
     earliest_: bool = False
     max_timestamp_: bool = False
@@ -267,7 +267,7 @@ class DeletedRecords(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """The store, told as a broker."""
+    """The store, as a broker."""
 
     id: int
     host: str

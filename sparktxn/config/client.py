@@ -45,8 +45,8 @@ def sort_settings(
 ) -> SortedSettings:
     """Parse the settings in `given`, whose names are dotted.
 
-    Names of librdkafka's that have no meaning here are accepted and change nothing. `required` are names that must
-    have a value, besides the address, with what is expected.
+    Names of librdkafka's that have no meaning here are accepted and change nothing. `required` are names that must have
+    a value, in addition to the address, with what is expected.
 
     Raises:
         ConfigurationError: a name is unknown, a value is wrong, or a required one is missing.

@@ -1,6 +1,6 @@
 """librdkafka's settings that have no meaning without brokers: accepted, so that a porter's dictionary works as it is.
 
-A client looks up its own settings first: a name may be here because it means something to the other client only, as
+A client looks up its own settings first. A name may be here because it means something to the other client only, as
 librdkafka accepts it too.
 """
 
@@ -76,6 +76,6 @@ IGNORED_SETTINGS: Final = frozenset((_NETWORK + _SECURITY + _CALLBACKS + _CONSUM
 
 
 def report_ignored(names: Collection[str], client: str) -> None:
-    """One debug line that tells which settings change nothing in this `client`."""
+    """Log one debug line with the settings that change nothing in this `client`."""
     if names:
         _LOGGER.debug("%s settings without a meaning here were ignored: %s", client, ", ".join(sorted(names)))

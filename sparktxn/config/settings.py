@@ -1,6 +1,6 @@
 """How settings are described and parsed: Kafka-style dotted names, checked once at the edge.
 
-A group of settings is a frozen dataclass whose fields are made by `setting`: the class is the table from which the
+A group of settings is a frozen dataclass whose fields are made by `setting`. The class is the table from which the
 parser, the documentation and the values come.
 """
 
@@ -170,7 +170,7 @@ def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str
     """Every known setting's value, by name: as given, or its default.
 
     Raises:
-        ConfigurationError: a name in `given` is unknown (the nearest known one is told) or a value is wrong.
+        ConfigurationError: a name in `given` is unknown (the error names the nearest known one) or a value is wrong.
     """
     by_name = {setting.name: setting for setting in known}
     for name in given:

@@ -77,7 +77,7 @@ STORE_SETTINGS: Final = settings_of(StoreSettings)
 
 
 class StoreOptions(dict[str, Any]):
-    """Settings of a store's handle by name. Whoever prints them sees no value: there are credentials among them."""
+    """Settings of a store's handle by name. Printing them shows no value: there are credentials among them."""
 
     def __repr__(self) -> str:
         return f"<{', '.join(sorted(self))}>"

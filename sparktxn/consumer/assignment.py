@@ -26,10 +26,10 @@ NOT_STARTED: Final = -1
 class Progress:
     """One assigned partition: the position is the next offset to hand out, or a logical one until it is resolved.
 
-    `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from` is
-    the committed offset of the group that it began to read from: the entry that made it take effect, 0 if there was
-    none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found. `began_at` is
-    the first position that was found since a transaction's block began, None if there was none.
+    `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from`
+    names the committed offset of the group that it began to read from, by the entry that made it take effect. It is 0
+    if there was none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
+    `began_at` is the first position that was found since a transaction's block began, None if there was none.
     """
 
     __slots__ = (

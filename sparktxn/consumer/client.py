@@ -44,11 +44,11 @@ def _clock_of(consumer: Consumer) -> Clock:
 class Consumer:
     """Reads topics of one store, in one group. For one thread at a time.
 
-    Worker threads poll the log, read records and commit offsets, so that no call waits longer for the object store than
-    its time-out: `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
-    on_commit, error_cb) run inside the calls of this class, on the caller's thread.
-    A time-out of -1 or None waits for ever. Every method raises RuntimeError once the consumer is closed, or in a
-    process that was forked after it was made.
+    Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
+    time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
+    on_commit, error_cb) run inside the calls of this class, on the caller's thread. A time-out of -1 or None waits
+    without end. Every method raises RuntimeError once the consumer is closed, or in a process that was forked after it
+    was made.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
@@ -143,11 +143,11 @@ class Consumer:
         """Up to `num_records` records as a table; None if there were none within `timeout` seconds.
 
         Returns as soon as there are any. Topics with Kafka's record give key, value, topic, partition, offset,
-        timestamp, timestampType and headers; a topic with declared columns gives these and ``_topic``, ``_partition``,
+        timestamp, timestampType and headers. A topic with declared columns gives these and ``_topic``, ``_partition``,
         ``_offset`` and ``_timestamp``. A table has one schema; each partition's records in it are in order.
 
         Raises:
-            KafkaException: what `poll` tells in a message's error(), but for the end of a partition.
+            KafkaException: what `poll` returns as a message's error(), but for the end of a partition.
         """
         num_records = arguments.integer("num_records", num_records, 1)
         deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
@@ -199,7 +199,7 @@ class Consumer:
         """Reads all partitions of `topics` (names, or patterns that begin with ``^``), in place of what was subscribed.
 
         `on_assign(consumer, partitions)` is called inside poll(), and may call assign() with other offsets; `on_revoke`
-        before partitions go. `on_lost` is never called: nobody takes partitions away.
+        before partitions go. `on_lost` is never called: partitions are not taken away.
         """
         self._check()
         names = arguments.items("topics", topics, str)
@@ -282,7 +282,8 @@ class Consumer:
         return given
 
     def _rebalance(self, wanted: set[PartitionKey]) -> None:
-        """The subscribed topics have other partitions than before: tells the user, who may assign differently."""
+        """The subscribed topics have other partitions than before: call the user's function, which may assign
+        differently."""
         if wanted == self._rebalanced_to:
             return
         kept = {progress.key: progress for progress in self._assignment}
@@ -297,7 +298,7 @@ class Consumer:
                 self._assignment.add(kept.get(key) or Progress(key, TopicPartition(*key).offset))
 
     def _revoke(self) -> None:
-        """Takes all partitions away, after their offsets are on their way and the user was told."""
+        """Takes all partitions away, after their offsets are on their way and the user's function was called."""
         self._reading.give_back()
         self._rebalanced_to = set()
         if not len(self._assignment):
@@ -364,7 +365,7 @@ class Consumer:
     ) -> tuple[int, int]:
         """(log start offset, end): under read_committed the end is the last stable offset.
 
-        `cached` answers from the view that is being read, without a look at the log.
+        `cached` answers from the view that is being read, without a poll of the log.
 
         Raises:
             KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
@@ -442,7 +443,7 @@ class Consumer:
         Raises:
             KafkaException: synchronous: it failed, or there was nothing to commit (``_NO_OFFSET``).
                 ``ILLEGAL_GENERATION``: another consumer of the group has committed for one of the partitions since this
-                one started from there: nothing was committed, and the text says what to do.
+                one started from there. Nothing was committed, and the text says what to do.
         """
         self._check()
         asynchronous = arguments.boolean("asynchronous", asynchronous)
@@ -513,8 +514,8 @@ class Consumer:
     def close(self) -> None:
         """Commits stored offsets if they are committed automatically, and gives everything back; twice is harmless.
 
-        Waits up to half a minute for the object store; offsets that are not committed by then are given up, with a
-        warning, and are committed never.
+        Wait up to half a minute for the object store. Offsets that are not committed by then are given up, with a
+        warning, and never committed.
         """
         if self._closed:
             return

@@ -45,7 +45,7 @@ class _Commit:
 
 
 class Commits:
-    """Commits stored offsets, and tells the user's `on_commit`."""
+    """Commits stored offsets, and calls the user's `on_commit`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Commits:
         return valid
 
     def commit_beside(self, offsets: Sequence[TopicPartition]) -> None:
-        """Begins to commit `offsets`; `collect` tells how it went."""
+        """Begins to commit `offsets`; `collect` reports the outcome."""
         valid = _valid(offsets)
         if not valid:
             self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
@@ -110,7 +110,8 @@ class Commits:
         self._background.submit(self._work)
 
     def commit_on_its_own(self) -> None:
-        """The automatic commit, alongside the caller: what fails is told and logged, and comes again at the next one.
+        """The automatic commit, alongside the caller: a failure is reported and logged, and tried again by the next
+        one.
 
         It is left out while an earlier one is under way.
         """
@@ -154,7 +155,7 @@ class Commits:
             )  # fmt: skip
 
     def collect(self) -> None:
-        """Tells the user's `on_commit` of all commits that have ended."""
+        """Call the user's `on_commit` for all commits that have ended."""
         while self._under_way and self._under_way[0].ended.is_set():
             self._settle(self._under_way.popleft())
         while self._untold:
@@ -180,10 +181,10 @@ class Commits:
                 if commit.ticket is None:
                     continue
                 try:
-                    # Either close() has seen the ticket, or this sees that nobody waits for it any more.
+                    # Either close() has seen the ticket, or this sees that no caller waits for it any more.
                     if self._given_up:
                         commit.ticket.let_go()
-                    # What is not told as committed must not be committed by another client's later call.
+                    # What is not reported as committed must not be committed by another client's later call.
                     commit.ticket.wait_once(deadline)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
                     commit.end(error)

@@ -1,10 +1,10 @@
 """Read views → chunks of records, partition by partition in turn.
 
-A view is pinned until it is used up, so that one look at the log serves many records. What is held in memory is bounded
+A view is pinned until it is used up, so that one poll of the log serves many records. What is held in memory is bounded
 by `fetch.max.bytes`: no further partition is opened while those that are open hold more.
 
-Requests to the object store are made by a worker, one partition at a time: the caller's thread takes what has arrived,
-and is never kept by a store that does not answer.
+Requests to the object store are made by a worker, one partition at a time. The caller's thread takes what has arrived,
+and never waits for a store that does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RANGE_OFFSETS_MAX: Final = 200_000
 """How far ahead one partition is planned: it bounds the plan, and what the reader fetches ahead."""
 
 _READ_AHEAD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What the reader of one range holds at the most, whatever the range's size."""
+"""What the reader of one range holds at most, whatever the range's size."""
 
 _AHEAD_ROWS: Final = 10_000
 _AHEAD_BYTES: Final = 8 * 1024 * 1024
@@ -179,7 +179,7 @@ class Fetcher:
         self._advanced = advanced
 
     def pin(self, view: ReadView) -> None:
-        """Goes on with a newer view; ranges under way stay as they are, their records are the same in both."""
+        """Continue with a newer view; ranges under way stay as they are, their records are the same in both."""
         self.view = view
 
     def forget(self) -> None:
@@ -321,7 +321,7 @@ class Fetcher:
             fetch.passed_to = end
 
     def _open_history(self, fetch: _Fetch) -> None:
-        """An internal topic's range; what computes it is kept, so that a look at news replays the news alone."""
+        """An internal topic's range; what computes it is kept, so that a poll replays new entries alone."""
         key = fetch.progress.key
         tasks = self._plan(fetch.view, key, fetch.passed_to, fetch.end_offset)
         if not tasks:

@@ -45,8 +45,8 @@ class OffsetsSeen(NamedTuple):
 class GroupOffsets:
     """The offsets of one consumer group in one store, as one consumer reads and commits them.
 
-    Each commit carries `owner`, a token of this consumer, and where it has started from in each partition, so that the
-    log refuses it if another consumer of the group has moved the offset since (PROTOCOL.md, "Offsets").
+    Each commit carries `owner`, a token of this consumer, and where it has started from in each partition. So the log
+    refuses it if another consumer of the group has moved the offset since (PROTOCOL.md, "Offsets").
     """
 
     def __init__(self, log: Log, group_id: str, assignment: Assignment) -> None:
@@ -64,8 +64,9 @@ class GroupOffsets:
     def start_at(self, progress: Progress, offset: int, committed: CommittedOffset | None) -> None:
         """Note that the consumer begins to read a partition from an offset that its user chose.
 
-        If it is the one that the user was told to be committed, the consumer starts from that commit. Another offset
-        changes nothing for a consumer that has started before: its user reads something once more, or skips something.
+        If it is the one that was reported to the user as committed, the consumer starts from that commit. Another
+        offset changes nothing for a consumer that has started before: its user reads something once more, or skips
+        something.
         """
         where = (progress.topic_id, progress.key[1])
         answered = self._answered.get(where)

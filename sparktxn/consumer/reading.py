@@ -1,10 +1,10 @@
-"""What stands between `poll` and the log: looks at it, follows the subscription, and hands records out.
+"""What stands between `poll` and the log: polls it, follows the subscription, and hands records out.
 
-The caller's thread decides, hands out and calls back. What waits for the object store (a poll of the log, the reading
-of segments) is done by workers, one of each at a time, and picked up by the next call. So no call waits longer for a
-store that does not answer than its own time-out.
+The caller's thread decides, hands out and calls back. Workers, one of each at a time, do what waits for the object
+store: a poll of the log, the reading of segments. The next call picks it up. So no call waits longer for a store that
+does not answer than its own time-out.
 
-An idle consumer polls the log at growing intervals, up to `fetch.wait.max.ms`; while there is more to read, it polls
+An idle consumer polls the log at growing intervals, up to `fetch.wait.max.ms`. While there is more to read, it polls
 that often for new records of partitions that have run dry.
 """
 
@@ -202,11 +202,11 @@ class Reading:
         return None
 
     def chunk_in_view(self, rows_max: int, bytes_max: int | None) -> Chunk | None:
-        """The next rows of the pinned view, without a look at the log."""
+        """The next rows of the pinned view, without a poll of the log."""
         try:
             chunk = self._fetcher.next_chunk(rows_max, bytes_max)
         except ViewExpired:
-            # The vacuum has passed the view; a newer one names what is there now, unless something else is wrong.
+            # The vacuum has passed the view; a newer one names the existing segments, unless something else is wrong.
             if self._view_expired:
                 raise
             self._view_expired = True
@@ -244,10 +244,10 @@ class Reading:
         self._log.clock.sleep(wait_s)
         return True
 
-    # Looks at the log
+    # Polls of the log
 
     def look_again(self) -> None:
-        """What is read has changed: the next call looks at the log first, whatever a look under way may find."""
+        """What is read has changed: the next call polls the log first, whatever a poll under way may find."""
         self._look_forced = True
         self._needs_offsets = True
         self._look_at_s = 0.0
@@ -434,7 +434,7 @@ class Reading:
                 partition, topic, what, view.log_start_offset, view.log_end_offset, progress.position,
             )  # fmt: skip
 
-    # What is told
+    # What is reported
 
     def _tell_ends(self) -> None:
         if not self._settings.enable_partition_eof:
@@ -464,7 +464,7 @@ class Reading:
             self.events.append(Message(topic, partition, None, None, None, None, 0, 0, KafkaError(code, reason)))
 
     def _tell_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
-        """As librdkafka does: poll() goes on trying, and whoever wants to know has set error_cb."""
+        """As librdkafka does: poll() tries again, and a user that wants to know has set error_cb."""
         self._look_at_s = max(self._look_at_s, self._now_s() + self._idle_s)
         _LOGGER.warning("the store did not answer, trying again: %s", error)
         if self._settings.error_cb is not None:

@@ -17,7 +17,7 @@ RebalanceCallback = Callable[[Any, Any], None]
 
 
 class Subscription:
-    """Names, patterns, and whom to tell when partitions come and go."""
+    """Names, patterns, and the functions to call when partitions come and go."""
 
     def __init__(
         self, topics: Sequence[str], on_assign: RebalanceCallback | None, on_revoke: RebalanceCallback | None

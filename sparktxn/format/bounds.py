@@ -1,6 +1,6 @@
-"""How much memory decoding a Parquet or Arrow IPC file would take, told before anything is decoded.
+"""How much memory decoding a Parquet or Arrow IPC file would take, computed before anything is decoded.
 
-A few bytes of a file can stand for as many decoded ones as their writer likes: compressed runs, dictionaries, lists
+A few bytes of a file can decode to as many as their writer likes: compressed runs, dictionaries, lists
 without end. No segment that a writer may write comes near DECODED_BYTES_MAX, so more than that is damage.
 """
 
@@ -18,10 +18,10 @@ DECODED_BYTES_MAX: Final = 1 << 31
 """A segment is cut at 256 MiB of records, and one record has at most 1 GB."""
 
 ROWS_MAX: Final = DECODED_BYTES_MAX // 8
-"""Every row has a timestamp of 8 bytes at the least."""
+"""Every row has a timestamp of 8 bytes."""
 
 _BYTES_PER_VALUE: Final = 16
-"""What a decoded value takes besides its bytes: levels, an offset, a validity."""
+"""What a decoded value takes in addition to its bytes: levels, an offset, a validity."""
 
 # Fields of Parquet's footer (FileMetaData, RowGroup, ColumnChunk, ColumnMetaData) and of its page headers.
 _ROWS, _ROW_GROUPS, _CHUNKS, _CHUNK = 3, 4, 1, 3
@@ -37,11 +37,11 @@ _HEADER_BYTES_MAX: Final = 16 << 10
 
 
 class TooLarge(Exception):
-    """The file stands for more than DECODED_BYTES_MAX, or does not say how much."""
+    """The file decodes to more than DECODED_BYTES_MAX, or does not say how much."""
 
 
 def may_expand(data_type: pa.DataType) -> bool:
-    """True for types whose few values stand for many bytes: no column of a segment has them."""
+    """True for types whose few values decode to many bytes: no column of a segment has them."""
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type) or pa.types.is_null(data_type):
         return True
     fields = [data_type.field(index) for index in range(data_type.num_fields)]
@@ -90,7 +90,7 @@ def _suspects(data: bytes, chunks: list[dict[int, Any]]) -> list[str]:
                 column = path[0].decode()
                 expanding[column] = expanding.get(column, 0) + dictionary_bytes
         if total > DECODED_BYTES_MAX:
-            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+            raise TooLarge(f"it decodes to over {DECODED_BYTES_MAX} bytes")
     if total + sum(expanding.values()) <= DECODED_BYTES_MAX:
         return []
     return [column for column, size in expanding.items() if size]
@@ -246,7 +246,7 @@ def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
         stated = _i64(data, body + offset) if compressed and length >= 8 else -1
         total += max(stated, length)
         if total > bytes_max:
-            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+            raise TooLarge(f"it decodes to over {DECODED_BYTES_MAX} bytes")
     length_at = _field(data, batch, 0)
     return _i64(data, length_at) if length_at else 0, total
 

@@ -54,8 +54,8 @@ class PartRef(Struct, frozen=True, array_like=True):
 class CheckpointHead(Struct, frozen=True, kw_only=True):
     """The head. `token`, `entry_checksum` and `timestamp_ms` are those of the entry; `checkpoint` is in its name.
 
-    `base` is the entry of the checkpoint from which it has the names that it did not write itself; its own entry if it
-    has written all of them. The features are those of the store, named where a reader sees them before any part.
+    `base` is the entry of the checkpoint from which it has the names that it did not write itself. It is its own entry
+    if it has written all of them. The features are those of the store, named where a reader sees them before any part.
     """
 
     format: Int64
@@ -201,7 +201,7 @@ def encode_hint(hint: CheckpointHint) -> bytes:
 
 
 def decode_hint(data: bytes) -> CheckpointHint | None:
-    """The hint, or None if it cannot be read: whoever follows it checks everything anyway."""
+    """The hint, or None if it cannot be read: a reader that follows it checks everything anyway."""
     try:
         return _hint_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -107,8 +107,8 @@ class InitProducerId(_Base, frozen=True, tag="init_producer_id"):
     """Allocates or bumps (producer id, epoch); aborts an ongoing transaction of the transactional id (K01 to K17).
 
     `producer_id` and `producer_epoch` are those that the caller has had, or -1 (KIP-360). With `keep_prepared` a
-    prepared transaction stays open, for the new epoch to complete (KIP-939). `fence_reason` is what the producer that
-    this fences is told, if it is not that a newer one has initialised the id.
+    prepared transaction stays open, for the new epoch to complete (KIP-939). `fence_reason` is the reason for the
+    producer that this fences, if it is not that a newer one has initialised the id.
     """
 
     request_id: str
@@ -213,8 +213,8 @@ class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
 class EndTxn(_Base, frozen=True, tag="end_txn"):
     """Commits or aborts one transaction, named by its number: a late one can settle only its own.
 
-    An abort by somebody else than its producer bumps the epoch too and tells that producer why: `timed_out_after_ms`
-    is above 0 if a time-out has caused it, else `fence_reason` is not empty.
+    An abort by another process than its producer bumps the epoch too and records the reason for that producer.
+    `timed_out_after_ms` is above 0 if a time-out has caused it, else `fence_reason` is not empty.
     """
 
     transactional_id: str
@@ -292,7 +292,7 @@ class DeleteGroup(_Base, frozen=True, tag="delete_group"):
     """Forgets a group's committed offsets, and those that wait for the end of a transaction (K109).
 
     `offsets` are (topic id, partition, entry) and `pending` (topic id, partition, producer id, entry), as the proposer
-    saw them: what has been committed since is a new group's.
+    saw them. What has been committed since belongs to a new group.
     """
 
     request_id: str
@@ -332,7 +332,7 @@ class SettleIntent(_Base, frozen=True, tag="settle_intent"):
 
 
 class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
-    """Settles an intent by its owner: nobody applies it any more."""
+    """Settles an intent by its owner: no writer applies it any more."""
 
     intent_id: str
     base_entry: Int64
@@ -366,7 +366,7 @@ Command = (
 
 
 class CommandResult(Struct, frozen=True):
-    """What applying a command told its caller; `duplicate` if it had taken effect before and wrote nothing.
+    """The answer to the caller of a command; `duplicate` if it had taken effect before and wrote nothing.
 
     The prepared producer id and epoch are those of the prepared transaction that is open, or -1.
     """

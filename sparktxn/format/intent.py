@@ -1,4 +1,4 @@
-"""Intents: lists of commands that wait for whoever wins the next entry (PROTOCOL.md, "Intents")."""
+"""Intents: lists of commands that wait for the writer of the next entry (PROTOCOL.md, "Intents")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newer sparktxn has written: told apart from damage by its name (PROTOCOL.md, "Features").
+"""What a newer sparktxn has written: distinguished from damage by its name (PROTOCOL.md, "Features").
 
 A document whose checksum holds, and which this version cannot decode, is searched for the first type or member that
 this version does not know. If there is one, a newer version has written it; if there is none, its writer was wrong.
@@ -39,7 +39,7 @@ def check_features(required: Iterable[str], known: frozenset[str], name: str, us
 def undecodable(data: bytes, name: str, expected: Any, noun: str, error: Exception) -> StoreError:
     """Return the error for a document whose checksum holds and which is no `expected`, in words `noun`.
 
-    It is a FormatVersionError if the document has a type or member that this version does not know, else a
+    It is a FormatVersionError if the document has a type or member that this version does not know. Else it is a
     DamagedObject with what the decoder has said.
     """
     try:

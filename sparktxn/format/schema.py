@@ -87,9 +87,9 @@ def check_schema(schema: pa.Schema | Iterable[Sequence[object]]) -> Columns:
     """The declared columns of a typed topic as the log keeps them: checked, with types as `type_text` writes them.
 
     Raises:
-        ConfigurationError: there are no columns, a name is empty, reserved (starts with ``_``, or ``kafka_partition``)
-            or taken (also if only the case differs, as Spark cannot tell them apart), or a type is not one that
-            segments keep exactly.
+        ConfigurationError: there are no columns, a name is empty, reserved or taken, or a type is not one that segments
+            keep exactly. Reserved are names that start with ``_``, and ``kafka_partition``. A name is taken also if
+            only the case differs, since Spark ignores it.
     """
     columns = _columns_of(schema)
     check_columns(columns)

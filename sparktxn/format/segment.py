@@ -44,13 +44,13 @@ _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
 _TIMESTAMP_COLUMNS: Final = ["timestamp", TIMESTAMP_COLUMN]
 
-# Kafka's record needs no look at its columns: small commits are measured in microseconds.
+# Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
 
 # Tiny Arrow segments are the format's purpose: compressing one costs six times its encoding.
 _ARROW_COMPRESSED_FROM_BYTES: Final = 32_768
 
-# A dictionary pays when values repeat; a sample tells, and below its size the cost of trying is not earned back.
+# A dictionary pays when values repeat; a sample shows it. Below its size the cost of trying is not earned back.
 _SAMPLE_ROWS: Final = 1_024
 _SAMPLE_DISTINCT_MAX: Final = _SAMPLE_ROWS // 8
 
@@ -189,7 +189,7 @@ def decode_segment(
         columns: the columns to read; only these are decoded.
         record_count: how many records the log says that the segment has.
         verified: the caller has compared `data` with the checksum in the log. The bytes are then what a writer of this
-            store has staged, so the guard against files that expand without bound is left out: on a segment of one
+            store has staged, so the guard against files that expand without bound is left out. On a segment of one
             record it costs more than decoding.
 
     Raises:
@@ -241,7 +241,7 @@ def _read_repeated(data: bytes, columns: list[str], suspects: list[str]) -> pa.T
             lengths = pc.take(pc.binary_length(chunk.dictionary), chunk.indices)
             left -= pc.sum(lengths.cast(pa.int64())).as_py() or 0
         if left < 0:
-            raise TooLarge(f"it stands for over {DECODED_BYTES_MAX} bytes")
+            raise TooLarge(f"it decodes to over {DECODED_BYTES_MAX} bytes")
         plain = encoded.cast(encoded.type.value_type)
         table = table.set_column(table.schema.get_field_index(column), column, plain)
     return table

@@ -1,8 +1,10 @@
 """The producers at the end of a sealed run, byte for byte Kafka's ``.snapshot``, version 1 (PROTOCOL.md, "Sidecars").
 
-Big-endian: int16 version, uint32 CRC-32C of all that follows it, int32 count, then per producer 46 bytes: int64
-producer id, int16 producer epoch, int32 last sequence, int64 last offset, int32 offset delta (offsets in the last batch
-after its first), int64 timestamp, int32 coordinator epoch, int64 first offset of the current transaction (-1: none).
+Big-endian: int16 version, uint32 CRC-32C of all that follows it, int32 count, then per producer 46 bytes::
+
+    int64 producer id, int16 producer epoch, int32 last sequence, int64 last offset,
+    int32 offset delta (offsets in the last batch after its first), int64 timestamp,
+    int32 coordinator epoch, int64 first offset of the current transaction (-1: none)
 
 As in Kafka only the last batch of each producer is kept: it is for Kafka's tools and for people, never for validation.
 """
@@ -45,7 +47,7 @@ class ProducerSnapshotEntry(Struct, frozen=True, array_like=True):
 def snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
     """What a snapshot keeps of a producer's state.
 
-    Coordinator epochs are entry numbers here, and 32 bits in Kafka: above the largest they stay at it, so that a later
+    Coordinator epochs are entry numbers here, and 32 bits in Kafka. Above the largest they stay at it, so that a later
     one never looks older.
     """
     last_offset, offset_delta = -1, 0

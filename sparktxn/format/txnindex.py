@@ -1,8 +1,8 @@
 """The index of aborted transactions of a sealed run, byte for byte Kafka's ``.txnindex`` (PROTOCOL.md, "Sidecars").
 
-Entries of 34 bytes, big-endian, and nothing else: int16 version (0), int64 producer id, first offset, last offset (that
-of the control record) and last stable offset. They are in the order of their last offsets, which are unique: a control
-record ends one transaction.
+Entries of 34 bytes, big-endian, and nothing else. They hold int16 version (0), int64 producer id, first offset, last
+offset (that of the control record) and last stable offset. They are in the order of their last offsets, which are
+unique: a control record ends one transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Maintenance, callable from anywhere and safe beside everything."""
+"""Maintenance, callable from anywhere and safe alongside every other process."""
 
 from sparktxn.maintenance.sweep import LostRace, Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum

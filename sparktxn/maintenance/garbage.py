@@ -87,7 +87,7 @@ def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:
 
 
 def _intent_base(name: str) -> int | None:
-    """The entry that an intent was written at: one that is a window behind is refused by everybody."""
+    """The entry that an intent was written at: one that is a window behind is refused by every process."""
     parsed = names.parse_intent(name)
     return parsed[0] if parsed is not None else None
 

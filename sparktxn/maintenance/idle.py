@@ -1,8 +1,8 @@
 """Since when something is idle, by the object store's clock alone (PROTOCOL.md, "Expiry").
 
-The log says in which entry something was last used, or by the timestamp of that entry, which never falls from one entry
-to the next, how it stands to another entry. How old an entry is, only the store can say: its timestamp is its writer's
-clock.
+The log says in which entry something was last used. Or it says by that entry's timestamp, which never falls from one
+entry to the next, whether it is older than another entry. Only the store can say how old an entry is: its timestamp is
+its writer's clock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ALWAYS: Final = 2**63 - 1
 class IdleFrom(Struct, frozen=True):
     """What has been idle for a time: all that was last used in `entry` or before it.
 
-    Entries before `first_entry` have been deleted. Where `entry` is not among those that are left, the store tells
-    nothing of what was used before them; then the timestamp of that use must be at or below `timestamp_ms_max`.
+    Entries before `first_entry` have been deleted. Where `entry` is not among those that are left, the store does not
+    show what was used before them. Then the timestamp of that use must be at or below `timestamp_ms_max`.
     """
 
     entry: int

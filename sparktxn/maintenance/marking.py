@@ -4,7 +4,7 @@ Marking begins after the horizon's marker is durable. A checkpoint that is publi
 horizon, is not usable (`log/confirm.py`).
 
 A usable head that cannot be read stops the vacuum. A process may hold in memory what that head names, and the
-checkpoints that it publishes later name it again: skipping the head would delete what they need.
+checkpoints that it publishes later name it again. Skipping the head would delete what they need.
 """
 
 from __future__ import annotations

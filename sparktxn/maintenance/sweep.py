@@ -1,7 +1,7 @@
 """The sweep: aborts transactions that have timed out, and forgets what is idle (PROTOCOL.md, "Time-outs", "Expiry").
 
-Every proposal is a list of its own, so that one which comes too late stops no other: the entry that it would be in is
-decided by the state at that moment. Any number of sweeps may run at once, and any of them may die at any moment.
+Every proposal is a list of its own, so one that comes too late stops no other. The state at that moment decides in
+which entry it is. Any number of sweeps may run at once, and any of them may die at any moment.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["LostRace", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
 
 _IDLE: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 _NAMED_PER_COMMAND: Final = 100
-# What is queued at once: not more than one entry takes, so that others' commits wait for one entry at the most.
+# What is queued at once: not more than one entry takes, so that others' commits wait for at most one entry.
 _NAMED_PER_ROUND: Final = 500
 
 
 class TimedOutTransaction(Struct, frozen=True):
-    """A transaction that the sweep has aborted; its producer is fenced and told the time."""
+    """A transaction that the sweep has aborted; its producer is fenced and gets the time in its error."""
 
     transactional_id: str
     producer_id: int
@@ -87,7 +87,7 @@ class Sweeper:
 
     @in_time("timeout_s", lambda sweeper: sweeper._store.log.clock)
     def sweep(self, timeout_s: float | None = None) -> SweepReport:
-        """Proposes what is due, and tells what was done. Lost races are values in the report, not errors.
+        """Propose what is due, and return what was done. Lost races are values in the report, not errors.
 
         Raises:
             StoreUnavailable, DamagedObject, OutcomeUnknown: the state could not be read.
@@ -104,7 +104,7 @@ class Sweeper:
 def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> SweepReport:
     """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
 
-    Lost races are values in the report, not errors. Safe beside everything, and to repeat after a crash.
+    Lost races are values in the report, not errors. Safe alongside every other process, and to repeat after a crash.
 
     Raises:
         ConfigurationError: a setting is unknown or wrong.
@@ -231,7 +231,7 @@ class _Round:
         """K69: by the age of the entry that holds the last record or marker.
 
         Times of records are the application's, and say nothing. Producers of partitions that do not exist any more are
-        of no use to anybody.
+        of no use.
         """
         by_partition: dict[tuple[int, int], list[ProducerState]] = defaultdict(list)
         for producer in self._log.all_producers():

@@ -1,6 +1,6 @@
 """The vacuum: deletes what no reader may ask for any more, and nothing else (PROTOCOL.md, "Deleting").
 
-The order is what makes it safe. (1) The checkpoint that is to stand for the deleted entries is read whole and compared
+The order is what makes it safe. (1) The checkpoint that is to replace the deleted entries is read whole and compared
 with a replay of the log. (2) An entry raises the horizon and the segment floor; it is won and confirmed, or all stops.
 (3) The horizon's marker is durable. (4) Only now is marked what to keep, from a state that contains that entry. (5)
 Only then is anything deleted: what is unmarked, and was named below the horizon, or born below the floor.
@@ -52,7 +52,7 @@ class VacuumReport(Struct, frozen=True, kw_only=True):
     """What a vacuum has done, or with `dry_run` would do.
 
     `horizon` and `segment_floor` are those now in force; the counts are of objects that were deleted, `size_bytes` is
-    what they held as far as listings tell. `names` lists them for a dry run. `overtaken` is True if other vacuums were
+    what they held as far as listings say. `names` lists them for a dry run. `overtaken` is True if other vacuums were
     ahead of this one each time: it has deleted nothing.
     """
 
@@ -85,13 +85,13 @@ def vacuum(
 ) -> VacuumReport:
     """Deletes entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
 
-    Safe beside everything, other vacuums too. After a crash at any moment nothing that anybody needs is gone, and the
-    next vacuum finishes. A read view below the new horizon has expired, also one that is in use.
+    Safe alongside every other process, other vacuums too. After a crash at any moment nothing that a reader needs is
+    gone, and the next vacuum finishes. A read view below the new horizon has expired, also one that is in use.
 
     Args:
         store: an open store.
         settings: ``vacuum.*`` settings.
-        dry_run: only tell what would be deleted: no entry is written, nothing is deleted.
+        dry_run: only return what would be deleted: no entry is written, nothing is deleted.
         timeout_s: how long all of it may take; what is not deleted by then is deleted by the next call.
 
     Raises:
@@ -232,7 +232,7 @@ class _Round:
         return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])
 
     def _win(self, horizon: int, floor: int) -> None:
-        """Makes both binding for everybody; done before is as good."""
+        """Commit the new horizon and floor; succeed if they are already in force."""
         try:
             self._log.submit([Vacuum(horizon, floor)], self._deadline)
         except CommandRefused:

@@ -25,7 +25,7 @@ def open_store(
     Nothing is sent to a remote store yet.
 
     Raises:
-        ConfigurationError: the URI is not valid, its scheme is not known or has no atomic create, a package is
+        ConfigurationError: the URI is not valid, or its scheme is not known or has no atomic create. Or a package is
             missing, or a local folder cannot link or fsync.
     """
     address = parse_uri(uri)

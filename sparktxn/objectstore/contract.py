@@ -1,8 +1,9 @@
 """The one contract of object stores.
 
 A store keeps immutable bytes under names (`format/names.py`). Creating a name has three outcomes, and none of them may
-be taken for another: clients below us retry on their own, so EXISTS may be our own object, and an error after sending
-proves nothing. Whoever needs to know reads the object back and compares its token (PROTOCOL.md, "Won, lost, unknown").
+be taken for another. Clients below us retry on their own, so EXISTS may be our own object, and an error after sending
+proves nothing. A writer that needs to know reads the object back and compares its token (PROTOCOL.md, "Won, lost,
+unknown").
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ObjectStore(Protocol):
         """
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object, over an older one: only for hints that nobody trusts."""
+        """Writes the object, over an older one: only for hints, which no reader trusts."""
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""
@@ -99,7 +100,7 @@ class ObjectStore(Protocol):
 
 @runtime_checkable
 class FolderStore(Protocol):
-    """What a store of files has besides objects, and maintenance tidies up."""
+    """What a store of files has in addition to objects, and maintenance tidies up."""
 
     def remove_folders(self, folders: Iterable[str]) -> None:
         """Removes those of the folders that exist and are empty; a writer that needs one makes it again."""

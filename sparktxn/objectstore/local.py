@@ -1,9 +1,10 @@
 """Objects as files below a local folder.
 
-A put-if-absent writes a hidden file beside its goal and links it to the name: the link is the one atomic step, it fails
-if the name is taken, and the file under the name is whole from its first moment (``open("x")`` shows it empty first).
-With fsync the data is on the disk before the link, and the link before the answer; a power cut then leaves no name with
-half an object. Files whose name begins with a dot are the store's own: a crash may leave one behind, nobody reads it.
+A put-if-absent writes a hidden file next to its goal and links it to the name. The link is the one atomic step, and
+fails if the name is taken. The file under the name is whole from its first moment (``open("x")`` shows it empty first).
+With fsync the data is on the disk before the link, and the link before the answer. A power cut then leaves no name with
+half an object. Files whose name begins with a dot are the store's own: a crash may leave one behind, and no reader
+opens it.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ class LocalStore:
             self._inside.add(folder)
 
     def _write_temporary(self, path: str, data: bytes, *, durable: bool) -> tuple[str, str]:
-        """Writes `data` to a hidden file beside `path`, on the disk if it is to be `durable`; (folder, file).
+        """Writes `data` to a hidden file next to `path`, on the disk if it is to be `durable`; (folder, file).
 
         Raises:
             StoreUnavailable: it could not; nothing is left behind.
@@ -268,7 +269,7 @@ class LocalStore:
                 self._prepare_folder(folder)
             try:
                 descriptor = os.open(temporary, _CREATE, 0o666)
-            except FileNotFoundError:  # somebody has removed the folder since we made it
+            except FileNotFoundError:  # another process has removed the folder since we made it
                 self._prepare_folder(folder)
                 descriptor = os.open(temporary, _CREATE, 0o666)
             written = os.write(descriptor, data)
@@ -285,7 +286,7 @@ class LocalStore:
         return folder, temporary
 
     def _prepare_folder(self, folder: str) -> None:
-        """Makes the folder and those above it; with fsync also their names durable, whoever has made them."""
+        """Makes the folder and those above it; with fsync also their names durable, whichever process has made them."""
         root = self._base[:-1]
         above = []
         path = folder
@@ -353,10 +354,10 @@ class LocalStore:
 
 
 class _ContentionLock:
-    """An flock for other processes and a thread lock for this one's, held together.
+    """An flock for other processes and a lock for threads of this one, held together.
 
-    Nobody waits for ever: a holder that is paused must not stop the others, since the lock only saves lost puts. Who
-    has waited too long goes on without, until the lock can be had again.
+    No process waits without end: a holder that is paused must not stop the others, since the lock only saves lost puts.
+    A writer that has waited too long continues without it, until the lock can be had again.
     """
 
     _WAIT_MAX_S: Final = 1.0
@@ -411,12 +412,12 @@ class _ContentionLock:
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-                # A handle that nobody closed must not keep its descriptor for the rest of the process.
+                # A handle that was never closed must not keep its descriptor for the rest of the process.
                 self._closing = weakref.finalize(self, os.close, self._descriptor)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError:  # a file system without flock, or a folder that is not there yet: nobody is waited for
+        except OSError:  # a file system without flock, or a folder that does not exist yet: do not wait
             self._holder_is_paused = True
             return False
         return True

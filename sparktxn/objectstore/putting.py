@@ -20,7 +20,7 @@ def put_until_stored(
 ) -> bytes:
     """Put an object until the store shows that it exists, and return the bytes that it holds, durable.
 
-    The same bytes may be put again after any answer: an object that exists is an earlier attempt, or another writer's
+    The same bytes may be put again after any answer. An object that exists is an earlier attempt, or another writer's
     object that is as good.
 
     Args:
@@ -28,7 +28,7 @@ def put_until_stored(
         name: the object's name.
         data: its bytes.
         clock: for the waits between attempts, which grow.
-        timeout_s: how long all attempts may take together, besides the deadlines that govern this thread.
+        timeout_s: how long all attempts may take together; the deadlines that govern this thread apply too.
 
     Raises:
         StoreUnavailable: the store did not take it, or did not show it in time; it may still appear.

@@ -1,8 +1,8 @@
 """Objects in a remote store, through fsspec: the only module that knows it.
 
-Three layers of client below us retry on their own and cannot be told not to (measured: one create on a black-holed
-connection was 50 requests in 40 s). So a create's outcome is read from the response under the exception, never from its
-Python type; "exists" may be our own earlier attempt; and each request has a hard deadline here: the request time-out,
+Three layers of client below us retry on their own, and no setting stops it. Measured: one create on a black-holed
+connection was 50 requests in 40 s. So a create's outcome is read from the response under the exception, never from its
+Python type, and "exists" may be our own earlier attempt. Each request has a hard deadline here: the request time-out,
 or the deadline of the public call that makes it. A request that is given up is cancelled, which closes its connection.
 """
 
@@ -61,8 +61,8 @@ class RemoteStore:
     """Objects below ``scheme://bucket/prefix``. Connects at the first request.
 
     Raises:
-        ConfigurationError: the scheme is unknown or has no atomic create, its package is missing, or a ``storage.*``
-            setting is not one that its file system takes.
+        ConfigurationError: the scheme is unknown or has no atomic create, or its package is missing. Or its file system
+            does not take a ``storage.*`` setting.
     """
 
     probe_is_cheap = False
@@ -524,7 +524,7 @@ def _parsed_value(name: str, value: Any, default: Any) -> Any:
 
 
 def _secrets(storage: Mapping[str, Any], *, inside_secret: bool = False) -> Iterator[str]:
-    """The values that must not be told."""
+    """Return the values that must not be shown."""
     for name, value in storage.items():
         secret = inside_secret or _SECRET.search(str(name)) is not None
         if isinstance(value, str) and value and secret:

@@ -1,10 +1,10 @@
 """Transaction-aligned cuts (PROTOCOL.md, "Aligned cuts"): where a batch or micro-batch may end.
 
 A cut is an offset per partition. It is *aligned* if every transaction's records from the start on are all below it or
-all not below it. Aligned cuts are closed under the greatest and the least of each partition's offsets, so there is one
-greatest aligned cut at or below any bound, and one least aligned cut that takes in a given record.
+all not below it. Aligned cuts are closed under the greatest and the least of each partition's offsets. So there is one
+greatest aligned cut at or below any bound, and one least aligned cut that includes a given record.
 
-A transaction that has not ended has all its records at or above the last stable offset, so a cut that is aligned now is
+A transaction that has not ended has all its records at or above the last stable offset. So a cut that is aligned now is
 aligned in every later view: cuts never go back.
 """
 
@@ -33,8 +33,8 @@ class Cut(NamedTuple):
     """Where to end: an offset for every partition of the view, never below its start.
 
     `rows` counts the records below it, from the start on. `stalled` says that there are records below the last stable
-    offsets and yet no aligned cut above the start: transactions that overlap in a chain hold it (option
-    ``alignment=lso`` goes on without them).
+    offsets and yet no aligned cut above the start. Transactions that overlap in a chain hold it (option
+    ``alignment=lso`` ignores them).
     """
 
     offsets: dict[TopicPartition, int]
@@ -53,11 +53,11 @@ def aligned_cut(
     """Where a reader of committed records that has read up to `starts` may go on to.
 
     A partition that `starts` does not name starts at its log start offset. With `rows_max` the cut takes the log's
-    entries whole, oldest first, while their records stay within it; if that takes in no whole transaction, it takes in
-    the oldest one that can be taken, however large, with what it drags along. With ``alignment="lso"`` transactions are
-    not kept whole: the limit is shared out in proportion to what each partition has, as Kafka's connector does, and
-    `rows` counts offsets. Internal topics are cut between entries, of which they get `rows_max` each; their rows, which
-    nobody has computed yet, are not in `rows`.
+    entries whole, oldest first, while their records stay within it. If that includes no whole transaction, it includes
+    the oldest possible one, however large, with what depends on it. With ``alignment="lso"`` transactions are not kept
+    whole, and `rows` counts offsets. The limit is shared out in proportion to what each partition has, as Kafka's
+    connector does. Internal topics are cut between entries, of which they get `rows_max` each; their rows, which are
+    not computed yet, are not in `rows`.
 
     Raises:
         ConfigurationError: `rows_max` is below 1, or the alignment is unknown.
@@ -153,8 +153,8 @@ class _Backlog:
     def _lowered(self, cut: _Offsets) -> _Offsets:
         """The greatest aligned cut at or below `cut`, which it changes.
 
-        A transaction with records at or above the cut is taken out whole: in every partition the cut goes down to its
-        first record there, which may put others above it. Each segment is looked at once.
+        A transaction with records at or above the cut is taken out whole. In every partition the cut goes down to its
+        first record there, which may put others above it. Each segment is checked once.
         """
         taken_out = bytearray(len(self._units))
         looked_at = [len(parts) for parts in self._parts]

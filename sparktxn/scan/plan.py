@@ -1,7 +1,7 @@
 """Offset ranges of a read view → read tasks: self-contained, picklable, and read without the log.
 
 A task names the segments to fetch and the aborted ranges to leave out. Segments that an aborted transaction holds whole
-are left out here, so nobody fetches them.
+are left out here, so no reader fetches them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _INDEXES_PER_FETCH: Final = 16
 
 
 class ReadTask(Struct, frozen=True):
-    """A part of a partition's range, to be read by anyone who can reach the store's objects.
+    """A part of a partition's range, to be read by any process that can reach the store's objects.
 
     The tasks of a range tile it: each starts where the one before it ends. `segments` are those with rows to return, in
     offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `columns.output_schema`.
@@ -203,8 +203,8 @@ def _absent(objects: ObjectStore, view: PartitionView) -> Callable[[str], StoreE
 def aborted_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions with records from offset `start` to `end` (exclusive), in the order of their ends.
 
-    A transaction is in the index of the run where it ended, so runs after the range are read too, until one of their
-    transactions shows by its last stable offset that none older was still open (kafka TransactionIndex.collectAborted).
+    A transaction is in the index of the run where it ended, so runs after the range are read too. This ends at a
+    transaction whose last stable offset shows that none older was still open (kafka TransactionIndex.collectAborted).
 
     Raises:
         DamagedObject: an index is missing or altered.

@@ -31,6 +31,7 @@ FOUND = [
     ("a.md", "| One. Two. Three. |\n", [(1, "a cell of 3 sentences: at most 2")]),
     ("a.py", '"""Return\n\nwhat whoever asks for."""\n', [(3, f"'whoever': write {CHECK.ACTOR}")]),
     ("a.py", f'def f():\n    """Return.\n\n    {LONG}\n    """\n', [(4, "a sentence of 26 words: at most 25")]),
+    ("a.py", '"""Return::\n\n    nobody\n\nnobody\n"""\n', [(5, f"'nobody': write {CHECK.ACTOR}")]),
     ("a.py", "x = 1  # mends the store\n", [(1, "'mends': write fix")]),
     ("sparktxn/a.py", 'raise ValueError(f"{x} was told")\n', [(1, "'told': write returns, reports, raises, says")]),
 ]
@@ -42,6 +43,7 @@ NOT_FOUND = [
     ("a.md", "Who reads this?\n"),
     ("a.py", 'whoever = "told"\n'),
     ("a.py", f'"""Return.\n\nRaises:\n    ValueError: {"word " * 10}\n"""\n'),
+    ("a.py", f'"""Return:\n\nA table::\n\n    {"word " * 30}\n\n    nobody\n\nThe end."""\n'),
     ("tests/a.py", 'text = "a row that nobody wrote"\n'),
 ]
 
