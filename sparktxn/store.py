@@ -44,6 +44,7 @@ from sparktxn.fork import ForkGuard
 from sparktxn.format.commands import Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
+from sparktxn.internaltopics import refuse_change
 from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
@@ -53,13 +54,13 @@ from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
-from sparktxn.state.internal import refuse_change
+from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.producers import next_sequence
 from sparktxn.state.sinks import check_batch
 from sparktxn.state.transactions import fenced_because
 from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
 
-__all__ = ["CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
+__all__ = ["PARTITION_COUNT_MAX", "CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
 
 TopicPartitionKey = tuple[str, int]
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")

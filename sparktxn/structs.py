@@ -202,7 +202,7 @@ class TopicState(Struct, frozen=True, tag="topic", forbid_unknown_fields=True):
 
 
 class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields=True):
-    """What validation asks of a partition. The last stable offset follows from it."""
+    """What validation asks of a partition. The last stable offset follows from it (`state/laststable.py`)."""
 
     topic_id: Positive
     partition: Natural
@@ -214,14 +214,6 @@ class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields
     def key(self) -> StateKey:
         """The record's key."""
         return ("partition", self.topic_id, self.partition)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The first offset of an open transaction, not below the log start; else the end (kafka: K71 to K74)."""
-        if not self.open_transactions:
-            return self.log_end_offset
-        first = min(open_.first_offset for open_ in self.open_transactions)
-        return max(self.log_start_offset, first)
 
 
 class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fields=True):

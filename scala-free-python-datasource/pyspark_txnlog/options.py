@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pyspark_txnlog.offsets import StartingOffsets, parse_json, parse_offsets, topic_named
 from sparktxn import ConfigurationError, arguments, did_you_mean
-from sparktxn.config.topic import PARTITION_COUNT_MAX
+from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -36,13 +36,13 @@ from sparktxn.admin.values import (
 from sparktxn.clock import Clock, Deadline, in_time
 from sparktxn.config.admin import AdminSettings
 from sparktxn.fork import ForkGuard
+from sparktxn.internaltopics import listed
 from sparktxn.log.log import Log
 from sparktxn.message import IsolationLevel, TopicPartition
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.registry import clock_at
 from sparktxn.scan.plan import Isolation
-from sparktxn.state.coordinator import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn.state.internal import listed
+from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.store import Store
 from sparktxn.structs import ProducerIdAndEpoch
 

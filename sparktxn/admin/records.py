@@ -10,13 +10,14 @@ from sparktxn.admin.values import DeletedRecords, ListOffsetsResultInfo, OffsetS
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
+from sparktxn.internaltopics import refuse_change
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.message import TopicPartition
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
-from sparktxn.state.internal import is_internal, refuse_change
+from sparktxn.state.internal import is_internal
 
 __all__ = ["delete_records", "list_offset"]
 

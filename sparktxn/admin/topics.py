@@ -19,13 +19,14 @@ from sparktxn.admin.values import (
     node_of,
 )
 from sparktxn.clock import Deadline
-from sparktxn.config.topic import PARTITION_COUNT_MAX, TOPIC_SETTINGS, check_topic_settings
+from sparktxn.config.topic import TOPIC_SETTINGS, check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
+from sparktxn.internaltopics import refuse_change
 from sparktxn.log.log import Log
-from sparktxn.state.internal import refuse_change
+from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
 
 __all__ = [

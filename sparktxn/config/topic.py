@@ -9,9 +9,7 @@ from sparktxn import arguments
 from sparktxn.config.settings import Setting, choice, integer, parse_settings, text
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["PARTITION_COUNT_MAX", "TOPIC_SETTINGS", "check_topic_settings", "topic_setting"]
-
-PARTITION_COUNT_MAX: Final = 10_000
+__all__ = ["TOPIC_SETTINGS", "check_topic_settings", "topic_setting"]
 
 
 def _cleanup_policy(name: str, value: Any) -> str:

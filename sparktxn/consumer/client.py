@@ -21,13 +21,13 @@ from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
+from sparktxn.internaltopics import listed
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.views import PartitionView
 from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
-from sparktxn.state.internal import listed
 from sparktxn.store import Store
 
 __all__ = ["Consumer"]

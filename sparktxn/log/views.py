@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from sparktxn.state.delta import ReadState
 from sparktxn.state.internal import first_offset
+from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -69,7 +70,7 @@ def capture_view(
                 number,
                 entry,
                 state.log_start_offset,
-                state.last_stable_offset,
+                last_stable_offset(state),
                 state.log_end_offset,
                 located.sealed,
                 located.segments,

@@ -17,6 +17,7 @@ from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.fork import ForkGuard
+from sparktxn.internaltopics import listed
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
@@ -45,7 +46,6 @@ from sparktxn.producer.values import (
     seconds,
 )
 from sparktxn.registry import acquire_log, clock_at, release_log
-from sparktxn.state.internal import listed
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

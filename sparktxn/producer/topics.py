@@ -18,11 +18,11 @@ from sparktxn.errors import (
     StoreUnavailable,
     did_you_mean,
 )
+from sparktxn.internaltopics import refuse_change
 from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.stage.sizes import row_bytes
 from sparktxn.stage.writer import RECORD_BYTES_MAX
-from sparktxn.state.internal import refuse_change
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

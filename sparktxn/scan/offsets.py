@@ -12,11 +12,11 @@ from sparktxn.format import names
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
 from sparktxn.scan.history import offset_for_time_in_history
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
-    AbortedRanges,
     Isolation,
     aborted_between,
     end_of,

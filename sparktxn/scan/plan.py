@@ -7,7 +7,7 @@ are left out here, so no reader fetches them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -29,6 +29,7 @@ from sparktxn.log.confirm import Premise, judge
 from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import output_schema
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
@@ -36,7 +37,6 @@ from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
 __all__ = [
     "CREATE_TIME",
     "LOG_APPEND_TIME",
-    "AbortedRanges",
     "Isolation",
     "ReadTask",
     "aborted_between",
@@ -84,48 +84,6 @@ class ReadTask(Struct, frozen=True):
     def segment_name(self, segment: SegmentRef) -> str:
         """The object name of one of the task's segments."""
         return names.segment(self.topic, self.topic_id, self.partition, segment.name)
-
-
-class AbortedRanges:
-    """Which rows of a segment a read_committed reader returns: those outside its producer's aborted ranges."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for transaction in aborted:
-            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
-        # A producer's transactions in a partition follow one another, so both ends of their ranges grow together.
-        for ranges in self._by_producer.values():
-            ranges.sort(key=_last_offset)
-
-    def overlapping(self, segment: SegmentRef, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """The aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
-        ranges = self._by_producer.get(segment.producer_id)
-        if not ranges:
-            return ()
-        first = bisect_left(ranges, start, key=_last_offset)
-        last = bisect_left(ranges, end, key=_first_offset)
-        return ranges[first:last]
-
-    def kept(self, segment: SegmentRef, start: int, end: int) -> list[tuple[int, int]]:
-        """The segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
-        position = max(start, segment.base_offset)
-        end = min(end, segment.end_offset)
-        kept = []
-        for transaction in self.overlapping(segment, position, end):
-            if position < transaction.first_offset:
-                kept.append((position, transaction.first_offset))
-            position = max(position, transaction.last_offset + 1)
-        if position < end:
-            kept.append((position, end))
-        return kept
-
-
-def _first_offset(transaction: AbortedTransaction) -> int:
-    return transaction.first_offset
-
-
-def _last_offset(transaction: AbortedTransaction) -> int:
-    return transaction.last_offset
 
 
 def _end_offset(part: SegmentRef | ManifestRef) -> int:

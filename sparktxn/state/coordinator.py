@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, EndTxn, InitProducerId
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.epochs import bumped, marker_epoch, next_producer_id
 from sparktxn.state.groups import end_offsets
+from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.state.partitions import end_partition
 from sparktxn.state.prepared import published_as, repeated_end, with_outcome
 from sparktxn.state.requests import remember, remembered
@@ -22,11 +22,7 @@ from sparktxn.state.transactions import (
 )
 from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState, TransactionStatus
 
-__all__ = ["PRODUCER_EPOCH_MAX", "TRANSACTION_TIMEOUT_MS_MAX", "add_offsets_to_txn", "add_partitions_to_txn"]
-__all__ += ["end_txn", "init_producer_id"]
-
-PRODUCER_EPOCH_MAX: Final = 32_767
-TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
+__all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id"]
 
 
 def init_producer_id(delta: Delta, command: InitProducerId, context: Context) -> CommandResult | Refusal:
@@ -38,7 +34,7 @@ def init_producer_id(delta: Delta, command: InitProducerId, context: Context) ->
             ErrorCode.INVALID_REQUEST, "keep_prepared is for the first init of a transactional id: name no identity"
         )
     if command.transactional_id is None:
-        result = CommandResult(producer_id=_next_producer_id(delta), producer_epoch=0)
+        result = CommandResult(producer_id=next_producer_id(delta), producer_epoch=0)
         return remember(delta, context, command.request_id, result)
     if not command.transactional_id:
         return Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -73,17 +69,11 @@ def init_producer_id(delta: Delta, command: InitProducerId, context: Context) ->
     return remember(delta, context, command.request_id, result)
 
 
-def _next_producer_id(delta: Delta) -> int:
-    store = delta.store()
-    delta.put(replace(store, next_producer_id=store.next_producer_id + 1))
-    return store.next_producer_id
-
-
 def _first(delta: Delta, command: InitProducerId) -> TransactionState:
     assert command.transactional_id is not None
     return TransactionState(
         transactional_id=command.transactional_id,
-        producer_id=_next_producer_id(delta),
+        producer_id=next_producer_id(delta),
         producer_epoch=0,
         last_producer_epoch=-1,
         previous_producer_id=NO_PRODUCER_ID,
@@ -109,13 +99,13 @@ def _next_epoch(
                 f"{command.transactional_id!r} is fenced: {fenced_because(transaction)}",
             )
     if command.keep_prepared and transaction.prepared is not None:
-        bumped = _bumped(delta, transaction, last_epoch=-1)
-        return transition(bumped, TransactionStatus.ONGOING, fence_reason=command.fence_reason)
+        kept = bumped(delta, transaction, last_epoch=-1)
+        return transition(kept, TransactionStatus.ONGOING, fence_reason=command.fence_reason)
     if transaction.status is TransactionStatus.ONGOING:
         reason = command.fence_reason or "a newer producer has initialised it"
         transaction = _fence(delta, transaction, context, reason)
     return transition(
-        _bumped(delta, transaction, last_epoch=command.producer_epoch if expected else -1),
+        bumped(delta, transaction, last_epoch=command.producer_epoch if expected else -1),
         TransactionStatus.EMPTY,
         partitions=(),
         offsets=(),
@@ -124,28 +114,12 @@ def _next_epoch(
     )
 
 
-def _bumped(delta: Delta, transaction: TransactionState, *, last_epoch: int) -> TransactionState:
-    """The next epoch, or where the epochs are used up a new producer id (K10)."""
-    if transaction.producer_epoch >= PRODUCER_EPOCH_MAX - 1:
-        producer_id, epoch, previous = _next_producer_id(delta), 0, transaction.producer_id
-    else:
-        producer_id, epoch = transaction.producer_id, transaction.producer_epoch + 1
-        previous = transaction.previous_producer_id
-    return replace(
-        transaction,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        previous_producer_id=previous,
-        last_producer_epoch=last_epoch,
-    )
-
-
 def _fence(delta: Delta, transaction: TransactionState, context: Context, reason: str) -> TransactionState:
     """Aborts an ongoing transaction under the next epoch, which is given to nobody (K07, K11, K44)."""
     fenced = transition(
         transaction,
         TransactionStatus.PREPARE_EPOCH_FENCE,
-        producer_epoch=min(transaction.producer_epoch + 1, PRODUCER_EPOCH_MAX),
+        producer_epoch=marker_epoch(transaction.producer_epoch),
         last_producer_epoch=-1,
         fence_reason=reason,
     )
@@ -246,7 +220,7 @@ def end_txn(delta: Delta, command: EndTxn, context: Context) -> CommandResult | 
     ended = _end(delta, transaction, command.committed, context)
     if transaction.prepared is None:
         return CommandResult(committed=command.committed)
-    ended = _bumped(delta, ended, last_epoch=ended.producer_epoch)
+    ended = bumped(delta, ended, last_epoch=ended.producer_epoch)
     delta.put(ended)
     return CommandResult(
         producer_id=ended.producer_id, producer_epoch=ended.producer_epoch, committed=command.committed

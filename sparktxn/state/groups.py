@@ -10,6 +10,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, DeleteGroup, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import NO_PRODUCER_ID, CommittedOffset, PendingOffset, PendingOffsets, TransactionState
@@ -23,7 +24,6 @@ __all__ = [
     "txn_offset_commit",
 ]
 
-METADATA_BYTES_MAX: Final = 4_096
 
 _REMEDY: Final = (
     "One consumer of a group may read a partition: stop the other one, or assign() different partitions to each. "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.structs import TopicState
 
 __all__ = [
@@ -18,8 +17,6 @@ __all__ = [
     "entry_of",
     "first_offset",
     "is_internal",
-    "listed",
-    "refuse_change",
 ]
 
 _OFFSET_BITS: Final = 20
@@ -90,22 +87,3 @@ def first_offset(entry: int) -> int:
 def entry_of(offset: int) -> int:
     """The entry that a row at `offset` of an internal topic comes from."""
     return offset >> _OFFSET_BITS
-
-
-def listed(topics: list[TopicState], asked: str | None) -> list[TopicState]:
-    """`topics` as a listing shows them: an internal one is told of only if it is asked for by name."""
-    return [*topics, INTERNAL_TOPICS[asked]] if asked in INTERNAL_TOPICS else topics
-
-
-def refuse_change(name: str) -> None:
-    """Passes for a topic of the user's.
-
-    Raises:
-        KafkaException: ``INVALID_TOPIC``: the topic is internal.
-    """
-    if name in INTERNAL_TOPICS:
-        reason = (
-            f"topic {name!r} is internal: it shows what the log says and can only be read, "
-            "not created, written to, changed or deleted"
-        )
-        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))

@@ -12,6 +12,9 @@ from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.names import parse_segment_born, segment_token
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.epochs import PRODUCER_EPOCH_MAX, is_epoch
+from sparktxn.state.laststable import stable_end
+from sparktxn.state.limits import LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.transactions import Begun, join_transaction
 from sparktxn.structs import (
     NO_TRANSACTION,
@@ -30,11 +33,6 @@ __all__ = ["FORGOTTEN", "append", "end_partition"]
 FORGOTTEN: Final = CommandResult(duplicate=True)
 """The result of a batch that looks like one of those that are no longer remembered, whose names nobody knows."""
 
-_PRODUCER_EPOCH_MAX: Final = 32_767
-_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1_000
-"""The last millisecond that a reader can hold as microseconds of 64 bits."""
-_LOG_END_OFFSET_MAX: Final = 2**62
-"""Beyond it nothing is appended: control records still find their place."""
 
 _CHECKSUM_DIGITS: Final = 8
 _HEXADECIMAL: Final = frozenset("0123456789abcdef")
@@ -48,7 +46,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
     if problem := _problem(command):
         return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
-    if partition.log_end_offset + command.record_count > _LOG_END_OFFSET_MAX:
+    if partition.log_end_offset + command.record_count > LOG_END_OFFSET_MAX:
         return Refusal(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"partition {command.partition} of topic id {command.topic_id} has no more offsets for "
@@ -104,15 +102,15 @@ def _problem(command: Append) -> str | None:
         )
     if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
         return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
-    if command.producer_id < 0 or not 0 <= command.producer_epoch <= _PRODUCER_EPOCH_MAX:
+    if command.producer_id < 0 or not is_epoch(command.producer_epoch):
         return (
             f"the producer {command.producer_id} with epoch {command.producer_epoch}: expected a producer id from 0 "
-            f"on, and an epoch up to {_PRODUCER_EPOCH_MAX}"
+            f"on, and an epoch up to {PRODUCER_EPOCH_MAX}"
         )
-    if not command.timestamp_min_ms <= command.timestamp_max_ms <= _TIMESTAMP_MS_MAX:
+    if not command.timestamp_min_ms <= command.timestamp_max_ms <= TIMESTAMP_MS_MAX:
         return (
             f"timestamps from {command.timestamp_min_ms} to {command.timestamp_max_ms}: expected them to grow, up to "
-            f"{_TIMESTAMP_MS_MAX}"
+            f"{TIMESTAMP_MS_MAX}"
         )
     if len(command.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(command.checksum):
         return f"the checksum {command.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
@@ -239,7 +237,7 @@ def end_partition(
         )
     )
     if not committed:
-        last_stable_offset = min((o.first_offset for o in still_open), default=control_offset + 1)
+        last_stable_offset = stable_end(still_open, control_offset + 1)
         aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
         located: PartitionSegments = delta.get(("segments", topic_id, number))
         delta.put(replace(located, aborted=(*located.aborted, aborted)))

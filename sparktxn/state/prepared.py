@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, EndTxn, PrepareTxn
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.epochs import marker_epoch
 from sparktxn.state.transactions import check_identity, is_identity_before, transition
 from sparktxn.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionState, TransactionStatus
 
 __all__ = ["prepare_txn", "published_as", "repeated_end", "with_outcome"]
 
-_PRODUCER_EPOCH_MAX: Final = 32_767
 _ENDED: Final = (TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
@@ -67,7 +67,7 @@ def published_as(transaction: TransactionState) -> TransactionState:
     """The transaction under the identity of its control records: that of a prepared one follows what prepared it."""
     if transaction.prepared is None:
         return transaction
-    epoch = min(transaction.prepared.producer_epoch + 1, _PRODUCER_EPOCH_MAX)
+    epoch = marker_epoch(transaction.prepared.producer_epoch)
     return replace(transaction, producer_id=transaction.prepared.producer_id, producer_epoch=epoch)
 
 

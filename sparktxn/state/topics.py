@@ -7,7 +7,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sparktxn.config.topic import PARTITION_COUNT_MAX
 from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.format.commands import (
     AlterTopic,
@@ -21,6 +20,7 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.requests import remember, remembered
 from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
 

@@ -17,6 +17,7 @@ from sparktxn.format.entry import LogEntry
 from sparktxn.log.log import Log
 from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import (
     AbortedTransaction,
     CommittedOffset,
@@ -140,7 +141,7 @@ def _look_at_partition(tail: Tail, topic: str | None, topic_id: int, number: int
     # A replay from nothing has sealed nothing: every segment and every aborted range is in the record itself.
     truth.partitions[topic, number] = Observation(
         state.log_start_offset,
-        state.last_stable_offset,
+        last_stable_offset(state),
         state.log_end_offset,
         tuple((segment.name, segment.base_offset) for segment in located.segments),
         located.aborted,

@@ -24,6 +24,7 @@ from sparktxn.format.schema import stored_schema
 from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
 from sparktxn.state.delta import Context, Refusal
+from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.machine import apply_list
 from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
 from sparktxn.testing.purelog import PureLog
@@ -196,7 +197,7 @@ def read_everything(log: PureLog) -> None:
             if record.aborted:
                 assert decode_transaction_index(encode_transaction_index(record.aborted), "i") == record.aborted
         elif isinstance(record, PartitionState):
-            assert record.log_start_offset <= record.last_stable_offset <= record.log_end_offset
+            assert record.log_start_offset <= last_stable_offset(record) <= record.log_end_offset
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

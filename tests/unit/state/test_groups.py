@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from sparktxn.state.groups import METADATA_BYTES_MAX
+from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
 

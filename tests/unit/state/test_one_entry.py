@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Command, DeleteRecords, EndTxn, InitProducerId
-from sparktxn.state.coordinator import PRODUCER_EPOCH_MAX
+from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog

@@ -15,7 +15,8 @@ from sparktxn.format.commands import (
     InitProducerId,
     PrepareTxn,
 )
-from sparktxn.state.coordinator import PRODUCER_EPOCH_MAX
+from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.purelog import PureLog
@@ -50,7 +51,7 @@ def test_a_prepared_transaction_stays_open_under_its_identity(log: PureLog) -> N
     prepared(log)
     record = log.transaction("id")
     assert (record.status, record.prepared) == (TransactionStatus.ONGOING, ProducerIdAndEpoch(0, 0))
-    assert log.partition().last_stable_offset == 0
+    assert last_stable_offset(log.partition()) == 0
     assert committed_offset(log) is None
 
 

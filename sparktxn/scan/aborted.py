@@ -1,0 +1,52 @@
+"""The filter of read_committed: which offsets of a segment lie outside of aborted transactions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from sparktxn.structs import AbortedTransaction, SegmentRef
+
+__all__ = ["AbortedRanges"]
+
+
+class AbortedRanges:
+    """Which rows of a segment a read_committed reader returns: those outside its producer's aborted ranges."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, list[AbortedTransaction]] = {}
+        for transaction in aborted:
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
+        # A producer's transactions in a partition follow one another, so both ends of their ranges grow together.
+        for ranges in self._by_producer.values():
+            ranges.sort(key=_last_offset)
+
+    def overlapping(self, segment: SegmentRef, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """The aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
+        ranges = self._by_producer.get(segment.producer_id)
+        if not ranges:
+            return ()
+        first = bisect_left(ranges, start, key=_last_offset)
+        last = bisect_left(ranges, end, key=_first_offset)
+        return ranges[first:last]
+
+    def kept(self, segment: SegmentRef, start: int, end: int) -> list[tuple[int, int]]:
+        """The segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
+        position = max(start, segment.base_offset)
+        end = min(end, segment.end_offset)
+        kept = []
+        for transaction in self.overlapping(segment, position, end):
+            if position < transaction.first_offset:
+                kept.append((position, transaction.first_offset))
+            position = max(position, transaction.last_offset + 1)
+        if position < end:
+            kept.append((position, end))
+        return kept
+
+
+def _first_offset(transaction: AbortedTransaction) -> int:
+    return transaction.first_offset
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset

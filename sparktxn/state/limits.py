@@ -1,0 +1,22 @@
+"""Limits that the state machine enforces. They are part of the format: a log that obeys others cannot be read here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "LOG_END_OFFSET_MAX",
+    "METADATA_BYTES_MAX",
+    "PARTITION_COUNT_MAX",
+    "TIMESTAMP_MS_MAX",
+    "TRANSACTION_TIMEOUT_MS_MAX",
+]
+
+PARTITION_COUNT_MAX: Final = 10_000
+"""Partitions of a topic."""
+TRANSACTION_TIMEOUT_MS_MAX: Final = 900_000
+"""Time-out of a transaction, as Kafka's default of transaction.max.timeout.ms."""
+METADATA_BYTES_MAX: Final = 4_096
+"""Metadata of a committed offset, in UTF-8, as Kafka's default of offset.metadata.max.bytes."""
+TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1_000
+LOG_END_OFFSET_MAX: Final = 2**62
