@@ -34,7 +34,7 @@ def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definiti
 
 
 def lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The function's length; its docstring does not count, so that nobody saves on words."""
+    """The function's length; its docstring does not count, so that words are not saved."""
     first = function.body[0]
     docstring = 0
     if ast.get_docstring(function) is not None:

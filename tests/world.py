@@ -60,7 +60,7 @@ def open_log(
 ) -> Log:
     """A new process's log: on the machine's clock unless there is another, and with ids from a seed if there is one.
 
-    Its background work is done at once, by whoever asks for it, unless it is given another `background`.
+    Its background work is done at once, by the thread that asks for it, unless it is given another `background`.
     """
     return Log.open(
         objects,
@@ -220,7 +220,7 @@ class ClockedWorld:
 
 
 class Answered:
-    """The ticket of a list that is answered by errors at first; who waits again, sends it if it was not sent."""
+    """The ticket of a list that is answered by errors at first; a second wait sends it if it was not sent."""
 
     def __init__(self, errors: Sequence[KafkaException], send: Callable[[], Any], ticket: Any = None) -> None:
         self._errors = list(errors)

@@ -178,7 +178,7 @@ class Snapshot(NamedTuple):
 
 
 class StoreReader:
-    """One look at a store in a local folder."""
+    """One reading of a store in a local folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

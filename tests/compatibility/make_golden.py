@@ -57,7 +57,7 @@ def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list
 
 
 def write(folder: Path) -> None:
-    """Writes a small store with every kind of object, and beside it what a reader must find there."""
+    """Writes a small store with every kind of object, and next to it what a reader must find there."""
     from tests.compatibility.workload import TYPED, Workload  # `tests` is found once the root is on the path
 
     settings = {"store.fsync": False, "checkpoint.seal.segments": 4}

@@ -1,7 +1,7 @@
 """Runs a script whose process dies, by SIGKILL, at a named operation of its object store.
 
 ``python -m tests.crash.armed put_if_absent _log/0 2 after SCRIPT ARGUMENT…`` dies after the second put-if-absent of a
-name that begins with ``_log/0``: the log has the entry, and the process never hears of it.
+name that begins with ``_log/0``. The log has the entry, and the process never gets the answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A process that has imported everything and forks workers on demand: a worker is running after some milliseconds.
 
-It has no threads and opens no store. `Nursery` is its owner's end: it starts workers, tells which have ended, and ends
-all of them with itself.
+It has no threads and opens no store. `Nursery` is its owner's end: it starts workers, reports which have ended, and
+ends all of them with itself.
 """
 
 from __future__ import annotations

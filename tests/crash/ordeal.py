@@ -146,7 +146,7 @@ class Ordeal:
     def run(
         self, workers_options: dict[str, Any], weather: AbstractContextManager[Weather | None] | None = None
     ) -> Report:
-        """Starts everybody, strikes as planned, and lets them end in peace. `workers_options` reach the store too."""
+        """Starts all workers, strikes as planned, and lets them end in peace. `workers_options` reach the store too."""
         began_s = time.monotonic()
         self._create_topics()
         kills = pauses = 0
@@ -210,7 +210,7 @@ class Ordeal:
         return False
 
     def _victim(self, blow: str) -> _Worker:
-        """Whoever is struck: writers mostly, and only they are paused."""
+        """Return the worker to strike: writers mostly, and only they are paused."""
         ready = [worker for worker in self._workers if not worker.paused and not worker.done]
         writers = [worker for worker in ready if worker.role == "writer"]
         others = [worker for worker in ready if worker.role != "writer"]

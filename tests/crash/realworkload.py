@@ -1,8 +1,8 @@
-"""What the processes do that test_real_processes.py kills and pauses; each is told all of it by one `Task`.
+"""What the processes do that test_real_processes.py kills and pauses; each gets all of it in one `Task`.
 
-Every process notes what it is about to do and what it was told in a journal of its own: one JSON line per step, written
-with one append, so that a killed process leaves all lines but perhaps a part of the last. Nothing here decides whether
-the store is right: `verdict.py` compares the journals with the store.
+Every process notes what it is about to do, and the answer, in a journal of its own. Each step is one JSON line, written
+with one append, so a killed process leaves all lines but perhaps a part of the last. Nothing here decides whether the
+store is right: `verdict.py` compares the journals with the store.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def sweep(task: Task, journal: Journal) -> int:
 
 
 def clean(task: Task, journal: Journal) -> int:
-    """Deletes what nobody needs any more, again and again."""
+    """Deletes what no process needs any more, again and again."""
     with Store.open(task.uri, options=task.options) as store:
         while not task.last():
             journal.note("vacuums")

@@ -1,6 +1,6 @@
 """Every store operation of every call of the clients is once the last one before death, and once ambiguous.
 
-Afterwards the next process takes over, everything is read once more, and all checkers of histories hold: those of what
+Afterwards the next process takes over, and everything is read once more. All checkers of histories hold: those of what
 clients saw, and those of the log as it truly was.
 """
 

@@ -1,6 +1,6 @@
 """Every store operation of a client operation is once the last one before death, and once ambiguous.
 
-Afterwards a new process recovers as PROTOCOL.md asks of it: what was acknowledged is there once, what was not is there
+Afterwards a new process recovers as PROTOCOL.md requires. What was acknowledged is stored once, the rest is stored
 whole or not at all, and the store works on.
 """
 

@@ -1,7 +1,7 @@
-"""A producer is paused before each store operation of a transaction; somebody ends it meanwhile; it goes on.
+"""A producer is paused before each store operation of a transaction; another process ends it meanwhile; it continues.
 
-Whoever acts (a newer producer, a sweep, an administrator), the paused producer has committed all of it before, or is
-refused as fenced and has committed nothing; and no transaction stays open.
+A newer producer, a sweep or an administrator acts. The paused producer has committed all of it before, or is refused as
+fenced and has committed nothing. No transaction stays open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processes that are killed and paused at any moment, on a local disk and on two S3 servers behind a faulty proxy.
 
 Transactional writers (fused and early-published), a read-process-write job, a viewer and a sweeper run the clients that
-users run. Each notes what it was told; afterwards nothing may contradict the store: see `verdict.py`.
+users run. Each notes the answers; afterwards nothing may contradict the store: see `verdict.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every store operation of a vacuum is once the last one before death, and once ambiguous.
 
-Afterwards nothing that a view from the horizon on names is gone, processes that were open go on, and a second vacuum
-leaves what a vacuum that nothing happened to would have left. The same for a checkpoint that seals beside it.
+Afterwards nothing that a view from the horizon on names is gone, and processes that were open continue. A second vacuum
+leaves what an undisturbed vacuum would have left. The same for a checkpoint that seals alongside it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fau
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 def test_every_operation_of_a_checkpoint_beside_a_vacuum_may_be_the_last(littered: World, fault: Fault) -> None:
-    """The checkpointer stands on what the vacuum deletes, and fails besides."""
+    """The checkpointer stands on what the vacuum deletes, and fails too."""
     probe = littered.copy()
     writer = probe.process()
     probe.commit(2)

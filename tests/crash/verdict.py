@@ -75,7 +75,7 @@ def _told(evidence: Evidence, what: str) -> Iterator[tuple[str, int, Note]]:
 def _order(evidence: Evidence) -> Iterator[str]:
     """Offsets grow; a writer's records keep their order; an older epoch writes nothing after a newer one.
 
-    The epoch tells, not the incarnation: one that was paused before it asked for its epoch is the newer producer.
+    The epoch decides, not the incarnation: one that was paused before it asked for its epoch is the newer producer.
     """
     for place, records in evidence.records.items():
         offsets = [offset for offset, _ in records]
@@ -154,7 +154,7 @@ def _copied_once(evidence: Evidence) -> Iterator[str]:
 
 
 def _views(evidence: Evidence) -> Iterator[str]:
-    """Every view shows what is there for ever after, whole transactions, and all that was acknowledged before it."""
+    """Every view shows what stays in the store, whole transactions, and all that was acknowledged before it."""
     ends: dict[str, list[tuple[Place, int]]] = {}
     for attempt, rows in _written(evidence).items():
         ends[attempt] = [(place, offset) for place, offset, _ in rows]

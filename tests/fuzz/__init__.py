@@ -1,1 +1,1 @@
-"""Bytes that nobody of good will has written, for every decoder: Hypothesis in `make test`, atheris in `make fuzz`."""
+"""Hostile bytes for every decoder: Hypothesis in `make test`, atheris in `make fuzz`."""

@@ -1,8 +1,9 @@
 """Fuzzes the decoders, guided by coverage: python -m tests.fuzz --seconds 60 --decoder entry.
 
 Each decoder gets a process of its own, with bounds on memory and on the time per input, and its share of the seconds.
-An input that raises anything but the store's own errors, takes longer than TIMEOUT_S or more than MEMORY_MB is kept and
-told (``fuzz-found/``); once mended it belongs into ``tests/fuzz/pinned/<decoder>/``, which `make test` runs.
+An input that raises anything but the store's own errors is kept and reported (``fuzz-found/``). So is one that takes
+longer than TIMEOUT_S or more than MEMORY_MB. Once fixed it belongs into ``tests/fuzz/pinned/<decoder>/``, which `make
+test` runs.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def _in_a_process(name: str, seconds: int, corpus: Path | None, seed: int) -> int:
-    """Runs one decoder's fuzzer and tells what it did; 1 if it has found something."""
+    """Runs one decoder's fuzzer and prints what it did; 1 if it has found something."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = (corpus if corpus is not None else Path(scratch)) / name
         folder.mkdir(parents=True, exist_ok=True)

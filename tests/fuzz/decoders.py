@@ -1,8 +1,8 @@
 """Every decoder of stored or given bytes, with valid inputs to begin from and the errors that it may raise.
 
 The valid inputs are the objects of a store that holds every kind of object and command. A decoder here is what its
-callers do with the bytes: an entry is also applied to the state before it, and a checksum that is kept elsewhere is the
-right one, so that whatever the bytes are, the parsing behind the checksum is reached.
+callers do with the bytes: an entry is also applied to the state before it. A checksum that is kept elsewhere is the
+right one, so that the parsing behind the checksum is reached whatever the bytes are.
 
 `StagedSegment`, `StagePlan` and `ReadTask` are pickled between processes of one job: pickles are trusted, as in Spark.
 """

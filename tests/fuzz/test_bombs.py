@@ -1,4 +1,4 @@
-"""A few bytes that stand for many: refused before they are decoded."""
+"""A few bytes that decode to many: refused before they are decoded."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.mutations import mutated
 
 MUTATIONS = 30
-"""How many mutations of an input each of Hypothesis's examples stands for."""
+"""How many mutations of an input each of Hypothesis's examples contains."""
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS.keys())

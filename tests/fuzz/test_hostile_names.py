@@ -1,4 +1,4 @@
-"""Nothing that a user or an object says leads out of the store's root: a folder beside it stays as it was."""
+"""Nothing that a user or an object says leads out of the store's root: a folder next to it stays as it was."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ PROPERTY = settings(
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A store's root with a canary beside it, which must stay as it is."""
+    """A store's root with a canary next to it, which must stay as it is."""
     canary = tmp_path / "canary"
     canary.mkdir()
     (canary / "secret.json").write_bytes(SECRET)
@@ -105,7 +105,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def outside(folder: Path) -> dict[str, bytes | None]:
-    """All that is beside the root."""
+    """All that is next to the root."""
     found = [path for path in folder.rglob("*") if "root" not in path.relative_to(folder).parts]
     return {str(path): path.read_bytes() if path.is_file() else None for path in found}
 
@@ -194,7 +194,7 @@ def test_an_address_says_plainly_where_it_leads(text: str) -> None:
         assert "\0" not in found.location
 
 
-# Names inside objects that somebody else has written, with checksums that are right
+# Names inside objects that another program has written, with checksums that are right
 
 
 def a_store(root: Path) -> tuple[Path, dict[str, Any]]:
@@ -272,7 +272,7 @@ def test_names_in_a_checkpoints_parts(root: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_every_number_and_name_in_a_stored_document_has_bounds() -> None:
-    """Whoever adds a member uses the bounded types of structs.py: `Int64`, `Natural` and their like."""
+    """A new member has one of the bounded types of structs.py: `Int64`, `Natural` and their like."""
     seen: set[Any] = set()
     unbounded: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Inputs that once made a decoder fail in another way than it should: each is refused for ever."""
+"""Inputs that once made a decoder fail in another way than it should: each stays refused."""
 
 from __future__ import annotations
 

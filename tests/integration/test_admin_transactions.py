@@ -62,7 +62,7 @@ class World(worlds.World):
         return AbortTransactionSpec(partition, producer.producer_id, producer.producer_epoch)
 
     def later(self, monkeypatch: pytest.MonkeyPatch, minutes: int) -> None:
-        """Lets the administrator's clock, and nobody else's, run ahead."""
+        """Lets the administrator's clock, and no other, run ahead."""
         log = self.admin._log()
         clock = log.clock
 

@@ -35,7 +35,7 @@ def produce_in_transaction(producer: Producer, topic: str, count: int) -> list[K
 
 
 def read_to_the_end(consumer: Consumer) -> int:
-    """How many records come before the end of every partition is told."""
+    """How many records come before the end of every partition is reported."""
     count = 0
     ended: set[tuple[str | None, int | None]] = set()
     while not ended or len(ended) < len(consumer.assignment()):

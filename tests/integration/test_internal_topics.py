@@ -346,7 +346,7 @@ def test_what_a_vacuum_leaves_is_the_end_of_what_was_there(world: World) -> None
     assert offsets == sorted(set(offsets))
     assert offsets[-1] == rows[-1]["_offset"]
     assert horizon > 60
-    # Each round is read after the vacuum has passed most of it: what it has left is told, and the reader goes on.
+    # Each round is read after the vacuum has passed most of it: what it has left is returned, and the reader continues.
     assert set(offsets) >= {row["_offset"] for row in rows}
 
 

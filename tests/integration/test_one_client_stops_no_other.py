@@ -33,7 +33,7 @@ def refused(call: Callable[[], object]) -> None:
 
 
 def assert_all_is_well(uri: str) -> None:
-    """Another client of this process commits, and so it stands for whoever opens the store."""
+    """Another client of this process commits, and a process that opens the store sees it."""
     with Producer({"bootstrap.servers": uri, "transactional.id": "other"}) as producer:
         producer.init_transactions(5)
         producer.begin_transaction()

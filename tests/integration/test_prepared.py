@@ -1,4 +1,4 @@
-"""Prepared transactions through the producer: who may end them, what survives a producer, and what is told again."""
+"""Prepared transactions through the producer: which one may end them, what survives it, and which answers repeat."""
 
 from __future__ import annotations
 

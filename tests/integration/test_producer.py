@@ -1,4 +1,4 @@
-"""The producer on a real log in memory: what it stores, what it tells, and what it refuses."""
+"""The producer on a real log in memory: what it stores, what it reports, and what it refuses."""
 
 from __future__ import annotations
 

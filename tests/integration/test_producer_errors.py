@@ -33,10 +33,10 @@ from tests.world import World, error_of, flags
 E = ErrorCode
 READERS = ConsumerGroupMetadata("readers")
 
-# R: the same call again. A: abort; A+: and the abort takes a fresh epoch. F: fatal. X: fatal, and told as _FENCED.
+# R: the same call again. A: abort; A+: and the abort takes a fresh epoch. F: fatal. X: fatal, and reported as _FENCED.
 # S+: the call itself succeeds, with a fresh epoch. -: not an answer of this operation.
 #
-# Columns: init_transactions (InitProducerId); commit_transaction, whose one list stands for Kafka's AddPartitions,
+# Columns: init_transactions (InitProducerId); commit_transaction, whose one list replaces Kafka's AddPartitions,
 # Produce, AddOffsets, TxnOffsetCommit and EndTxn; flush (all of these but EndTxn); abort_transaction (EndTxn).
 TABLE = """
                                         init  commit  flush  abort
@@ -208,7 +208,7 @@ def test_commit(world: World, code: ErrorCode, expected: str) -> None:
 @pytest.mark.parametrize("published", [False, True], ids=["first flush", "second flush"])
 @pytest.mark.parametrize(("code", "expected"), answers("flush"))
 def test_flush(world: World, code: ErrorCode, expected: str, published: bool) -> None:
-    """A flush raises nothing: the next call tells what it has met."""
+    """A flush raises nothing: the next call reports what it has met."""
     producer = world.transactional()
     begin(producer)
     if published:
@@ -398,7 +398,8 @@ def test_an_abort_whose_init_finds_a_newer_producer_is_fenced(world: World) -> N
 @pytest.mark.kafka("K57", "K116")
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_after_a_flush_that_must_be_aborted_nothing_of_it_is_left(world: World, end: str) -> None:
-    """What an earlier flush had published is aborted with it, and none of its sequences is taken for a later one's."""
+    """What an earlier flush had published is aborted with it, and none of its sequences is taken for that of a later
+    one."""
     producer = world.transactional()
     for _ in range(2):
         begin(producer, "lost")
@@ -521,7 +522,7 @@ def test_while_the_store_is_down_a_call_ends_by_its_timeout_and_goes_on_later(wo
 @pytest.mark.kafka("K115", "K120")
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "flush"])
 def test_an_outcome_that_nobody_can_tell_any_more_is_fatal(world: World, call: str) -> None:
-    """Neither the same call nor an abort could mend it; the next producer of the id takes over whatever was done."""
+    """Neither the same call nor an abort could fix it; the next producer of the id takes over whatever was done."""
     producer = world.transactional()
     begin(producer)
     if call == "abort_transaction":

@@ -1,7 +1,6 @@
 """Credentials reach the object store's client and nothing else: no log record, no error, no repr, no stored object.
 
-Everything that users hold in their hands is made and used on S3, in fair weather and in foul, with credentials that can
-be told from all other text.
+Everything that users get is made and used on S3, with faults and without. The credentials differ from all other text.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ buckets = count()
 
 
 class Told:
-    """All that anybody was told."""
+    """All texts that users and logs got."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -78,7 +77,7 @@ def store(moto_server: S3Server) -> Iterator[tuple[dict[str, Any], FaultProxy, s
 
 
 def use_everything(settings: dict[str, Any], told: Told, group: str) -> None:
-    """One pass over all that users call; what fails is told."""
+    """One pass over all that users call; what fails is recorded."""
     options = {name: value for name, value in settings.items() if name != "bootstrap.servers"}
     admin = AdminClient(settings)
     told.show(admin)

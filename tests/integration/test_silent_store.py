@@ -2,7 +2,7 @@
 
 Every public method that takes a time-out is found by introspection: a new one fails here until it has a row in `CALLS`.
 A call has LIMIT_S to return: far more than its time-out, for busy machines, and far less than the store's request
-time-out, which is what a request takes that no deadline governs.
+time-out. A request that no deadline governs takes the latter.
 """
 
 from __future__ import annotations

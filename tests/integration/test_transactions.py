@@ -242,7 +242,7 @@ def test_fencing_on_commit(world: World, older: Producer, newer: Producer) -> No
 
 @pytest.mark.kafka("K110", "K134")
 def test_fencing_on_send_offsets(world: World, older: Producer, newer: Producer) -> None:
-    """Offsets travel with the next flush or the commit: here it is the commit that is told."""
+    """Offsets travel with the next flush or the commit: here it is the commit that gets the error."""
     older.send_offsets_to_transaction([TopicPartition("topic1", 0, 110)], ConsumerGroupMetadata("group"))
     assert error_of(older.commit_transaction, ProducerFenced) == KafkaError._FENCED
     commit_newer(world, newer)
@@ -282,7 +282,7 @@ def test_fencing_on_add_partitions(world: World) -> None:
 @pytest.mark.kafka("K44", "K134")
 @pytest.mark.parametrize("call", ["commit", "flush", "abort"])
 def test_fencing_on_a_time_out(world: World, older: Producer, call: str) -> None:
-    """Whoever sweeps ends the transaction; its producer is told why, at its next call, whichever that is."""
+    """A sweep ends the transaction; its producer gets the reason at its next call, whichever that is."""
     names = ("orders", older.producer_id, older.producer_epoch, 1)
     world.submit(EndTxn(*names, committed=False, timed_out_after_ms=60_000))
     if call == "flush":

@@ -1,4 +1,4 @@
-"""What users are told when their transaction has timed out, or their transactional id has been forgotten."""
+"""The errors that users get when their transaction has timed out, or their transactional id has been forgotten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kafka's own tools: the jars that they need, fetched once and checked, and how to run them.
 
-The jars lie in ``$XDG_CACHE_HOME/sparktxn-interop`` (``~/.cache/sparktxn-interop``). Each must have the SHA-1 that
-Maven Central tells beside it when it is fetched, and the SHA-256 that is pinned here whenever it is used.
+The jars lie in ``$XDG_CACHE_HOME/sparktxn-interop`` (``~/.cache/sparktxn-interop``). When it is fetched, each must have
+the SHA-1 that Maven Central publishes. Whenever it is used it must have the SHA-256 that is pinned here.
 """
 
 from __future__ import annotations

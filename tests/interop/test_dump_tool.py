@@ -64,7 +64,7 @@ def producers_in(lines: list[str]) -> list[ProducerSnapshotEntry]:
 
 
 class Ledger:
-    """What a partition's log should hold, kept beside it: offsets counted by hand, no line of the product's."""
+    """What a partition's log should hold, kept separately: offsets counted by hand, no line of the product's."""
 
     def __init__(self) -> None:
         self.end = 0

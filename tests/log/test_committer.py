@@ -1,4 +1,4 @@
-"""The write loop on a store that fails where it is told to."""
+"""The write loop on a store that fails on request."""
 
 from __future__ import annotations
 

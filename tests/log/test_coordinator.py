@@ -18,7 +18,7 @@ DENIED = [Fault.REFUSED, Fault.RESPONSE_LOST, Fault.TWICE]
 
 
 def just_before_its_put(client, act) -> None:
-    """Lets `act` happen between the client's look at the log and its put, once."""
+    """Lets `act` happen between the client's reading of the log and its put, once."""
 
     def fate(operation):
         if operation.verb == "put_if_absent":
@@ -218,7 +218,7 @@ def test_a_view_before_the_end_shows_the_transaction_open_again(shared, client) 
 
 @pytest.mark.kafka("K76", "K78", "K80")
 def test_an_index_is_sealed_with_the_run_that_holds_the_end(shared, client) -> None:
-    """The run before it has the records; a crash before the checkpoint's head leaves an index that nobody names."""
+    """The run before it has the records; a crash before the checkpoint's head leaves an index that no head names."""
     producer = client.initialise("job", "init")
     plain = ProducerCommands.of(None, client.submit(InitProducerId("plain", None))[0])
     client.submit(producer.append(LEFT, 0, transaction=1))

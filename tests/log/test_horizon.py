@@ -1,4 +1,5 @@
-"""Entries are deleted and slots created again behind somebody's back: nobody may believe what was read or won there."""
+"""Entries are deleted and slots created again behind a client's back: no client may believe what it read or won
+there."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ LEFT, RIGHT = (1, 0), (1, 1)
 
 
 def confirms_a_put(client, operation) -> bool:
-    """True for the look at the horizon that follows a put of the client's own."""
+    """True for the reading of the horizon that follows a put of the client's own."""
     return operation.name == names.HORIZONS and client.objects.operations[-2].verb == "put_if_absent"
 
 
@@ -39,7 +40,8 @@ def vacuum_behind(shared, client) -> int:
 
 @pytest.mark.kafka("K52", "K67")
 def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
-    """The stale client's put is answered "created": its list must take effect once, in the log that everybody reads."""
+    """The stale client's put is answered "created": its list must take effect once, in the log that all processes
+    read."""
     stale, other = shared.client(), shared.client()
     stale_entry = stale.log.entry
     horizon = vacuum_behind(shared, other)
@@ -307,7 +309,7 @@ def test_hole_32_a_view_below_the_horizon_has_expired(shared, client) -> None:
 
 
 def test_a_store_whose_checkpoints_are_all_gone_says_so(shared, client) -> None:
-    """Without the entries below the horizon there is no state: an error that names it, not a search for ever."""
+    """Without the entries below the horizon there is no state: an error that names it, not an endless search."""
     horizon = vacuum_behind(shared, client)
     for name in shared.objects.list_names(names.CHECKPOINTS):
         shared.objects.put(name, b"{damaged")

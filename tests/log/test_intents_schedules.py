@@ -1,6 +1,6 @@
-"""Random schedules of processes that lose, leave, take up, cancel, die and are told nothing, on one log.
+"""Random schedules of processes that lose, leave, take up, cancel, die and get no answer, on one log.
 
-Every list takes effect at most once, and what its owner is told of it is what the log says.
+Every list takes effect at most once, and its owner's answer is what the log says.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITERS, LISTS, SEEDS = 7, 6, 60
 
 
 class Told(Struct):
-    """An append of one segment, with the commit of its transaction, and what its owner was told of them."""
+    """An append of one segment, with the commit of its transaction, and the answers to its owner."""
 
     append: Append
     results: list[CommandResult] | None = None
@@ -117,7 +117,7 @@ def commands_of(simulator: Simulator) -> list[Command]:
 
 
 def check(simulator: Simulator, told: list[Told]) -> Counter[str]:
-    """Compares what owners were told with the log; counts what happened, so that a test can ask for all of it."""
+    """Compares the answers to owners with the log; counts what happened, so that a test can ask for all of it."""
     commands = commands_of(simulator)
     replay(simulator.shared)  # raises if an entry holds what the state refuses: an id that is settled again, too
     times = Counter(command.segment for command in commands if isinstance(command, Append))

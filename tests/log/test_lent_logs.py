@@ -14,7 +14,7 @@ from tests.world import open_log
 
 
 class Watched(StrictBackground):
-    """Tells whether it was closed."""
+    """Remembers whether it was closed."""
 
     closed = False
 

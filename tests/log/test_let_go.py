@@ -207,7 +207,7 @@ def test_who_is_refused_for_another_clients_entry_is_told_that_nothing_of_its_ow
 
 
 class _Call:
-    """One list, and what its owner was told: None while it holds the ticket."""
+    """One list, and the answer to its owner: None while it holds the ticket."""
 
     def __init__(self, key: tuple[int, str], ticket: Any) -> None:
         self.key = key

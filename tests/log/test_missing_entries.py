@@ -1,4 +1,4 @@
-"""A log that has lost an entry is damaged, and nobody fills the gap."""
+"""A log that has lost an entry is damaged, and no writer fills the gap."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_every_store_tells_of_a_hole_and_no_producer_fills_it(store: Store) -> N
 
 
 def test_a_process_that_is_killed_leaves_no_hole(tmp_path: Path) -> None:
-    """A process that writes is killed at any time: who opens finds the log whole."""
+    """A process that writes is killed at any time: the next one to open finds the log whole."""
     uri = str(tmp_path / "store")
     Store.open(uri, create=True).close()
     program = (

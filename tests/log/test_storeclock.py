@@ -46,7 +46,7 @@ class Clock(ManualClock):
 
 
 class Undated(MemoryStore):
-    """A store that tells no times."""
+    """A store that gives objects no times."""
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         return [ObjectInfo(info.name, info.size_bytes, 0) for info in super().list(prefix)]

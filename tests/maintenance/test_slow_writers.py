@@ -1,4 +1,4 @@
-"""Writers whose uploads were born below the segment floor: told clearly, and well again with a new upload."""
+"""Writers whose uploads were born below the segment floor: refused clearly, and accepted with a new upload."""
 
 from __future__ import annotations
 

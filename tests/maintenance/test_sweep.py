@@ -330,7 +330,7 @@ def test_what_is_idle_is_found_among_any_number_of_entries(world: World, between
 
 
 def test_what_was_used_in_entries_that_a_vacuum_has_deleted_expires_by_its_timestamp(world: World) -> None:
-    """The store tells nothing of it any more: where entries are kept for a shorter time than the expiration."""
+    """The store does not show it any more: where entries are kept for a shorter time than the expiration."""
     world.initialise("old")
     world.clock.sleep(2 * DAY_S)
     world.initialise("new")

@@ -1,4 +1,4 @@
-"""The sweep on real stores and real time: whole seconds are all that S3 tells of an object's age."""
+"""The sweep on real stores and real time: S3 gives an object's age in whole seconds."""
 
 from __future__ import annotations
 

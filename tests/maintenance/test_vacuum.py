@@ -343,7 +343,7 @@ def test_hole_12_a_checkpoint_with_another_state_is_no_horizon(world: World, cap
 
 @pytest.mark.holes(11)
 def test_two_processes_that_seal_differently_lose_nothing(world: World) -> None:
-    """Each goes on with its own runs; the vacuum keeps those that checkpoints from the horizon on name."""
+    """Each keeps its own runs; the vacuum keeps those that checkpoints from the horizon on name."""
     other = world.process()
     for number in range(6):
         world.commit(3)
@@ -408,7 +408,7 @@ def test_a_hint_to_a_checkpoint_behind_the_vacuum_is_not_followed(world: World) 
     world.check()
 
 
-# Processes that live on beside a vacuum.
+# Processes that live on alongside a vacuum.
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def test_hole_32_a_view_of_runs_that_were_vacuumed_has_expired_and_the_next_one_
     assert len(segments_between(world.objects, newer, 0, newer.log_end_offset)) == world.transaction
 
 
-# Vacuums beside vacuums.
+# Vacuums alongside vacuums.
 
 
 @pytest.mark.parametrize("at", ["list", "get", "put_if_absent", "delete"])

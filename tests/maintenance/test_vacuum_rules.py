@@ -36,7 +36,7 @@ def without_the_floor(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_base(patch: pytest.MonkeyPatch) -> None:
-    """Whoever opens the store, or looks at an older entry, takes any head that is whole."""
+    """A process that opens the store, or reads at an older entry, takes any head that is whole."""
     is_kept = confirm._is_kept
     any_head = lambda objects, premise, horizon: premise.checkpoint or is_kept(objects, premise, horizon)  # noqa: E731
     patch.setattr(confirm, "_is_kept", any_head)

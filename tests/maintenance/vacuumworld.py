@@ -95,7 +95,7 @@ class World:
         self.transaction = 0
 
     def copy(self) -> World:
-        """A world of its own with the same objects; nobody else is in it."""
+        """A world of its own with the same objects; no other process is in it."""
         return World(of=self)
 
     def process(self, **settings: Any) -> Process:

@@ -1,7 +1,7 @@
 """What is accepted can be read: commands by the decoder, and what the state makes of them by checkpoints and readers.
 
 Lists of commands are made of sensible ones with a hostile value here and there, for every command and every member of
-it, found by introspection: a new command or member is tried as soon as it exists.
+it. They are found by introspection: a new command or member is tried as soon as it exists.
 """
 
 from __future__ import annotations

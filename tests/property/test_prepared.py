@@ -1,4 +1,4 @@
-"""A database as coordinator: whoever dies, pauses, wakes or repeats himself, table and log hold the same orders."""
+"""A database as coordinator: processes die, pause, wake or repeat, and table and log hold the same orders."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class Coordinator(RuleBasedStateMachine):
 
 
 class Unfenced(Coordinator):
-    """The same with a database that takes an order from anybody: what the check of the owner is for."""
+    """The same with a database that takes an order from any process: what the check of the owner is for."""
 
     def store(self, process: Process) -> None:
         self.owner = process.owner

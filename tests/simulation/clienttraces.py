@@ -97,7 +97,7 @@ def staged(store: Store, value: str) -> list[StagedSegment]:
 
 
 def other_rows_after_an_unknown_commit(stage: Stage) -> None:
-    """Nobody knows what became of A; the same handle commits B, with the same transaction number and sequences."""
+    """The outcome of A is unknown; the same handle commits B, with the same transaction number and sequences."""
     for fault in (Fault.RESPONSE_LOST, Fault.LATE):
         for kind, (first, second) in _SINKS.items():
             visitor = stage.visitor()
@@ -304,7 +304,7 @@ def a_block_that_fails(stage: Stage) -> None:
 
 
 def an_entry_that_is_lost(stage: Stage) -> None:
-    """Whoever opens the log then, and whoever has opened it before and writes, says so; nobody fills the place."""
+    """A process that opens the log then, or has opened it before and writes, reports it; none fills the place."""
     visitor = stage.visitor()
     stage.go_on(3)
     lost = entry_name(visitor.log.entry + 2)

@@ -44,7 +44,7 @@ def an_intent_that_two_have_in_hand(stage: Stage) -> None:
 
 @trace_of(15)
 def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: Stage) -> None:
-    """Listed before it was applied, taken up W entries later: its base says that nobody can tell any more."""
+    """Listed before it was applied, taken up W entries later: its base says that the outcome is unknown by now."""
     theirs = plain_offset("theirs")
     taken_up: list[Command] = [SettleIntent(f"{TOKEN}-0", stage.calm.entry, command_count=1), theirs]
     stage.submit(*taken_up)
@@ -56,7 +56,7 @@ def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: Stage) -> None:
 
 @trace_of(16)
 def a_refusal_of_an_intent_is_final(stage: Stage) -> None:
-    """The refusal is in an entry: who takes the intent up later, under a state that would allow it, may not."""
+    """The refusal is in an entry: a writer that takes the intent up later, where the state would allow it, may not."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
     stage.submit(SettleIntent(f"{TOKEN}-0", base, refused_code=3, reason="unknown topic"))
@@ -67,7 +67,7 @@ def a_refusal_of_an_intent_is_final(stage: Stage) -> None:
 
 @trace_of(17)
 def a_cancel_obeys_the_same_window(stage: Stage) -> None:
-    """W entries after the list was applied nobody knows: "cancelled" would be a lie."""
+    """W entries after the list was applied no state knows: "cancelled" would be a lie."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
     stage.submit(SettleIntent(f"{TOKEN}-0", base, command_count=1), theirs)
@@ -147,7 +147,7 @@ def a_chain_of_transactions_without_end(stage: Stage) -> None:
 
 @trace_of(25)
 def a_time_later_than_the_newest_entry(stage: Stage) -> None:
-    """The answer names its entry and its time: who asks sees that it was still open."""
+    """The answer names its entry and its time: the caller sees that it was still open."""
     asked_ms = stage.clock.wall_ms() + 60_000
     first = stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms)
     assert first.timestamp_ms < asked_ms, "an answer that is still open does not say so"
@@ -218,7 +218,7 @@ def a_batch_that_is_there_with_other_rows(stage: Stage) -> None:
 
 @trace_of(29)
 def batch_ids_that_begin_again_under_another_query(stage: Stage) -> None:
-    """A new query's batch 0 is no repetition of the old one's, and the old one is fenced."""
+    """A new query's batch 0 is no repetition of the old query's, which is fenced."""
     stage.submit(*_batch(stage, 0, writer_id="old"))
     stage.submit(*_batch(stage, 1, writer_id="old"))
     new = _batch(stage, 0, writer_id="new")

@@ -149,7 +149,7 @@ class Stage(Director):
         return sum(truth.commands.count(command) for truth in self.truths())
 
     def check_agreement(self, *logs: Log) -> None:
-        """Whoever opens the store now, and the calm process, and `logs`, hold the true state and go on."""
+        """A process that opens the store now, the calm process, and `logs` hold the true state and continue."""
         self.go_on()
         truths = self.truths()
         for log in (self.calm, self.log(SETTINGS), *logs):

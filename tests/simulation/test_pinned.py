@@ -17,7 +17,7 @@ from tests.simulation.stage import SETTINGS, Stage, entry_name
 pytestmark = pytest.mark.simulation
 
 PINNED = [
-    ("prepared", 18),  # a producer was told for ever to call again what nobody could tell any more
+    ("prepared", 18),  # a producer had to repeat a call without end although its outcome was lost
     ("prepared", 1_082),  # a coordinator that took its database over before its transactional id
     ("administered", 70_158),  # a handle that slept while a vacuum passed called the store damaged
     ("maintained", 70_002),  # the same

@@ -56,7 +56,7 @@ def without_the_greatest_horizon(patch: Patch) -> None:
 
 
 def without_staying_at_an_unresolved_slot(patch: Patch) -> None:
-    """A put whose answer was lost, and that a look does not find, is given up: the next slot is tried."""
+    """A put whose answer was lost, and that a poll does not find, is given up: the next slot is tried."""
 
     def put(self: Any, flight: Any, deadline: Any) -> Any:
         while True:

@@ -120,7 +120,7 @@ def a_loss_on_a_slot_that_was_created_again(stage: Stage) -> None:
 
 @trace_of(5)
 def done_before_by_an_entry_of_its_own_that_is_not_in_the_log(stage: Stage) -> None:
-    """H1: told "below", it opens again; "already done" must not come from its own entry, put into a deleted slot."""
+    """H1: after "below" it opens again; "already done" must not come from its own entry, put into a deleted slot."""
     command = plain_offset("late")
     writer = stage.submits(command)
     slot = stage.calm.entry + 1
@@ -165,7 +165,7 @@ def a_paused_reader_and_a_slot_that_was_created_again(stage: Stage) -> None:
 
 @trace_of(6)
 def a_paused_reader_that_finds_no_news(stage: Stage) -> None:
-    """C1: 404 for ever would be a view that stays as it is, for ever."""
+    """C1: 404 without end would be a view that never changes."""
     reader = stage.act("reader", _viewing)
     reader.until("get", entry_name(stage.calm.entry + 1), times=2)
     stage.go_past()
@@ -369,7 +369,7 @@ def _upload(stage: Stage, append: Append, topic: str) -> None:
 
 @trace_of(9)
 def a_slow_writer_and_the_segment_floor(stage: Stage) -> None:
-    """M3: uploaded, then paused past every check; the vacuum deletes what nobody names; the put must not name it."""
+    """M3: uploaded, then paused past every check; the vacuum deletes what no entry names; the put must not name it."""
     producer = stage.initialise("job")
     append = producer.append(LEFT, 0, transaction=1, born=stage.calm.entry)
     _upload(stage, append, "left")
@@ -485,7 +485,7 @@ def a_checkpoint_that_cannot_be_read_is_no_horizon(stage: Stage) -> None:
 
 @trace_of(13)
 def a_checkpoint_that_is_published_behind_a_vacuum(stage: Stage) -> None:
-    """M4: its older parts were just deleted; nobody relies on it, and the store goes on."""
+    """M4: its older parts were just deleted; no process relies on it, and the store works on."""
     slow = stage.act("slow", _checkpointing)
     slow.until("put_if_absent", names.CHECKPOINTS)
     stage.go_past()
@@ -497,7 +497,7 @@ def a_checkpoint_that_is_published_behind_a_vacuum(stage: Stage) -> None:
 
 @trace_of(14)
 def sealing_changes_nothing_that_validation_asks(stage: Stage) -> None:
-    """M7: who has sealed, who has opened from a checkpoint, and who has only followed answer alike."""
+    """M7: processes that have sealed, opened from a checkpoint, or only followed answer alike."""
     follower = stage.log(SETTINGS)
     producer = stage.initialise("job")
     for number in (1, 2, 3):
@@ -514,7 +514,7 @@ def sealing_changes_nothing_that_validation_asks(stage: Stage) -> None:
 
 @trace_of(32)
 def a_view_whose_segments_are_gone_has_expired(stage: Stage) -> None:
-    """A reader tells "the vacuum has passed this view" from "the store is damaged" by the horizon."""
+    """A reader distinguishes "the vacuum has passed this view" from "the store is damaged" by the horizon."""
     entry = stage.calm.entry
     stage.go_past()
     with pytest.raises(ViewExpired):

@@ -31,8 +31,8 @@ class Figures(NamedTuple):
     def now(cls, entries: int) -> Figures:
         """Measures, after what is garbage has been freed and given back to the system.
 
-        A checkpoint that is under way, or a client that is just being given back, is no growth: of several looks within
-        a second the least figures count.
+        A checkpoint that is under way, or a client that is just being given back, is no growth. Of several readings
+        within a second the least figures count.
         """
         cpu_s = time.process_time()
         looks = [_look() for _ in range(_LOOKS)]

@@ -69,7 +69,7 @@ def _admin(uri: str) -> None:
 
 
 def _store(uri: str) -> None:
-    # Other settings than everybody's: its log is its own, and must end with it.
+    # Other settings than all other clients: its log is its own, and must end with it.
     Store.open(uri, options={**_OPTIONS, "checkpoint.entries": 65}).topics()
 
 

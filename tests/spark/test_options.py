@@ -1,4 +1,4 @@
-"""Options: each wrong one is told by its name, with what was expected, before the store is touched."""
+"""Options: each wrong one is reported by its name, with what was expected, before the store is touched."""
 
 from __future__ import annotations
 

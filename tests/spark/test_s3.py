@@ -1,4 +1,4 @@
-"""Batch and stream on S3 by an `s3a://` address, and credentials that nobody gets to read."""
+"""Batch and stream on S3 by an `s3a://` address, and credentials that no output shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses and settings of stores: what is taken, what is refused, and that no secret is told."""
+"""Addresses and settings of stores: what is taken, what is refused, and that no secret is shown."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_segment_of_an_aborted_transaction_is_not_fetched() -> None:
     log.append(2, 5)
     assert offsets_of(log, columns=["value", "offset"]) == [0, 1, 5, 6]
     assert log.name(dropped) not in objects.asked
-    # Also where somebody else made the task.
+    # Also where another process made the task.
     (task,) = plan(log, columns=["value", "offset"], isolation="read_uncommitted")
     batches = read(objects, replace(task, aborted=tuple(log.aborted)))
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == [0, 1, 5, 6]

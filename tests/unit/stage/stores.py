@@ -14,7 +14,7 @@ from sparktxn.stage.staged import StagedSegment, StageTopic
 
 
 class ManualClock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only while a caller sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0

@@ -141,7 +141,8 @@ def test_k55_a_deleted_topic_does_not_stop_the_end(log: PureLog, producer) -> No
 
 @pytest.mark.kafka("K68")
 def test_a_list_that_is_not_to_be_written_changes_nothing(log: PureLog, producer) -> None:
-    """Whoever follows the log never sees a duplicate: the one who validated it must not have changed by it either."""
+    """A follower of the log never sees a duplicate: the process that validated it must not have changed by it
+    either."""
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1))
     before = dict(log.records)
     assert log.refusal(producer.append(HERE, 0, transaction=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -126,7 +126,7 @@ def test_a_producer_that_has_appended_or_ended_since_stays(log: PureLog) -> None
     log.submit(plain.append(HERE, 1))
     log.submit(other.append(HERE, 1, transaction=2), other.end(2, committed=False))
     assert log.submit(command)[0].duplicate
-    # The records' times are all the same: they do not tell.
+    # The records' times are all the same: they show nothing.
     assert log.submit(plain.append(HERE, 1))[0].duplicate
 
 

@@ -51,7 +51,7 @@ def test_no_entry_leaves_an_end_half_done(log: PureLog, producer) -> None:
 @pytest.mark.kafka("K06", "K21", "K35")
 @pytest.mark.parametrize("committed", [True, False])
 def test_right_after_an_end_every_call_is_answered(log: PureLog, producer, committed: bool) -> None:
-    """Where Kafka's client would be told CONCURRENT_TRANSACTIONS until the markers are written."""
+    """Where Kafka's client would get CONCURRENT_TRANSACTIONS until the markers are written."""
     log.submit(producer.append(HERE, 0, transaction=1), producer.end(1, committed=committed))
     assert log.submit(producer.end(1, committed=committed))[0].duplicate
     log.submit(AddPartitionsToTxn("id", 0, 0, 2, (HERE,)))

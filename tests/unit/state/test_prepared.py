@@ -1,4 +1,4 @@
-"""Prepared transactions: who may do what, under which identity, and what is told again (K128 to K132)."""
+"""Prepared transactions: what each identity may do, and which answers repeat (K128 to K132)."""
 
 from __future__ import annotations
 
