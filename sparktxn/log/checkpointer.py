@@ -219,6 +219,7 @@ class Checkpointer:
             tail = self._follower.tail
         tail.check_writable()
         parts = tail.parts
+        parts.catch_up()
         many = self._settings.checkpoint_seal_segments
         to_seal = [
             self._with_partition(tail, record)

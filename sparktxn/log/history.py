@@ -41,6 +41,8 @@ class EntryHistory(NamedTuple):
 class _RecordingTail(Tail):
     """A replica that keeps what the entries from `since` on have changed, of one table."""
 
+    defers = False
+
     def __init__(self, objects: ObjectStore, head: CheckpointHead | None, unusable: frozenset[str], table: str) -> None:
         super().__init__(objects, head, unusable)
         self._table = table

@@ -1,8 +1,9 @@
 """The state as one process holds it: records in parts, each part loaded when it is first touched.
 
-`StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. It also owns the
-checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each name comes from
-that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
+`StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. Entries that it defers
+are applied when a part that they touch is read (`log/deferred.py`), so what is read is always up to date. It also owns
+the checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each name comes
+from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, part_of
+from sparktxn.format.entry import LogEntry
+from sparktxn.log.deferred import Deferred, DeferredEntries, Group
 from sparktxn.log.sealing import in_places_of
+from sparktxn.state.delta import Context, Delta, ReadState
+from sparktxn.state.machine import apply_entry
+from sparktxn.state.touches import STEADY_TABLES, is_unsteady
 from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord
 
 __all__ = ["LoadPart", "LoadedPart", "StateParts"]
@@ -32,17 +38,22 @@ class LoadedPart(NamedTuple):
 
 
 LoadPart = Callable[[str, PartRef], LoadedPart]
+LoadParts = Callable[[list[str]], None]
 
 
 class StateParts:
     """Records by part. `changed` says at which entry a part last differed from the object that `head` names for it."""
 
-    def __init__(self, head: CheckpointHead | None, load: LoadPart) -> None:
+    def __init__(self, head: CheckpointHead | None, load: LoadPart, load_many: LoadParts) -> None:
+        """`load` reads a part of `head`; `load_many` provides those of several parts that it can, side by side."""
         self._head = head
         self._rebuilt: dict[str, int | None] = {}
         self.changed: dict[str, int] = {}
         self._load = load
+        self._load_many = load_many
         self._parts: dict[str, Records] = {}
+        self._deferred = DeferredEntries(self.get_applied)
+        self._behind = self._deferred.groups
         self.standing = object()
         """Another object whenever names have been replaced: changes computed before name what they named then."""
 
@@ -67,39 +78,126 @@ class StateParts:
         """The record of `key`, or None; loads its part if this is the first touch.
 
         Raises:
-            DamagedObject: the part cannot be read.
+            DamagedObject: the part cannot be read, or the state refuses a command of a deferred entry.
         """
         part = part_of(key)
+        if part in self._behind:
+            self._read_behind(part)
         records = self._parts.get(part)
         if records is None:
-            records = self.part(part)
+            records = self._loaded(part)
         return records.get(key)
 
     def part(self, part: str) -> Records:
         """All records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
+        if part in self._behind:
+            self._read_behind(part)
+        return self.part_applied(part)
+
+    def get_following(self, key: StateKey) -> Any:
+        """Return what `get` does, for a caller that follows the log: it is not going to read the part again."""
+        part = part_of(key)
+        if part in self._behind:
+            self._catch_up(self._behind[part])
         records = self._parts.get(part)
-        if records is None:
-            ref = self.refs.get(part)
-            records = {}
-            if ref is not None:
-                loaded = self._load(part, ref)
-                records = {record.key: record for record in loaded.records}
-                if loaded.is_rebuilt and self._head is not None:
-                    # The next checkpoint writes it again, and does not name the damaged object.
-                    self._rebuilt[part] = loaded.base
-                    self.changed[part] = self._head.entry
-            self._parts[part] = records
+        return (self._loaded(part) if records is None else records).get(key)
+
+    def get_applied(self, key: StateKey) -> Any:
+        """Return the record of `key` as the entries that were applied have left it; deferred ones stay so."""
+        return self.part_applied(part_of(key)).get(key)
+
+    def part_applied(self, part: str) -> Records:
+        """Return the records of a part as the entries that were applied have left it; deferred ones stay so."""
+        records = self._parts.get(part)
+        return self._loaded(part) if records is None else records
+
+    def _loaded(self, part: str) -> Records:
+        ref = self.refs.get(part)
+        records: Records = {}
+        if ref is not None:
+            loaded = self._load(part, ref)
+            records = {record.key: record for record in loaded.records}
+            if loaded.is_rebuilt and self._head is not None:
+                # The next checkpoint writes it again, and does not name the damaged object.
+                self._rebuilt[part] = loaded.base
+                self.changed[part] = self._head.entry
+        self._parts[part] = records
         return records
+
+    def _read_behind(self, part: str) -> None:
+        self._catch_up(self._behind[part])
+        self._deferred.note_read(part)
+
+    def has_deferred(self) -> bool:
+        """Return True if an entry is deferred."""
+        return bool(self._behind)
+
+    def defer(self, entry: LogEntry, size_bytes: int) -> bool:
+        """Defer the next entry until a part that it touches is read; False if it is to be applied now.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded, or an older entry cannot be applied.
+        """
+        if self._deferred.is_full():
+            self.catch_up()
+        return self._deferred.add(entry, size_bytes)
+
+    def catch_up(self) -> None:
+        """Apply all deferred entries.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded, or the state refuses a command.
+        """
+        for group in self._deferred.all_groups():
+            self._catch_up(group)
+
+    def catch_up_open(self) -> None:
+        """Apply the deferred entries of transactions that they may leave open."""
+        for group in self._deferred.open_groups():
+            self._catch_up(group)
+
+    def _catch_up(self, group: Group) -> None:
+        """Apply the entries of a group; those before one that cannot be applied stay applied."""
+        missing = self.unloaded(group.parts)
+        if len(missing) > 1:
+            self._load_many(missing)
+        count = 0
+        try:
+            for deferred in group.entries:
+                self._apply(deferred)
+                count += 1
+        finally:
+            self._deferred.applied(group, count)
+
+    def _apply(self, deferred: Deferred) -> None:
+        delta = Delta(self._reader_of(deferred.parts))
+        context = Context(deferred.entry, deferred.timestamp_ms)
+        apply_entry(delta, deferred.commands, context)
+        places = [(part_of(key), key, record) for key, record in delta.changes.items()]
+        for part, key, _ in places:
+            assert part in deferred.parts, f"entry {deferred.entry} changes {key}, and its commands do not say so"
+        self._put(places, deferred.entry)
+
+    def _reader_of(self, parts: frozenset[str]) -> ReadState:
+        """Return how a deferred entry reads the state: as the entries before it leave the parts that it touches."""
+
+        def read(key: StateKey) -> Any:
+            part = part_of(key)
+            assert part in parts or key[0] in STEADY_TABLES, f"{key} is read by a command that does not say so"
+            records = self._parts.get(part)
+            return (self._loaded(part) if records is None else records).get(key)
+
+        return read
 
     def names(self, prefix: str) -> list[str]:
         """The parts whose name starts with `prefix`, whether loaded or only named by the checkpoint."""
-        return sorted({name for name in (*self.refs, *self._parts) if name.startswith(prefix)})
+        return sorted({name for name in (*self.refs, *self._parts, *self._behind) if name.startswith(prefix)})
 
     def loaded(self, prefix: str) -> list[str]:
         """The parts whose name starts with `prefix` and that have been touched."""
         return [name for name in self._parts if name.startswith(prefix)]
 
-    def unloaded(self, parts: list[str]) -> list[str]:
+    def unloaded(self, parts: Iterable[str]) -> list[str]:
         """Those of `parts` that a checkpoint names and that are not loaded."""
         return [part for part in parts if part not in self._parts and part in self.refs]
 
@@ -117,9 +215,17 @@ class StateParts:
         Raises:
             StoreUnavailable, DamagedObject: a part could not be loaded; nothing is folded in.
         """
-        # Loaded first: an entry that is half folded in when a part cannot be read would be applied twice afterwards.
         places = [(part_of(key), key, record) for key, record in changes.items()]
-        self._load_all(part for part, _, _ in places)
+        for part, key, record in places if self._behind else ():
+            behind = part in self._behind or is_unsteady(key, record)
+            assert not behind, f"entry {entry} changes {key}, which deferred entries read: `load_for` comes first"
+        self._put(places, entry)
+
+    def _put(self, places: list[tuple[str, StateKey, StateRecord | None]], entry: int) -> None:
+        # Loaded first: an entry that is half folded in when a part cannot be read would be applied twice afterwards.
+        for part, _, _ in places:
+            if part not in self._parts:
+                self._loaded(part)
         for part, key, record in places:
             if record is None:
                 self._parts[part].pop(key, None)
@@ -128,17 +234,19 @@ class StateParts:
             self.changed[part] = entry
 
     def load_for(self, changes: Mapping[StateKey, StateRecord | None]) -> None:
-        """Loads the parts that `fold` needs: an entry that could not be folded in is not to be written.
+        """Bring what `fold` needs up to date: an entry that could not be folded in is not to be written.
 
         Raises:
-            StoreUnavailable, DamagedObject: a part could not be loaded.
+            StoreUnavailable, DamagedObject: a part could not be loaded, or a deferred entry cannot be applied.
         """
-        self._load_all(map(part_of, changes))
-
-    def _load_all(self, parts: Iterable[str]) -> None:
-        for part in parts:
+        for part in map(part_of, changes):
+            if part in self._behind:
+                self._catch_up(self._behind[part])
             if part not in self._parts:
-                self.part(part)
+                self._loaded(part)
+        if self._behind and any(is_unsteady(key, record) for key, record in changes.items()):
+            # Each deferred entry may read it as it was.
+            self.catch_up()
 
     def named_otherwise(self, head: CheckpointHead) -> list[str]:
         """Return the loaded parts with places of records for which `head` names other objects than this state does."""
@@ -160,7 +268,8 @@ class StateParts:
         """Take all names from `head`, a checkpoint of this state or of an older one, newer than the present one.
 
         `records` are parts as `head` has them. Parts that have changed since are moved to the places that `head` names;
-        the others are replaced, or loaded again when they are next touched.
+        the others are replaced, or loaded again when they are next touched. Deferred entries that `head` holds are
+        never applied here: the parts that they touch are as `head` has them.
         """
         lacking = self.lacking(head, records)
         assert not lacking, f"names in {lacking} would stay, and belong to another checkpoint"
@@ -170,6 +279,9 @@ class StateParts:
                 moved[part] = self._moved(part, records[part], head.entry)
             else:
                 moved[part] = {record.key: record for record in records[part]} if part in records else None
+        for part in self._deferred.pass_over(head.entry):
+            if part not in moved:
+                self._parts.pop(part, None)
         for part, placed in moved.items():
             if placed is None:
                 del self._parts[part]
@@ -191,7 +303,8 @@ class StateParts:
         for key, record in self._parts[part].items():
             before = older.get(key)
             if isinstance(record, PartitionSegments) and isinstance(before, PartitionSegments):
-                partition: PartitionState = self.get(("partition", *key[1:]))
+                # No deferred entry moves a log's start.
+                partition: PartitionState = self.get_applied(("partition", *key[1:]))
                 record = in_places_of(before, record, entry, partition.log_start_offset)
             else:
                 assert not getattr(record, "sealed", ()), f"{key} has runs, and the checkpoint does not know it"

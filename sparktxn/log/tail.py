@@ -1,14 +1,15 @@
 """One replica of the state, and its way along the log.
 
-A tail starts from a checkpoint, or from nothing, and applies entry after entry. What it has read since it was last
-confirmed is a guess until the horizon says otherwise (`log/confirm.py`).
+A tail starts from a checkpoint, or from nothing, and follows entry after entry. It checks each one at once, and applies
+it at the latest when a part of the state that it touches is read. What it has read since it was last confirmed is a
+guess until the horizon says otherwise (`log/confirm.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
@@ -22,7 +23,8 @@ from sparktxn.log.confirm import Premise, head_past, usable_head
 from sparktxn.log.parts import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.machine import Applied, apply, apply_list, touches
+from sparktxn.state.machine import Applied, apply_entry, apply_list
+from sparktxn.state.touches import CONFINED, touches, transaction_of
 from sparktxn.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail"]
@@ -35,15 +37,18 @@ _WINDOW_MAX: Final = 64
 class Tail:
     """The state after entry `entry`; `confirmed_entry` is the newest entry that no deletion can have falsified.
 
-    `settled` is how the entries that were applied since it was opened have settled the lists in `watched`, by id.
+    `settled` is how the entries that were followed since it was opened have settled the lists in `watched`, by id.
     """
+
+    defers: ClassVar[bool] = True
+    """False for a replica that computes something from what each entry changes: it applies each one at once."""
 
     def __init__(
         self, objects: ObjectStore, head: CheckpointHead | None, excluded: frozenset[str] = frozenset()
     ) -> None:
         self._objects = objects
         self._excluded = excluded if head is None else excluded | {head.checkpoint}
-        self.parts = StateParts(head, self._load_part)
+        self.parts = StateParts(head, self._load_part, self.load)
         self.entry = head.entry if head is not None else 0
         self.token = head.token if head is not None else ""
         self.checksum = head.entry_checksum if head is not None else NO_CHECKSUM
@@ -94,14 +99,18 @@ class Tail:
             raise DamagedObject(names.entry(self.entry + 1), f"it is missing, and the log has had entry {entry}")
 
     def _preload(self, entries: Sequence[LogEntry]) -> None:
-        """Load, in parallel, the parts that `entries` touch."""
+        """Load, in parallel, the parts that following `entries` reads."""
         if not self.parts.has_unloaded():
             return
-        keys: set[StateKey] = set()
+        parts: set[str] = set()
         for entry in entries:
-            for command in entry.commands:
-                keys.update(touches(command))
-        self.load(sorted({part_of(key) for key in keys}))
+            if self.defers and all(type(command) in CONFINED for command in entry.commands):
+                # It is deferred: only the records of its transactions are read.
+                ids = {transaction_of(command) for command in entry.commands} - {None}
+                parts.update(part_of(("transaction", str(id_))) for id_ in ids)
+            else:
+                parts.update(*(touches(command, entry.entry) for command in entry.commands))
+        self.load(sorted(parts))
 
     def load(self, parts: list[str]) -> None:
         """Loads those of `parts` that are not, side by side; a damaged one is left to whoever touches it."""
@@ -114,25 +123,39 @@ class Tail:
             self.parts.provide(part, records)
 
     def apply(self, entry: LogEntry, size_bytes: int) -> None:
-        """Applies the next entry.
+        """Follow the next entry: defer it, or apply it.
 
         Raises:
-            DamagedObject: it names another entry before it, or holds a command that the state refuses.
+            DamagedObject: it names another entry before it, or is applied and holds a command that the state refuses.
+                A deferred entry with such a command raises it when a part that it touches is read.
         """
-        name = names.entry(entry.entry)
         if entry.previous != self.checksum:
             raise DamagedObject(
-                name, f"it follows an entry with checksum {entry.previous}, and entry {self.entry} has {self.checksum}"
+                names.entry(entry.entry),
+                f"it follows an entry with checksum {entry.previous}, and entry {self.entry} has {self.checksum}",
             )
+        if self.defers and not self._settles_own(entry.commands) and self.parts.defer(entry, size_bytes):
+            self._stand_after(entry, size_bytes)
+            return
         context = Context(entry.entry, entry.timestamp_ms)
         delta = self._delta()
-        for command in self._commands(entry, name):
-            if isinstance(command, SettleIntent) and command.intent_id in self.watched:
-                self._note(command, delta, context)
-            result = apply(delta, command, context)
-            if isinstance(result, Refusal):
-                raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
+        commands = self._commands(entry)
+        if not self._settles_own(commands):
+            apply_entry(delta, commands, context)
+        else:
+            for command in commands:
+                if isinstance(command, SettleIntent) and command.intent_id in self.watched:
+                    self._note(command, delta, context)
+                apply_entry(delta, (command,), context)
+        if self.parts.has_deferred():
+            self.parts.load_for(delta.changes)
         self.take(entry, delta.changes, size_bytes)
+
+    def _settles_own(self, commands: Sequence[Command]) -> bool:
+        """Return True if one of `commands` settles a list of this process."""
+        return bool(self.watched) and any(
+            isinstance(command, SettleIntent) and command.intent_id in self.watched for command in commands
+        )
 
     def store(self) -> StoreState:
         """Return what belongs to the whole store."""
@@ -158,13 +181,14 @@ class Tail:
 
     def _delta(self) -> Delta:
         """What an entry's commands write into."""
-        return Delta(self.parts.get)
+        return Delta(self.parts.get_following)
 
-    def _commands(self, entry: LogEntry, name: str) -> Sequence[Command]:
+    def _commands(self, entry: LogEntry) -> Sequence[Command]:
         """The entry's commands, those in an object of their own among them."""
         objects = {(command.object, command.checksum) for command in entry.commands if isinstance(command, Appends)}
         if not objects:
             return entry.commands
+        name = names.entry(entry.entry)
         if len(objects) > 1:
             raise DamagedObject(name, "it names more than one append object")
         appends_name, checksum = objects.pop()
@@ -176,6 +200,9 @@ class Tail:
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Folds in the changes of the next entry, which were computed from this very state."""
         self.parts.fold(changes, entry.entry)
+        self._stand_after(entry, size_bytes)
+
+    def _stand_after(self, entry: LogEntry, size_bytes: int) -> None:
         self.entry = entry.entry
         self.token = entry.token
         self.checksum = entry.checksum

@@ -147,14 +147,16 @@ class Timeouts:
     def _holding(self) -> list[TransactionState]:
         """Return the transactions that hold a last stable offset or a group's offset, in the parts touched here."""
         parts = self._follower.tail.parts
+        # After this, what is deferred leaves no transaction open that it names.
+        parts.catch_up_open()
         ids = {
             transactional_id
             for prefix in ("partitions/", "groups/")
             for part in parts.loaded(prefix)
-            for record in parts.part(part).values()
+            for record in parts.part_applied(part).values()
             for transactional_id in _held_by(record)
         }
-        found = [parts.get(("transaction", transactional_id)) for transactional_id in sorted(ids)]
+        found = [parts.get_following(("transaction", transactional_id)) for transactional_id in sorted(ids)]
         return [transaction for transaction in found if transaction is not None]
 
 

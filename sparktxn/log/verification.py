@@ -43,6 +43,8 @@ class Replay(Tail):
     id, also of topics that have been deleted.
     """
 
+    defers = False
+
     def __init__(self, objects: ObjectStore, head: CheckpointHead | None) -> None:
         super().__init__(objects, head)
         self._digests: dict[str, tuple[int, str]] = {}
@@ -52,8 +54,8 @@ class Replay(Tail):
         self.appends: set[str] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
 
-    def _commands(self, entry: LogEntry, name: str) -> Sequence[Command]:
-        commands = super()._commands(entry, name)
+    def _commands(self, entry: LogEntry) -> Sequence[Command]:
+        commands = super()._commands(entry)
         self.appends.update(command.object for command in entry.commands if isinstance(command, Appends))
         for command in commands:
             if isinstance(command, Append):

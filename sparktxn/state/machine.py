@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparktxn.errors import ErrorCode
-from sparktxn.format import commands
+from sparktxn.errors import DamagedObject, ErrorCode
+from sparktxn.format import commands, names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.state import coordinator, expiry, features, groups, intents, partitions, prepared, sinks, topics, vacuum
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
-from sparktxn.state.requests import request_key
 from sparktxn.structs import StateKey, StateRecord
 
-__all__ = ["Applied", "apply", "apply_list", "touches"]
+__all__ = ["Applied", "apply", "apply_entry", "apply_list"]
 
 Handler = Callable[[Delta, Any, Context], CommandResult | Refusal]
 
@@ -59,6 +58,19 @@ def apply(delta: Delta, command: Command, context: Context) -> CommandResult | R
     return _HANDLERS[type(command)](delta, command, context)
 
 
+def apply_entry(delta: Delta, list_: Sequence[Command], context: Context) -> None:
+    """Apply commands of the entry that `context` names to `delta`.
+
+    Raises:
+        DamagedObject: the state refuses one of them; the delta is then of no use.
+    """
+    for command in list_:
+        result = _HANDLERS[type(command)](delta, command, context)
+        if isinstance(result, Refusal):
+            name = names.entry(context.entry)
+            raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
+
+
 def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> Applied | Refusal:
     """Applies a list in order, all or nothing.
 
@@ -92,26 +104,3 @@ def _is_repetition(list_: Sequence[Command], results: Sequence[CommandResult]) -
         isinstance(command, commands.Append) and result.duplicate and result is not partitions.FORGOTTEN
         for command, result in zip(list_, results, strict=True)
     )
-
-
-def touches(command: Command) -> tuple[StateKey, ...]:
-    """Keys in the parts that applying the command reads, as far as it names them."""
-    keys: list[StateKey] = [("store",)]
-    named = {name: getattr(command, name, None) for name in ("name", "topic_id", "partition", "transactional_id")}
-    if hasattr(command, "request_id"):
-        keys.append(request_key(command.request_id))
-    if hasattr(command, "base_entry"):
-        keys.append(intents.intent_key(command.base_entry + 1))
-    if named["name"] is not None:
-        keys.append(("topic", named["name"]))
-    if named["transactional_id"]:
-        keys.append(("transaction", named["transactional_id"]))
-    if hasattr(command, "group_id"):
-        keys.append(("offset", command.group_id, 0, 0))
-    if named["topic_id"] is not None and named["partition"] is not None:
-        where = (named["topic_id"], named["partition"])
-        keys += [("partition", *where), ("segments", *where)]
-        producer_ids = [seen[0] for seen in getattr(command, "producers", ())] or [getattr(command, "producer_id", 0)]
-        keys += [("producer", *where, producer_id) for producer_id in producer_ids]
-    keys += [("partition", *where) for where in getattr(command, "partitions", ())]
-    return tuple(keys)

@@ -92,13 +92,15 @@ def truth_after(tail: Tail) -> Truth:
 class _Replay(Tail):
     """A replica that remembers which records the newest entry has changed."""
 
+    defers = False
+
     changes: Mapping[StateKey, StateRecord | None]
     commands: tuple[Command, ...]
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         super().take(entry, changes, size_bytes)
         self.changes = changes
-        self.commands = tuple(self._commands(entry, "")) if entry.commands else ()
+        self.commands = tuple(self._commands(entry)) if entry.commands else ()
 
 
 class _FirstBytes:

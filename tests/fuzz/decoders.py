@@ -104,6 +104,7 @@ def _entry(data: bytes) -> object:
     entry = decode_entry(data, names.entry(number), number)
     tail = _replica.at(min(number, len(_objects(r"_log/\d+\.json"))) - 1)
     tail.apply(entry, len(data))
+    tail.parts.catch_up()
     return entry
 
 
