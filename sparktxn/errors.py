@@ -8,7 +8,9 @@ The tree groups classes by what a handler does::
     ├── CommandRefused        the state machine refused a command: its code says why, nothing was written
     └── StoreError            the store itself; ``kind`` is stable and append-only
         ├── StoreUnavailable      retriable: the object store did not answer in time; nothing is known to be written
+        │   └── ClockSkewError        this machine's clock is far from the store's; nothing was written
         ├── OutcomeUnknown        retriable: call the same method again; it resolves the same entry
+        │   └── OutcomeLost           not retriable: the outcome can no longer be found
         ├── StoreNotFound         no store at this URI: create a topic first
         ├── DamagedObject         an object's bytes are not what was written: names the object
         ├── FormatVersionError    an object of a newer format: upgrade this library
@@ -36,6 +38,7 @@ __all__ = [
     "FormatVersionError",
     "KafkaError",
     "KafkaException",
+    "OutcomeLost",
     "OutcomeUnknown",
     "ProducerFenced",
     "RetentionPassed",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from sparktxn.errors import ErrorCode, KafkaError
+from sparktxn import errors
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
 # As programs that were written for confluent-kafka compare with them (rd_kafka_resp_err_t).
 COMPARED = {
@@ -98,3 +101,15 @@ def test_equality_and_order_are_by_the_code() -> None:
     assert KafkaError(89) < error < 91
     assert error != "PRODUCER_FENCED"
     assert hash(error) == hash(KafkaError(90))
+
+
+def subclasses(root: type[Exception]) -> set[type[Exception]]:
+    return {root}.union(*(subclasses(child) for child in root.__subclasses__() if child.__module__ == root.__module__))
+
+
+def test_the_tree_of_errors_shows_every_class() -> None:
+    """In the docstring of errors.py, and in its public names."""
+    classes = {found.__name__ for found in subclasses(KafkaException)}
+    tree = (errors.__doc__ or "").split("::\n")[1]
+    assert set(re.findall(r"^[ │├└─]*([A-Z]\w+) ", tree, re.MULTILINE)) == classes
+    assert classes <= set(errors.__all__)
