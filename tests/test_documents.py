@@ -18,8 +18,10 @@ from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
+from sparktxn.format import bounds
 from sparktxn.format.commands import Command
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
+from sparktxn.state import limits
 from sparktxn.structs import StateRecord
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 
@@ -227,3 +229,30 @@ def test_no_guarantee_names_a_test_before_the_table_of_tests() -> None:
         for heading in re.findall(r"^## (.*)$", guarantees, re.MULTILINE)
         if heading != "What is outside"
     }
+
+
+LIMITS = {
+    "decoded size of a segment": f"{bounds.DECODED_BYTES_MAX >> 30} GiB",
+    "rows of a segment": f"2^{bounds.ROWS_MAX.bit_length() - 1}",
+    "row groups of a Parquet file, record batches of an Arrow file": f"{bounds._PARTS_MAX:,}",
+    "footer of a Parquet file": f"{bounds._FOOTER_BYTES_MAX >> 20} MiB",
+    "header of a Parquet page": f"{bounds._HEADER_BYTES_MAX >> 10} KiB",
+    "depth of nested structures in a Parquet footer": f"{bounds._DEPTH_MAX}",
+    "partitions of a topic": f"{limits.PARTITION_COUNT_MAX:,}",
+    "`timeout_ms` of a transactional id": f"{limits.TRANSACTION_TIMEOUT_MS_MAX:,}",
+    "metadata of an offset": f"{limits.METADATA_BYTES_MAX:,} bytes",
+    "log end offset": f"2^{limits.LOG_END_OFFSET_MAX.bit_length() - 1}",
+}
+
+
+@pytest.mark.parametrize(("limit", "value"), LIMITS.items())
+def test_the_protocol_states_the_limits_of_the_code(limit: str, value: str) -> None:
+    assert f"| {limit} | {value} |" in PROTOCOL
+
+
+def test_the_protocol_states_the_defaults_of_topic_settings() -> None:
+    known = {setting.name: setting.default for setting in TOPIC_SETTINGS}
+    section = PROTOCOL.split("## Limits and defaults")[1]
+    rows = re.findall(r"^\| `([a-z.]+)` \| `?([\w]+)`? \|", section, re.MULTILINE)
+    assert rows
+    assert {name: {"none": ""}.get(value, value) for name, value in rows} == {name: known[name] for name, _ in rows}
