@@ -183,9 +183,9 @@ def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> Comman
 
 def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> CommandResult | Refusal:
     """Moves the log start up to `before_offset`; what lies wholly below it is no longer named."""
-    if known := remembered(delta, context, command.request_id):
-        return known
     partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    if known := remembered(delta, context, command.request_id):
+        return known if partition is None else replace(known, base_offset=partition.log_start_offset)
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist")

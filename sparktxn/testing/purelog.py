@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparktxn.errors import CommandRefused
+import msgspec
+
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.state.delta import Context, Refusal
-from sparktxn.state.machine import apply_list
-from sparktxn.structs import PartitionSegments, PartitionState, StateKey, TransactionState
+from sparktxn.state.machine import Applied, apply_list
+from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
 from sparktxn.testing.producercommands import ProducerCommands
 
 __all__ = ["PureLog"]
+
+_encode = msgspec.json.Encoder().encode
+_decode_results = msgspec.json.Decoder(list[CommandResult]).decode
+_decode_records = msgspec.json.Decoder(list[StateRecord]).decode
 
 
 class PureLog:
@@ -30,13 +36,21 @@ class PureLog:
     def submit(self, *commands: Command) -> list[CommandResult]:
         """Applies a list, all or nothing; one that changes nothing is no entry.
 
+        Each record and result is checked to be one that can be stored or sent as it is.
+
         Raises:
             CommandRefused: the state refuses a command.
+            AssertionError: a refusal has no code or reason, or a key is not that of its record.
+            msgspec.ValidationError: a member of a record or result has a type or value that it must not have.
         """
         context = Context(self.entry + 1, self.timestamp_ms)
         applied = apply_list(self.records.get, commands, context)
         if isinstance(applied, Refusal):
+            assert ErrorCode(applied.code)
+            assert isinstance(applied.reason, str)
+            assert applied.reason
             raise CommandRefused(applied.code, applied.reason)
+        _check(applied)
         if applied.to_write:
             self.entries.append((context, applied.to_write))
             for key, record in applied.changes.items():
@@ -81,3 +95,11 @@ class PureLog:
         """Where the partition's records are."""
         record: PartitionSegments = self.records["segments", topic_id, partition]
         return record
+
+
+def _check(applied: Applied) -> None:
+    """Read what was applied as a checkpoint and a caller would."""
+    _decode_results(_encode(applied.results))
+    changed = {key: record for key, record in applied.changes.items() if record is not None}
+    decoded = _decode_records(_encode(list(changed.values())))
+    assert {record.key: record for record in decoded} == changed
