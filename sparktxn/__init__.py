@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import rows_at_most as rows_at_most
     from sparktxn.scan.reader import output_schema as output_schema
+    from sparktxn.stage.columns import check_columns as check_columns
     from sparktxn.stage.staged import StagedSegment as StagedSegment
     from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
     from sparktxn.store import CommitResult as CommitResult
@@ -100,6 +101,7 @@ _HOMES: Final = {
     "sparktxn.producer": ("PreparedTransaction", "Producer"),
     "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema",),
+    "sparktxn.stage.columns": ("check_columns",),
     "sparktxn.stage.staged": ("StagedSegment",),
     "sparktxn.state.internal": ("INTERNAL_TOPICS",),
     "sparktxn.store": ("CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"),

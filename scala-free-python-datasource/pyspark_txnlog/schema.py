@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
-from sparktxn import ConfigurationError, did_you_mean, output_schema
+from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
 
 if TYPE_CHECKING:
     from sparktxn import TopicState
@@ -23,20 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["arrow_of", "check_columns_to_write", "conform", "declared_columns", "read_columns", "schema_of"]
 
 _HEADERS: Final = "headers"
-
-_RECORD_TYPES: Final[dict[str, tuple[str, ...]]] = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    "topic": ("string",),
-    "partition": ("int", "bigint"),
-    _HEADERS: ("array<struct<key:string,value:binary>>",),
-    "timestamp": ("timestamp",),
-    # Rows that were read have these; the log assigns them anew, so that a copy needs no projection.
-    "offset": ("bigint",),
-    "timestampType": ("int",),
-}
-"""Spark's types of the columns of Kafka's record."""
-_WRITTEN: Final = tuple(_RECORD_TYPES)[:6]
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType:
@@ -123,46 +110,21 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
     Raises:
         ConfigurationError: a column is missing, unknown, or of another type than the topic has.
     """
-    if topic is None or topic.schema is None:
-        _check_record(schema, topic_column=topic is None)
-    else:
-        _check_typed(schema, topic)
-
-
-def _check_record(schema: StructType, *, topic_column: bool) -> None:
-    names = schema.fieldNames()
-    for field in schema.fields:
-        accepted = _RECORD_TYPES.get(field.name)
-        if accepted is None:
-            raise ConfigurationError(
-                f"column {field.name!r} cannot be written: Kafka's record has {', '.join(_WRITTEN)}"
-                f"{did_you_mean(field.name, _WRITTEN)}"
-            )
-        found = field.dataType.simpleString()
-        if found not in accepted:
-            raise ConfigurationError(f"column {field.name!r} is {found}: expected {' or '.join(accepted)}")
-    if "value" not in names:
-        raise ConfigurationError("column 'value' is missing: Kafka's record needs it (string or binary)")
-    if topic_column and "topic" not in names:
+    check_columns(_arrow_schema(schema), topic)
+    if topic is None and "topic" not in schema.fieldNames():
         raise ConfigurationError("no topic to write to: give the option 'topic' or a column 'topic'")
 
 
-def _check_typed(schema: StructType, topic: TopicState) -> None:
-    whole = output_schema(topic.schema)
-    declared = [name for name, _, _ in topic.schema or ()]
-    for field in schema.fields:
-        if field.name not in (*declared, "_timestamp"):
-            raise ConfigurationError(
-                f"column {field.name!r} cannot be written: topic {topic.name!r} declares {', '.join(declared)}"
-                f"{did_you_mean(field.name, declared)}"
-            )
-        found = field.dataType.simpleString()
-        expected = _spark_type(whole.field(field.name).type).simpleString()
-        if found != expected:
-            raise ConfigurationError(f"column {field.name!r} is {found}: topic {topic.name!r} declares {expected}")
-    for name in declared:
-        if name not in schema.fieldNames() and not whole.field(name).nullable:
-            raise ConfigurationError(f"column {name!r} is missing: topic {topic.name!r} declares it not null")
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    try:
+        return pa.schema(
+            [
+                pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable)
+                for field in schema.fields
+            ]
+        )
+    except PySparkException as error:
+        raise ConfigurationError(f"a column cannot be written: {error}") from None
 
 
 def declared_columns(schema: StructType) -> pa.Schema | None:
@@ -171,10 +133,9 @@ def declared_columns(schema: StructType) -> pa.Schema | None:
     Raises:
         ConfigurationError: it has the names of Kafka's record, but not the types.
     """
-    names = set(schema.fieldNames())
-    if "value" in names and names <= _RECORD_TYPES.keys():
-        _check_record(schema, topic_column=False)
+    columns = _arrow_schema(schema)
+    names = set(columns.names)
+    if "value" in names and names <= set(output_schema(None).names):
+        check_columns(columns)
         return None
-    return pa.schema(
-        [pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable) for field in schema.fields]
-    )
+    return columns

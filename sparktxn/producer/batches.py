@@ -1,19 +1,14 @@
-"""Records that are given many at a time: dictionaries of produce()'s arguments, and columns."""
+"""Records that are given many at a time, as dictionaries of produce()'s arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.producer.buffers import TopicBuffer
-from sparktxn.producer.columns import key_column, partition_slices
-from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.reports import DeliveryCallback
 
-__all__ = ["produce_each", "tables_by_partition"]
+__all__ = ["produce_each"]
 
 
 def produce_each(
@@ -47,15 +42,3 @@ def produce_each(
         else:
             queued += 1
     return queued
-
-
-def tables_by_partition(
-    target: TopicBuffer, table: pa.Table, partition: int, chosen: pa.Array | None, choice: PartitionChoice
-) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of `table` with the partition they go to: `partition`, those `chosen`, or by their keys."""
-    if partition < 0 and chosen is None and target.partition_count > 1:
-        chosen = choice.column(target, key_column(target.state, table), table.num_rows)
-    if partition >= 0 or chosen is None:
-        yield max(partition, 0), table
-    else:
-        yield from partition_slices(target.state, table, chosen)

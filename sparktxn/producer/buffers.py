@@ -18,7 +18,8 @@ from sparktxn.config.producer import ProducerSettings
 from sparktxn.config.topic import topic_setting
 from sparktxn.producer.segments import PendingSegment, Row
 from sparktxn.stage.sizes import pieces
-from sparktxn.stage.stager import StageTopic
+from sparktxn.stage.splitting import key_column
+from sparktxn.stage.staged import StageTopic
 from sparktxn.stage.writer import RECORD_BYTES_MAX
 from sparktxn.structs import TopicState
 
@@ -73,6 +74,7 @@ class TopicBuffer:
     """A topic as the producer knows it, with its partitions' buffers."""
 
     __slots__ = (
+        "key_column",
         "partition_count",
         "partitions",
         "segment_bytes",
@@ -86,6 +88,7 @@ class TopicBuffer:
     def __init__(self, state: TopicState, message_bytes_max: int) -> None:
         self.state = state
         self.stage = StageTopic.of(state)
+        self.key_column = key_column(self.stage)
         self.partition_count = state.partition_count
         self.partitions = [PartitionBuffer(self, partition) for partition in range(state.partition_count)]
         self.segment_rows: int = topic_setting(state.settings, "segment.rows")

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -21,10 +22,9 @@ from sparktxn.internaltopics import listed
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
-from sparktxn.producer.batches import produce_each, tables_by_partition
+from sparktxn.producer.batches import produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
-from sparktxn.producer.columns import stored_table
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
@@ -33,7 +33,7 @@ from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.segments import purged
 from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
-from sparktxn.producer.topics import Topics, check_row_bytes, too_large
+from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
 from sparktxn.producer.values import (
     Positioned,
@@ -46,6 +46,9 @@ from sparktxn.producer.values import (
     seconds,
 )
 from sparktxn.registry import acquire_log, clock_at, release_log
+from sparktxn.stage.columns import conformed, slices, tables_of
+from sparktxn.stage.sizes import row_above
+from sparktxn.stage.splitting import given_partitions, row_partitions, split
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -201,29 +204,43 @@ class Producer:
         common = delivery_callback(callback, on_delivery)
         return produce_each(self.produce, topic, batch_messages(messages), partition, common)
 
-    def produce_arrow(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = -1) -> None:
+    def produce_arrow(self, topic: str, batch: object, partition: int = -1) -> None:
         """Queues the rows of a record batch or table; no delivery reports are made for them.
 
-        For Kafka's record the columns are key, value, headers, timestamp and partition, each optional; for a typed
-        topic the declared ones, and ``_timestamp``. Waits while too much is being uploaded, so memory stays bounded.
+        `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: its rows are taken batch by batch.
+        For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required; for
+        a typed topic the declared ones, and ``_timestamp``. What consume_arrow() returns can be given as it is: the
+        columns that the log assigns are left out. Waits while too much is being uploaded, so memory stays bounded.
 
         Raises:
-            ConfigurationError: a column is unknown, missing or of another type.
+            TypeError: `batch` is something else.
+            ConfigurationError: a column is unknown, missing or of another type: nothing of the table is queued.
             KafkaException: as produce().
         """
-        arguments.instance("batch", batch, (pa.RecordBatch, pa.Table), "a pyarrow.RecordBatch or pyarrow.Table")
         partition = arguments.integer("partition", partition)
         target = self._topics.find(*self._open_for(topic, "produce_arrow"))
         if partition >= target.partition_count:
             target = self._wider_topic(topic, partition)
-        given = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        table, chosen = stored_table(target.state, given, self._now_ms())
-        if table.num_rows == 0:
-            return
-        check_row_bytes(target, table)
+        for table in tables_of("batch", batch):
+            self._add_columns(target, table, partition)
+
+    def _add_columns(self, target: TopicBuffer, table: pa.Table, partition: int) -> None:
+        conformed_slices = []
+        for part in slices(table):
+            rows = conformed(target.stage, part, self._now_ms())
+            if (largest := row_above(rows, target.size_max)) is not None:
+                raise too_large(target, largest)
+            conformed_slices.append((rows, given_partitions(target.stage, part) if partition < 0 else None))
         buffers = self._opened_buffers()
-        for number, rows in tables_by_partition(target, table, partition, chosen, self._choice):
-            buffers.add_table(target.partitions[number], rows)
+        for rows, given in conformed_slices:
+            if not rows.num_rows:
+                continue
+            if partition >= 0:
+                buffers.add_table(target.partitions[partition], rows)
+                continue
+            chosen = row_partitions(rows, given, target.key_column, partial(self._choice.column, target))
+            for number, some in split(rows, chosen):
+                buffers.add_table(target.partitions[number], some)
 
     def __len__(self) -> int:
         """Records that wait, and delivery reports not yet told."""

@@ -41,8 +41,8 @@ class PartitionChoice:
         """The partition of a record with this key."""
         return self._choose(key, topic.partition_count, lambda _: topic.sticky)
 
-    def column(self, topic: TopicBuffer, keys: pa.ChunkedArray | None, row_count: int) -> pa.Array:
-        """The partitions of many records; `keys` is None where no column chooses."""
-        if keys is None or keys.null_count == row_count:
-            return pa.repeat(pa.scalar(self.partition(topic, None), pa.int32()), row_count)
-        return partitions_of_keys(self._name, keys.combine_chunks(), topic.partition_count, lambda _: topic.sticky)
+    def column(self, topic: TopicBuffer, keys: pa.Array) -> pa.Array:
+        """The partitions of rows with these keys."""
+        if keys.null_count == len(keys) or topic.partition_count == 1:
+            return pa.repeat(pa.scalar(self.partition(topic, None), pa.int32()), len(keys))
+        return partitions_of_keys(self._name, keys, topic.partition_count, lambda _: topic.sticky)

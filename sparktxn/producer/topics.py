@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import (
     ConfigurationError,
@@ -21,13 +18,12 @@ from sparktxn.errors import (
 from sparktxn.internaltopics import refuse_change
 from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
-from sparktxn.stage.sizes import row_bytes
 from sparktxn.stage.writer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Topics", "check_row_bytes", "too_large"]
+__all__ = ["Topics", "too_large"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 
@@ -120,20 +116,6 @@ class Topics:
 
 def _refresh(log: Log) -> None:
     log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
-
-
-def check_row_bytes(topic: TopicBuffer, table: pa.Table) -> None:
-    """Passes if no row of `table` is larger than a record may be.
-
-    Raises:
-        KafkaException: MSG_SIZE_TOO_LARGE.
-    """
-    if table.nbytes <= topic.size_max:
-        return
-    # The timestamp, the last column, is no part of a record's size.
-    largest = pc.max(row_bytes(table.select(table.column_names[:-1]))).as_py()
-    if largest > topic.size_max:
-        raise too_large(topic, largest)
 
 
 def too_large(topic: TopicBuffer, size: int) -> KafkaException:

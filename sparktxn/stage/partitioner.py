@@ -1,7 +1,4 @@
-"""How a key chooses its partition: librdkafka's partitioners by their names, with equal results.
-
-Where librdkafka draws a random partition, these call `pick`: whoever stages decides whether a replay draws alike.
-"""
+"""How a key chooses its partition: librdkafka's partitioners by their names, with equal results."""
 
 from __future__ import annotations
 

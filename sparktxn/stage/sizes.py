@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["payload_bytes", "pieces", "record_bytes", "row_bytes", "rows_that_fit"]
+__all__ = ["payload_bytes", "pieces", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
 
 _ROW_OVERHEAD_BYTES = 16
 """What a row takes in a segment besides its payload: lengths and levels of its columns, at most about so much."""
@@ -29,6 +29,17 @@ def row_bytes(table: pa.Table) -> pa.Array:
     for column in table.columns:
         sizes = pc.add(sizes, pa.concat_arrays([record_bytes(chunk) for chunk in column.chunks] or [_repeat(0, 0)]))
     return sizes
+
+
+def row_above(rows: pa.Table, bytes_max: int) -> int | None:
+    """Return the bytes of the largest of a topic's rows if it has more than `bytes_max`, else None.
+
+    The timestamp, the last column, is no part of a record's size.
+    """
+    if rows.nbytes <= bytes_max:
+        return None
+    largest: int = pc.max(row_bytes(rows.select(rows.column_names[:-1]))).as_py()
+    return largest if largest > bytes_max else None
 
 
 def rows_that_fit(table: pa.Table, bytes_max: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ from sparktxn.background import Background, InlineBackground
 from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
-from sparktxn.format.segment import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.stage.layout import PARTITION, record_rows, topic_names, typed_rows
+from sparktxn.stage.columns import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
-from sparktxn.stage.sizes import record_bytes, rows_that_fit
+from sparktxn.stage.sizes import row_above, rows_that_fit
+from sparktxn.stage.splitting import given_partitions, key_column, row_partitions, split
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.writer import RECORD_BYTES_MAX, upload_segment
 
@@ -32,9 +33,6 @@ _BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # Above this, records that do not compress could pass what one put can carry.
 _SEGMENT_BYTES_MAX: Final = 40 * 1024 * 1024
-
-_SLICE_ROWS: Final = 65_536
-_SLICE_BYTES: Final = 16 * 1024 * 1024
 
 
 class _Buffer:
@@ -62,7 +60,7 @@ class _Topic:
         self.segment_rows: int = topic_setting(stage.settings, "segment.rows")
         self.segment_bytes: int = min(topic_setting(stage.settings, "segment.bytes"), _SEGMENT_BYTES_MAX)
         self.record_bytes_max: int = min(RECORD_BYTES_MAX, topic_setting(stage.settings, "max.message.bytes"))
-        self.key_column = _key_column(stage)
+        self.key_column = key_column(stage)
         self.buffers: dict[int, _Buffer] = {}
 
     def buffer(self, partition: int) -> _Buffer:
@@ -128,10 +126,14 @@ class SegmentStager:
         self._finished = False
         self._default_topic = self._topic(default_topic) if default_topic is not None else None
 
-    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Stages the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
+    def write(self, batch: object) -> None:
+        """Stage the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
+
+        `batch` is a record batch, a table, or any object with ``__arrow_c_stream__``, whose rows are taken batch by
+        batch.
 
         Raises:
+            TypeError: `batch` is something else.
             ConfigurationError: a column, a topic or a partition is missing or wrong. Nothing names what had been
                 staged: give the stager up.
             CommandRefused: MESSAGE_TOO_LARGE, a record is above the topic's ``max.message.bytes``.
@@ -139,10 +141,10 @@ class SegmentStager:
         """
         if self._finished:
             raise RuntimeError("the stager has finished: open another one")
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        for rows in _slices(table):
-            for topic, part in self._by_topic(rows):
-                self._stage(topic, part)
+        for table in tables_of("batch", batch):
+            for rows in slices(table):
+                for topic, part in self._by_topic(rows):
+                    self._stage(topic, part)
 
     def finish(self) -> list[StagedSegment]:
         """Uploads what waits; all segments by topic and partition, those of a partition in the order of its rows.
@@ -187,27 +189,15 @@ class SegmentStager:
             yield topic, rows if len(found) == 1 else rows.filter(pc.equal(names, topic.stage.name))
 
     def _stage(self, topic: _Topic, rows: pa.Table) -> None:
-        now_ms = self._clock.wall_ms()
-        stage = topic.stage
-        records = record_rows(rows, now_ms) if stage.schema is None else typed_rows(rows, stage, now_ms)
+        records = conformed(topic.stage, rows, self._clock.wall_ms())
+        given = given_partitions(topic.stage, rows)
         if not records.num_rows:
             return
-        _check_record_bytes(topic, records)
-        for partition, part in _split(records, self._partitions(topic, rows, records)):
+        if (largest := row_above(records, topic.record_bytes_max)) is not None:
+            raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, _too_large(topic, largest))
+        partitions = row_partitions(records, given, topic.key_column, partial(self._hashed, topic))
+        for partition, part in split(records, partitions):
             self._buffer(topic.buffer(partition), part)
-
-    def _partitions(self, topic: _Topic, rows: pa.Table, records: pa.Table) -> pa.Array:
-        """The partition of each row."""
-        if topic.stage.schema is not None:
-            return self._hashed(topic, _typed_keys(topic, records))
-        keys = records.column("key").chunk(0)
-        if PARTITION not in rows.schema.names:
-            return self._hashed(topic, keys)
-        given = _given_partitions(topic.stage, rows.column(PARTITION))
-        if given.null_count == 0:
-            return given
-        absent = given.is_null()
-        return pc.replace_with_mask(given, absent, self._hashed(topic, keys.filter(absent)))
 
     def _hashed(self, topic: _Topic, keys: pa.Array) -> pa.Array:
         if topic.stage.partition_count == 1:
@@ -285,84 +275,8 @@ def _known_partitioner(name: str) -> str:
     return name
 
 
-def _key_column(stage: StageTopic) -> str | None:
-    name: str = topic_setting(stage.settings, "partition.key")
-    if stage.schema is None or not name:
-        return None
-    declared = [column for column in stored_schema(stage.schema).names if column != TIMESTAMP_COLUMN]
-    if name not in declared:
-        raise ConfigurationError(
-            f"setting 'partition.key' of topic {stage.name!r} is {name!r}: expected one of its columns, "
-            f"{', '.join(declared)}{did_you_mean(name, declared)}"
-        )
-    if pa.types.is_nested(stored_schema(stage.schema).field(name).type):
-        raise ConfigurationError(
-            f"setting 'partition.key' of topic {stage.name!r} is {name!r}: expected a column that is not nested"
-        )
-    return name
-
-
-def _slices(table: pa.Table) -> Iterator[pa.Table]:
-    """`table` in pieces that may be copied without much memory; an empty one is one piece, so that it is checked."""
-    step = _SLICE_ROWS
-    if table.nbytes > _SLICE_BYTES:
-        step = min(step, max(1, table.num_rows * _SLICE_BYTES // table.nbytes))
-    yield table.slice(0, step)
-    for start in range(step, table.num_rows, step):
-        yield table.slice(start, step)
-
-
-def _check_record_bytes(topic: _Topic, records: pa.Table) -> None:
-    sizes = record_bytes(records.column(0).chunk(0))
-    for column in records.columns[1:-1]:
-        sizes = pc.add(sizes, record_bytes(column.chunk(0)))
-    largest = pc.max(sizes).as_py()
-    if largest > topic.record_bytes_max:
-        raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, _too_large(topic, largest))
-
-
 def _too_large(topic: _Topic, size: int) -> str:
     found = f"a record for topic {topic.stage.name!r} has {size} bytes"
     if topic.record_bytes_max == RECORD_BYTES_MAX:
         return f"{found}: one request can store {RECORD_BYTES_MAX}; send smaller records"
     return f"{found}: its setting max.message.bytes allows {topic.record_bytes_max}"
-
-
-def _typed_keys(topic: _Topic, records: pa.Table) -> pa.Array:
-    """The key column's values as text, the same on every machine; nulls where the topic has no key column."""
-    if topic.key_column is None:
-        return pa.nulls(records.num_rows, pa.binary())
-    column = records.column(topic.key_column).chunk(0)
-    if pa.types.is_binary(column.type):
-        return column
-    return column.cast(pa.string()).cast(pa.binary())
-
-
-def _given_partitions(stage: StageTopic, column: pa.ChunkedArray) -> pa.Array:
-    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
-        raise ConfigurationError(f"column 'partition' has type {column.type}: expected int32")
-    given = column.combine_chunks()
-    found = pc.min_max(given)
-    least, greatest = found["min"].as_py(), found["max"].as_py()
-    if least is not None and not 0 <= least <= greatest < stage.partition_count:
-        wrong = least if least < 0 else greatest
-        raise ConfigurationError(
-            f"column 'partition' has {wrong}: topic {stage.name!r} has partitions 0 to {stage.partition_count - 1}",
-            ErrorCode.LOCAL_UNKNOWN_PARTITION,
-        )
-    return given.cast(pa.int32())
-
-
-def _split(records: pa.Table, partitions: pa.Array) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each partition, in their order, by partition; each part owns its memory."""
-    counted = partitions.value_counts()
-    counts = dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
-    if len(counts) == 1:
-        yield next(iter(counts)), records
-        return
-    # Not slices of one sorted copy: a partition with few rows would hold the whole copy in memory.
-    order = pc.sort_indices(partitions)
-    start = 0
-    for partition, count in sorted(counts.items()):
-        yield partition, records.take(order.slice(start, count))
-        start += count

@@ -270,6 +270,7 @@ CALLS: Final[dict[str, Call]] = {
     "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random"}),
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
     "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
+    "check_columns": Call(lambda _: sparktxn.check_columns, lambda world: {"schema": pa.schema([("value", pa.binary())]), "topic": world.store.view(["t"]).topics["t"]}),
     "output_schema": Call(lambda _: sparktxn.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),

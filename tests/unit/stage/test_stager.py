@@ -233,7 +233,7 @@ NESTED_TYPE = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
         (SCHEMA, {"id": [1], "nmae": ["x"]}, "'nmae' is not declared by topic 't'.*did you mean 'name'"),
         (SCHEMA, {"id": [1, None]}, "'id' of topic 't' may not be null"),
         (SCHEMA, {"id": ["1"]}, "'id' of topic 't' has type string: expected int64; cast it"),
-        (SCHEMA, {"id": pa.array([1], pa.int32())}, "'id' of topic 't' has type int32: expected int64; cast it"),
+        (SCHEMA, {"id": pa.array([1], pa.uint64())}, "'id' of topic 't' has type uint64: expected int64; cast it"),
         (SCHEMA, {"id": [1], "at": pa.array([1], pa.timestamp("us"))}, "expected timestamp.us, tz=UTC."),
         (SCHEMA, {"id": [1], "at": pa.array([1_001], pa.timestamp("ns", "UTC"))}, "'at' cannot be stored"),
         (SCHEMA, {"id": [1], "_timestamp": ["x"]}, "'_timestamp' has type string"),

@@ -1,31 +1,25 @@
-"""Columns as users have them, brought to a topic's stored schema: what is missing, extra or of another type is refused.
+"""Columns as users have them, brought to a topic's stored schema; every way into the store converts them here.
 
-Only what loses nothing is converted: other encodings of text and bytes, other units and zones of timestamps.
+What is missing, extra or of another type is refused. Only what loses nothing is converted: other encodings of text and
+bytes, narrower numbers, other units and zones of timestamps. Rows that were read can be written as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn import arguments
 from sparktxn.arguments import TIMESTAMP_MS_MAX
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.staged import StageTopic
+from sparktxn.structs import TopicState
 
-__all__ = [
-    "PARTITION",
-    "RECORD_COLUMNS",
-    "TOPIC",
-    "check_timestamps",
-    "null_path",
-    "record_rows",
-    "topic_names",
-    "typed_rows",
-]
+__all__ = ["PARTITION", "RECORD_COLUMNS", "TOPIC", "check_columns", "conformed", "slices", "tables_of", "topic_names"]
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
@@ -35,17 +29,77 @@ RECORD_COLUMNS: Final = ("key", "value", "headers", "timestamp", TOPIC, PARTITIO
 
 # Rows that were read have these too: the log assigns them anew, so that a copy needs no projection.
 _ASSIGNED_COLUMNS: Final = ("offset", "timestampType")
+_ASSIGNED_TYPED_COLUMNS: Final = ("_topic", "_partition", "_offset")
+
+_SLICE_ROWS: Final = 65_536
+_SLICE_BYTES: Final = 16 * 1024 * 1024
 
 _TIMESTAMP_MS: Final = pa.timestamp("ms", tz="UTC")
 _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 
 
-def record_rows(table: pa.Table, now_ms: int) -> pa.Table:
-    """Rows in Kafka's record layout as RECORD_SCHEMA; rows without a timestamp get `now_ms`.
+def tables_of(name: str, given: object) -> Iterator[pa.Table]:
+    """Yield argument `name` as tables: a record batch or table as one, another library's rows batch by batch.
 
     Raises:
-        ConfigurationError: a column is missing, unknown or of another type, or a header has no key.
+        TypeError: it is neither an Arrow table nor an object with ``__arrow_c_stream__`` that gives rows.
     """
+    if isinstance(given, pa.Table):
+        yield given
+    elif isinstance(given, pa.RecordBatch):
+        yield pa.Table.from_batches([given])
+    elif hasattr(given, "__arrow_c_stream__") and not isinstance(given, type):
+        try:
+            reader = pa.RecordBatchReader.from_stream(given)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise TypeError(f"{name} is {arguments.described(given)}, which gives no rows: {error}") from error
+        # Without rows, so that the columns of a stream without batches are checked too.
+        yield pa.Table.from_batches([], reader.schema)
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+    else:
+        raise TypeError(
+            f"{name} is {arguments.described(given)}: expected a pyarrow.RecordBatch or pyarrow.Table, or an object "
+            "with __arrow_c_stream__, such as a data frame"
+        )
+
+
+def check_columns(schema: pa.Schema, topic: TopicState | None = None) -> None:
+    """Pass if rows with these columns can be written to `topic`; None means any topic of Kafka's record.
+
+    Raises:
+        ConfigurationError: a column is missing, unknown or of another type.
+    """
+    arguments.instance("schema", schema, pa.Schema)
+    rows = schema.empty_table()
+    if topic is None:
+        _record_rows(rows, 0)
+    else:
+        conformed(StageTopic.of(arguments.instance("topic", topic, TopicState)), rows, 0)
+
+
+def slices(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield `table` in pieces that may be copied without much memory; an empty one is one piece, to be checked."""
+    step = _SLICE_ROWS
+    if table.nbytes > _SLICE_BYTES:
+        step = min(step, max(1, table.num_rows * _SLICE_BYTES // table.nbytes))
+    yield table.slice(0, step)
+    for start in range(step, table.num_rows, step):
+        yield table.slice(start, step)
+
+
+def conformed(topic: StageTopic, table: pa.Table, now_ms: int) -> pa.Table:
+    """Return rows as `topic` stores them; each column is one array. Rows without a timestamp get `now_ms`.
+
+    A typed topic's nullable column that is missing is null, so that a writer goes on when its topic gains a column.
+
+    Raises:
+        ConfigurationError: a column is missing, unknown or of another type, or holds what may not be stored.
+    """
+    return _record_rows(table, now_ms) if topic.schema is None else _typed_rows(table, topic, now_ms)
+
+
+def _record_rows(table: pa.Table, now_ms: int) -> pa.Table:
     present = _checked_names(table)
     known = (*RECORD_COLUMNS, *_ASSIGNED_COLUMNS)
     for name in present:
@@ -71,19 +125,11 @@ def record_rows(table: pa.Table, now_ms: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
-def typed_rows(table: pa.Table, topic: StageTopic, now_ms: int) -> pa.Table:
-    """Rows of a typed topic in its stored schema.
-
-    Rows without ``_timestamp`` get `now_ms`. A nullable column that is missing is null, so that a writer goes on when
-    its topic gains a column.
-
-    Raises:
-        ConfigurationError: a column that may not be null is missing or has nulls, or one is unknown or of another type.
-    """
+def _typed_rows(table: pa.Table, topic: StageTopic, now_ms: int) -> pa.Table:
     schema = stored_schema(topic.schema)
     present = _checked_names(table)
     for name in present:
-        if name not in schema.names:
+        if name not in schema.names and name not in _ASSIGNED_TYPED_COLUMNS:
             raise ConfigurationError(
                 f"column {name!r} is not declared by topic {topic.name!r}: expected {', '.join(schema.names)}"
                 f"{did_you_mean(name, schema.names)}"
@@ -192,16 +238,12 @@ def _timestamps_ms(name: str, column: pa.Array, now_ms: int) -> pa.Array:
         except pa.ArrowInvalid as error:
             raise ConfigurationError(f"column {name!r} cannot be milliseconds: {error}") from None
     column = pc.fill_null(column, pa.scalar(now_ms, _TIMESTAMP_MS)) if column.null_count else column
-    check_timestamps(name, column)
+    _check_timestamps(name, column)
     return column
 
 
-def check_timestamps(name: str, column: pa.Array | pa.ChunkedArray) -> None:
-    """Pass if every time of a column of milliseconds is from 1970 on, and one that Spark's timestamps can express.
-
-    Raises:
-        ConfigurationError: one is not.
-    """
+def _check_timestamps(name: str, column: pa.Array) -> None:
+    """Pass if every time of a column of milliseconds is from 1970 on, and one that Spark's timestamps can express."""
     if not len(column):
         return
     found = pc.min_max(column)
@@ -251,7 +293,7 @@ def _declared(topic: str, field: pa.Field, column: pa.Array) -> pa.Array:
             f"column {field.name!r} of topic {topic!r} has type {column.type}: expected {field.type}; cast it"
         )
     converted = _cast(field.name, column, field.type)
-    if path := null_path(converted, field, field.name):
+    if path := _null_path(converted, field, field.name):
         raise ConfigurationError(f"column {path!r} of topic {topic!r} may not be null, and it is in at least one row")
     return converted
 
@@ -268,11 +310,31 @@ def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_timestamp(expected):
         return pa.types.is_timestamp(found) and found.tz is not None
     if pa.types.is_list(expected):
-        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _is_same_kind(found.value_type, expected.value_type)
+        return _is_list(found) and _is_same_kind(found.value_type, expected.value_type)
     if pa.types.is_struct(expected):
         return pa.types.is_struct(found) and _is_same_struct(list(found), list(expected))
+    return _is_narrower(found, expected)
+
+
+def _is_narrower(found: pa.DataType, expected: pa.DataType) -> bool:
+    """True if every number of type `found` is one of type `expected`."""
+    types = pa.types
+    if types.is_integer(expected) and types.is_integer(found):
+        unsigned = types.is_unsigned_integer(found)
+        if unsigned is types.is_unsigned_integer(expected):
+            return bool(found.bit_width <= expected.bit_width)
+        return unsigned and bool(found.bit_width < expected.bit_width)
+    if types.is_floating(expected) and types.is_floating(found):
+        return bool(found.bit_width <= expected.bit_width)
+    if types.is_decimal128(expected) and types.is_decimal128(found):
+        whole_digits = found.precision - found.scale <= expected.precision - expected.scale
+        return bool(whole_digits and found.scale <= expected.scale)
     return False
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type))
 
 
 def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> bool:
@@ -282,7 +344,7 @@ def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> 
     )
 
 
-def null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
+def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
     """The first place at or below `field` that has a null and may not."""
     if not field.nullable and array.null_count:
         return path
@@ -293,4 +355,4 @@ def null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
         # A null struct has null fields: only those of the others count.
         parts = array.drop_null().flatten()
         inner = [(part, child, f"{path}.{child.name}") for part, child in zip(parts, field.type, strict=True)]
-    return next((found for below in inner if (found := null_path(*below))), None)
+    return next((found for below in inner if (found := _null_path(*below))), None)
