@@ -41,11 +41,10 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.fork import ForkGuard
-from sparktxn.format.commands import Command, CreateTopic, EndTxn, InitProducerId, SinkBatchCommit
+from sparktxn.format.commands import CreateTopic, SinkBatchCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.internaltopics import refuse_change
-from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
 from sparktxn.log.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
@@ -54,8 +53,8 @@ from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
+from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.state.producers import next_sequence
 from sparktxn.state.sinks import check_batch
 from sparktxn.state.transactions import fenced_because
 from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
@@ -129,18 +128,16 @@ class _Contents(Struct, frozen=True):
     sink: SinkCommit | None
 
 
-class _Attempt(Struct):
-    """A transaction that was sent, and whose outcome is not known yet."""
+class _Writer(Struct):
+    """A transactional id's writer in this handle.
 
-    contents: _Contents
-    ticket: Ticket
+    `sent` is what it has sent and does not know the outcome of; `stored` is what turned out to be committed after a
+    caller had got an error, with its entry.
+    """
 
-
-class _Stored(Struct):
-    """A transaction that turned out to be committed after its caller was told that this is not known."""
-
-    contents: _Contents
-    entry: int
+    transactions: TransactionWriter
+    sent: _Contents | None = None
+    stored: tuple[_Contents, int] | None = None
 
 
 def _clock_of(store: Store) -> Clock:
@@ -160,9 +157,7 @@ class Store:
         self._dropped = weakref.finalize(self, give_back_later, partial(release_dropped, log, self._fork))
         self._dropped.atexit = False
         self._committing = threading.Lock()
-        self._identities: dict[str, tuple[int, int]] = {}
-        self._unresolved: dict[str, _Attempt] = {}
-        self._stored: dict[str, _Stored] = {}
+        self._writers: dict[str, _Writer] = {}
 
     @classmethod
     def open(cls, uri: str, *, options: Mapping[str, Any] | None = None, create: bool = False) -> Store:
@@ -195,8 +190,8 @@ class Store:
         if not self._closed:
             self._closed = True
             if self._dropped.detach() and not self._fork.forked():
-                for attempt in self._unresolved.values():
-                    attempt.ticket.let_go()
+                for writer in self._writers.values():
+                    writer.transactions.let_go()
                 release_log(self.log)
 
     def _check(self) -> None:
@@ -403,8 +398,10 @@ class Store:
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline
     ) -> CommitResult:
         contents = _Contents(tuple(sorted(segment.segment for segment in staged)), sink)
-        if transactional_id in self._unresolved:
-            self._resolve(transactional_id, contents, deadline)
+        writer = self._writers.get(transactional_id)
+        if writer is None:
+            writer = self._writers[transactional_id] = _Writer(TransactionWriter(self.log))
+        self._resolve(writer, transactional_id, contents, deadline)
         self.log.refresh(deadline)
         if sink is not None:
             replayed = self._replayed(staged, transactional_id, sink)
@@ -412,14 +409,13 @@ class Store:
                 return replayed
         if not staged and sink is None:
             return CommitResult(self.log.entry, replayed=False)
-        stored = self._stored.get(transactional_id)
-        if stored is not None and stored.contents == contents:
-            return CommitResult(stored.entry, replayed=True)
-        state = self._initialised(transactional_id, deadline)
+        if writer.stored is not None and writer.stored[0] == contents:
+            return CommitResult(writer.stored[1], replayed=True)
+        state = self._initialised(writer.transactions, transactional_id, deadline)
         try:
-            self._submit(self._transaction(staged, state, sink), transactional_id, contents, deadline)
+            self._submit(writer, staged, state, contents, deadline)
         except CommandRefused as refused:
-            # Another driver may have committed the very batch since we looked.
+            # Another driver may have committed the very batch since the last refresh.
             replayed = self._replayed(staged, transactional_id, sink) if sink is not None else None
             if replayed is not None:
                 return replayed
@@ -427,44 +423,50 @@ class Store:
         return CommitResult(self.log.entry, replayed=False)
 
     def _submit(
-        self, commands: Sequence[Command], transactional_id: str, contents: _Contents, deadline: Deadline
+        self,
+        writer: _Writer,
+        staged: Sequence[StagedSegment],
+        state: TransactionState,
+        contents: _Contents,
+        deadline: Deadline,
     ) -> None:
-        """Sends a transaction and waits; while its outcome is unknown this handle keeps it, and begins no other."""
-        ticket = self.log.send(commands)
-        self._unresolved[transactional_id] = _Attempt(contents, ticket)
+        """Send a transaction and wait; while its outcome is unknown this handle keeps it, and begins no other."""
+        identity = TransactionIdentity(
+            state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
+        )
+        before = [] if contents.sink is None else [_batch(staged, state, contents.sink)]
+        writer.transactions.send(staged, before=before, after=[identity.end(committed=True)], transaction=identity)
+        writer.sent = contents
         try:
-            ticket.wait(deadline)
+            writer.transactions.resolve(deadline)
         finally:
-            if ticket.is_done() or ticket.withdraw():
-                del self._unresolved[transactional_id]
+            writer.transactions.withdraw()
 
-    def _resolve(self, transactional_id: str, contents: _Contents, deadline: Deadline) -> None:
-        """Learns what has become of the transaction whose outcome is unknown; one with other contents is cancelled.
+    def _resolve(self, writer: _Writer, transactional_id: str, contents: _Contents, deadline: Deadline) -> None:
+        """Learn what has become of the transaction whose outcome is unknown; one with other contents is cancelled.
 
         Two transactions would have one number and the same sequences: the second could be taken for the first.
 
         Raises:
             OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
         """
-        attempt = self._unresolved[transactional_id]
+        transactions, sent = writer.transactions, writer.sent
+        if not transactions.is_busy or sent is None:
+            return
         try:
-            if attempt.contents == contents:
-                attempt.ticket.wait(deadline)
-            else:
-                attempt.ticket.cancel(deadline)
+            transactions.resolve(deadline, cancel=sent != contents)
         except (OutcomeUnknown, StoreUnavailable) as error:
-            if not attempt.ticket.is_done():
-                if attempt.contents == contents:
-                    raise
-                raise StoreUnavailable(
-                    f"nothing was written: what became of the commit before under {transactional_id!r} is not known "
-                    f"by the deadline ({error}); call again"
-                ) from error
+            if not transactions.is_busy:
+                return
+            if sent == contents:
+                raise
+            raise StoreUnavailable(
+                f"nothing was written: what became of the commit before under {transactional_id!r} is not known "
+                f"by the deadline ({error}); call again"
+            ) from error
         except CommandRefused:
-            pass
-        if attempt.ticket.results is not None:
-            self._stored[transactional_id] = _Stored(attempt.contents, self.log.entry)
-        del self._unresolved[transactional_id]
+            return
+        writer.stored = (sent, self.log.entry)
 
     def _replayed(
         self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit
@@ -479,44 +481,20 @@ class Store:
             raise BatchRefused(found.reason)
         return CommitResult(found.entry, replayed=True)
 
-    def _initialised(self, transactional_id: str, deadline: Deadline) -> TransactionState:
-        """The transactional id's state under this handle's own epoch: initialised once per handle."""
+    def _initialised(
+        self, transactions: TransactionWriter, transactional_id: str, deadline: Deadline
+    ) -> TransactionState:
+        """Return the transactional id's state under this handle's own epoch; it is initialised once per handle."""
         state = self.log.transaction(transactional_id)
-        identity = self._identities.get(transactional_id)
-        if state is None or identity is None:
-            command = InitProducerId(self.log.ids.token(), transactional_id)
-            result = self.log.submit([command], deadline)[0]
-            identity = self._identities[transactional_id] = (result.producer_id, result.producer_epoch)
+        if state is None or transactions.identity == NO_IDENTITY:
+            transactions.initialise(deadline, transactional_id=transactional_id)
             state = self.log.transaction(transactional_id)
         if state is None:
             raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")
-        if identity != (state.producer_id, state.producer_epoch):
+        if transactions.identity != ProducerIdAndEpoch(state.producer_id, state.producer_epoch):
             reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
             raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
-
-    def _transaction(
-        self, staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit | None
-    ) -> list[Command]:
-        number = state.transaction + 1
-        producer = ProducerIdAndEpoch(state.producer_id, state.producer_epoch)
-        commands: list[Command] = []
-        if sink is not None:
-            commands.append(_batch(staged, state, sink))
-        sequences: dict[tuple[int, int], int] = {}
-        for segment in staged:
-            where = (segment.topic_id, segment.partition)
-            if where not in sequences:
-                known = self.log.producer(*where, state.producer_id)
-                same_epoch = known is not None and known.producer_epoch == state.producer_epoch
-                sequences[where] = next_sequence(known.last_sequence, 1) if known is not None and same_epoch else 0
-            commands.append(
-                segment.append(producer, sequences[where], transactional_id=state.transactional_id, transaction=number)
-            )
-            sequences[where] = next_sequence(sequences[where], segment.record_count)
-        end = EndTxn(state.transactional_id, producer.producer_id, producer.producer_epoch, number, committed=True)
-        commands.append(end)
-        return commands
 
 
 def _prescriptive(refused: CommandRefused) -> KafkaException:

@@ -255,7 +255,7 @@ def flags(error: KafkaError) -> tuple[bool, bool, bool]:
     return error.fatal(), error.txn_requires_abort(), error.retriable()
 
 
-def messages(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
+def messages(consumer: Consumer, timeout: float = 0.25) -> list[Message]:
     """What the consumer hands out until nothing comes for `timeout` seconds; none is an error."""
     found = messages_and_errors(consumer, timeout)
     for message in found:
@@ -263,7 +263,7 @@ def messages(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
     return found
 
 
-def messages_and_errors(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
+def messages_and_errors(consumer: Consumer, timeout: float = 0.25) -> list[Message]:
     """What the consumer hands out until nothing comes for `timeout` seconds."""
     found = []
     while (message := consumer.poll(timeout)) is not None:

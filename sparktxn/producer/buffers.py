@@ -9,7 +9,7 @@ replaced, so that a row appended meanwhile by another thread stays in it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -194,7 +194,7 @@ class Buffers:
                     self._roll(buffer, start=False)
             return list(self._segments)
 
-    def settle(self, segments: list[PendingSegment]) -> None:
+    def settle(self, segments: Sequence[PendingSegment]) -> None:
         """Forgets segments whose outcome is known."""
         with self._lock:
             gone = set(map(id, segments))

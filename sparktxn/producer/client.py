@@ -26,12 +26,12 @@ from sparktxn.producer.batches import produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.holdings import Holdings, watch
+from sparktxn.producer.linger import Linger
+from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
-from sparktxn.producer.publisher import Publisher
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.segments import purged
-from sparktxn.producer.sender import Sender
 from sparktxn.producer.states import TransactionState
 from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
@@ -91,8 +91,8 @@ class Producer:
         self._closed = False
         self._connecting = threading.Lock()
         self._log: Log | None = None
-        self._publisher: Publisher | None = None
-        self._sender: Sender | None = None
+        self._outbox: Outbox | None = None
+        self._linger: Linger | None = None
         self._buffers: Buffers | None = None
         self._reports = Reports(only_errors=self._settings.reports_only_errors)
         self._on_delivery = self._settings.on_delivery
@@ -283,7 +283,7 @@ class Producer:
             self._flush_transaction(timeout_s)
             self._reports.serve()
         elif self._log is not None:
-            self._flush_sender(timeout_s)
+            self._flush_linger(timeout_s)
         return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -295,10 +295,10 @@ class Producer:
         in_queue = arguments.boolean("in_queue", in_queue)
         in_flight = arguments.boolean("in_flight", in_flight)
         blocking = arguments.boolean("blocking", blocking)
-        if not in_queue or self._publisher is None or self._log is None:
+        if not in_queue or self._outbox is None or self._log is None:
             return
-        with self._publisher.exclusive(self._log.deadline(-1.0 if blocking or in_flight else 0.0)):
-            self._publisher.discard(purged("the record was purged"))
+        with self._outbox.exclusive(self._log.deadline(-1.0 if blocking or in_flight else 0.0)):
+            self._outbox.discard(purged("the record was purged"))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
@@ -406,12 +406,12 @@ class Producer:
     @property
     def producer_id(self) -> int:
         """The producer id, -1 before there is one."""
-        return self._publisher.identity.producer_id if self._publisher is not None else -1
+        return self._outbox.identity.producer_id if self._outbox is not None else -1
 
     @property
     def producer_epoch(self) -> int:
         """The producer epoch, -1 before there is one."""
-        return self._publisher.identity.producer_epoch if self._publisher is not None else -1
+        return self._outbox.identity.producer_epoch if self._outbox is not None else -1
 
     @property
     def transaction_state(self) -> TransactionState:
@@ -472,23 +472,23 @@ class Producer:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NOT_CONFIGURED, reason))
         return self._transactions
 
-    def _connect(self) -> tuple[Log, Publisher]:
+    def _connect(self) -> tuple[Log, Outbox]:
         """Opens the store at the first time."""
         if not acquired_in_time(self._connecting):
             raise StoreUnavailable("another thread of this producer was opening the store until the deadline")
         try:
-            if self._log is None or self._publisher is None:
+            if self._log is None or self._outbox is None:
                 log = acquire_log(self._settings.uri, self._settings.store_options, create=False)
                 buffers = Buffers(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
-                self._publisher = Publisher(log, buffers, self._reports)
+                self._outbox = Outbox(log, buffers, self._reports)
                 self._buffers = buffers
                 self._now_ms = log.clock.wall_ms
                 self._choice.seed(log.ids)
                 if self._transactions is None:
-                    self._sender = Sender(log, self._publisher, buffers, self._settings, weakly(self._after_round))
+                    self._linger = Linger(log, self._outbox, buffers, self._settings, weakly(self._after_round))
                 self._log = log
-                self._holdings = Holdings(self._settings.client_id, log, self._publisher, buffers, self._sender)
-            return self._log, self._publisher
+                self._holdings = Holdings(self._settings.client_id, log, self._outbox, buffers, self._linger)
+            return self._log, self._outbox
         finally:
             self._connecting.release()
 
@@ -501,8 +501,8 @@ class Producer:
         self._opened_buffers().add(buffer, row, size_bytes)
 
     def _notice(self) -> None:
-        if self._sender is not None:
-            self._sender.notice()
+        if self._linger is not None:
+            self._linger.notice()
 
     def _after_round(self) -> None:
         try:
@@ -551,14 +551,14 @@ class Producer:
         else:
             transactions.upload(timeout_s)
 
-    def _flush_sender(self, timeout_s: float) -> None:
+    def _flush_linger(self, timeout_s: float) -> None:
         log, _ = self._connect()
         deadline = log.deadline(timeout_s)
         while True:
             self._reports.serve()
-            if not len(self) or self._sender is None or (deadline.passed() and timeout_s >= 0):
+            if not len(self) or self._linger is None or (deadline.passed() and timeout_s >= 0):
                 return
-            self._sender.hurry()
+            self._linger.hurry()
             remaining_s = deadline.remaining_s()
             self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
 
@@ -566,7 +566,7 @@ class Producer:
         """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
         if self._transactions is None:
             if self._log is not None:
-                self._flush_sender(timeout_s)
+                self._flush_linger(timeout_s)
         elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
             try:
                 self._transactions.abort(timeout_s)
@@ -578,10 +578,10 @@ class Producer:
 
     def _release(self) -> None:
         held, self._holdings = self._holdings, None
-        if self._sender is not None:
-            self._sender.close()
-        if self._publisher is not None:
-            self._publisher.let_go()
+        if self._linger is not None:
+            self._linger.close()
+        if self._outbox is not None:
+            self._outbox.let_go()
         if self._log is not None and held is not None:
             release_log(self._log)
 

@@ -1,4 +1,4 @@
-"""What a producer holds of its process: a share of a log, a sender's thread, and records that wait."""
+"""What a producer holds of its process: a share of a log, a lingering thread, and records that wait."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sparktxn.registry import release_dropped
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
     from sparktxn.producer.buffers import Buffers
-    from sparktxn.producer.publisher import Publisher
-    from sparktxn.producer.sender import Sender
+    from sparktxn.producer.linger import Linger
+    from sparktxn.producer.outbox import Outbox
 
 __all__ = ["Holdings", "watch"]
 
@@ -27,23 +27,23 @@ _finishing: set[Holdings] = set()
 class Holdings:
     """What is left when a producer is dropped without `close()`, or the interpreter ends before it is closed."""
 
-    def __init__(self, client_id: str, log: Log, publisher: Publisher, buffers: Buffers, sender: Sender | None) -> None:
+    def __init__(self, client_id: str, log: Log, outbox: Outbox, buffers: Buffers, linger: Linger | None) -> None:
         self._client_id = client_id
         self._log = log
-        self._publisher = publisher
+        self._outbox = outbox
         self._buffers = buffers
-        self._sender = sender
+        self._linger = linger
         self._fork = ForkGuard()
         self._dropped_before = 0
 
     def give_back(self) -> None:
-        """Store what the sender has not sent yet, warn of records that are lost, and give the log back.
+        """Store what the lingering thread has not sent yet, warn of records that are lost, and give the log back.
 
-        For a producer that is gone. Does not wait for the sender.
+        For a producer that is gone. Does not wait for the thread.
         """
-        self._dropped_before = self._publisher.dropped_records
+        self._dropped_before = self._outbox.dropped_records
         _finishing.add(self)
-        if self._sender is None or not self._sender.finish(self._end):
+        if self._linger is None or not self._linger.finish(self._end):
             self._end()
 
     def warn_at_exit(self) -> None:
@@ -58,7 +58,7 @@ class Holdings:
             )
 
     def _end(self) -> None:
-        lost = self._buffers.not_stored() + self._publisher.dropped_records - self._dropped_before
+        lost = self._buffers.not_stored() + self._outbox.dropped_records - self._dropped_before
         if lost:
             _LOGGER.warning(
                 "producer %s was dropped without close(), and %d records that were not stored are lost: call flush() "

@@ -28,20 +28,18 @@ from sparktxn.format.commands import (
     AddPartitionsToTxn,
     Command,
     CommandResult,
-    EndTxn,
-    InitProducerId,
     OffsetToCommit,
     PrepareTxn,
     TxnOffsetCommit,
 )
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.producer.calls import TransactionalCalls
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
+from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.prepared import PreparedTransaction
-from sparktxn.producer.publisher import Publisher, TransactionIdentity
 from sparktxn.producer.segments import PendingSegment, purged
-from sparktxn.producer.states import ProducerStates, TransactionState
-from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
+from sparktxn.producer.states import ProducerStates, TransactionalCalls, TransactionState
+from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
+from sparktxn.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -73,9 +71,7 @@ class Transactions:
         self._states = ProducerStates()
         self._calls = TransactionalCalls()
         self._log: Log | None = None
-        self._publisher: Publisher | None = None
-        self._request_id = ""
-        self._keep_prepared = False
+        self._outbox: Outbox | None = None
         self._number = NO_TRANSACTION
         self._prepared: PreparedTransaction | None = None
         self._published = False
@@ -98,9 +94,7 @@ class Transactions:
 
     # --- the calls -----------------------------------------------------------------------------------------------
 
-    def init(
-        self, connect: Callable[[], tuple[Log, Publisher]], timeout_s: float, *, keep_prepared: bool = False
-    ) -> None:
+    def init(self, connect: Callable[[], tuple[Log, Outbox]], timeout_s: float, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over: fences older producers and aborts what they left open.
 
         With `keep_prepared` a prepared transaction stays, and is this producer's to end.
@@ -109,12 +103,10 @@ class Transactions:
             self._states.require("init_transactions", _S.UNINITIALIZED, _S.INITIALIZING)
             if self.state is _S.UNINITIALIZED:
                 self._states.move(_S.INITIALIZING)
-            self._log, self._publisher = connect()
-            if keep_prepared is not self._keep_prepared:
-                self._keep_prepared, self._request_id = keep_prepared, ""
+            self._log, self._outbox = connect()
             deadline = self._deadline(timeout_s)
-            with self._publisher.exclusive(deadline), self._classified(Operation.INIT):
-                result = self._initialise(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, deadline, keep_prepared=keep_prepared)
+            with self._outbox.exclusive(deadline), self._classified(Operation.INIT):
+                result = self._initialise(deadline, keep_prepared=keep_prepared)
             self._number = result.transaction
             if result.prepared_producer_id == NO_PRODUCER_ID:
                 self._move(_S.READY)
@@ -156,15 +148,15 @@ class Transactions:
             if self.state is _S.IN_TRANSACTION:
                 self._move(_S.PREPARING_TRANSACTION)
             deadline = self._deadline(timeout_s)
-            publisher = self._opened()
-            with publisher.exclusive(deadline), self._classified(Operation.PREPARE):
-                if publisher.under_way is not Operation.PREPARE:
+            outbox = self._opened()
+            with outbox.exclusive(deadline), self._classified(Operation.PREPARE):
+                if outbox.under_way is not Operation.PREPARE:
                     self._resolve_published(deadline)
                     self._send_prepare(self._upload(deadline))
-                publisher.resolve(deadline)
+                outbox.resolve(deadline)
             self._published = True
             self._offsets = {}
-            self._prepared = PreparedTransaction(publisher.identity.producer_id, publisher.identity.producer_epoch)
+            self._prepared = PreparedTransaction(outbox.identity.producer_id, outbox.identity.producer_epoch)
             self._move(_S.PREPARED_TRANSACTION)
             return self._prepared
 
@@ -217,12 +209,12 @@ class Transactions:
         if self.state is not _S.COMMITTING_TRANSACTION:
             self._move(_S.COMMITTING_TRANSACTION)
         deadline = self._deadline(timeout_s)
-        publisher = self._opened()
-        with publisher.exclusive(deadline), self._classified(Operation.END):
-            if publisher.under_way is not Operation.END:
+        outbox = self._opened()
+        with outbox.exclusive(deadline), self._classified(Operation.END):
+            if outbox.under_way is not Operation.END:
                 self._resolve_published(deadline)
                 self._send_end(self._upload(deadline))
-            results = publisher.resolve(deadline)
+            results = outbox.resolve(deadline)
             if results:
                 self._published = True
                 self._take_next_identity(results)
@@ -232,13 +224,12 @@ class Transactions:
         if self.state is not _S.ABORTING_TRANSACTION:
             self._move(_S.ABORTING_TRANSACTION)
         deadline = self._deadline(timeout_s)
-        publisher = self._opened()
-        with publisher.exclusive(deadline), self._classified(Operation.ABORT):
-            publisher.discard(purged("the transaction was aborted before the record was published"))
+        outbox = self._opened()
+        with outbox.exclusive(deadline), self._classified(Operation.ABORT):
+            outbox.discard(purged("the transaction was aborted before the record was published"))
             self._abort_published(deadline)
             if self._needs_bump:
-                identity = publisher.identity
-                initialised = self._initialise(identity.producer_id, identity.producer_epoch, deadline)
+                initialised = self._initialise(deadline, previous=outbox.identity)
                 # It has ended what was published; of a transactional id that had expired it knows no transaction.
                 self._number = initialised.transaction
                 self._published = False
@@ -280,13 +271,13 @@ class Transactions:
             return
 
     def _publish(self, deadline: Deadline) -> None:
-        publisher = self._opened()
+        outbox = self._opened()
         self._resolve_published(deadline)
         segments = self._upload(deadline)
         identity = self._identity()
         offsets = self._offset_commands(identity)
         if segments or offsets:
-            publisher.send(Operation.PUBLISH, segments, offsets, identity)
+            outbox.publish(Operation.PUBLISH, segments, offsets, identity)
             # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
             self._sent_offsets, self._offsets = self._offsets, {}
             self._resolve_published(deadline)
@@ -298,11 +289,11 @@ class Transactions:
             CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
             OutcomeUnknown, StoreUnavailable: call again.
         """
-        publisher = self._opened()
+        outbox = self._opened()
         try:
-            return publisher.upload(deadline)
+            return outbox.upload(deadline)
         except (OutcomeUnknown, StoreUnavailable) as error:
-            waited_s = publisher.waited_s()
+            waited_s = outbox.waited_s()
             if waited_s < self._delivery_timeout_s:
                 raise
             reason = f"not stored within delivery.timeout.ms, tried for {waited_s:.0f} s: {error.error.str()}"
@@ -337,8 +328,8 @@ class Transactions:
         if not segments and not self._offsets and not self._published:
             return
         identity = self._identity()
-        end = EndTxn(*_names(identity), committed=True)
-        self._opened().send(Operation.END, segments, [*self._offset_commands(identity), end], identity)
+        end = identity.end(committed=True)
+        self._opened().publish(Operation.END, segments, [*self._offset_commands(identity), end], identity)
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Sends everything and the preparation; a transaction without anything is begun by registering no partition."""
@@ -346,14 +337,14 @@ class Transactions:
         identity = self._identity()
         others = self._offset_commands(identity)
         if not segments and not others and not self._published:
-            others.append(AddPartitionsToTxn(*_names(identity), partitions=()))
-        others.append(PrepareTxn(*_names(identity)))
-        self._opened().send(Operation.PREPARE, segments, others, identity)
+            others.append(AddPartitionsToTxn(*identity.names(), partitions=()))
+        others.append(PrepareTxn(*identity.names()))
+        self._opened().publish(Operation.PREPARE, segments, others, identity)
 
     def _offset_commands(self, identity: TransactionIdentity) -> list[Command]:
         return [
             TxnOffsetCommit(
-                *_names(identity),
+                *identity.names(),
                 group_id=group.group_id,
                 offsets=tuple(offsets.values()),
                 generation_id=group.generation_id,
@@ -364,14 +355,14 @@ class Transactions:
         ]
 
     def _abort_published(self, deadline: Deadline) -> None:
-        publisher = self._opened()
-        if publisher.under_way is Operation.PUBLISH and not publisher.withdraw():
+        outbox = self._opened()
+        if outbox.under_way is Operation.PUBLISH and not outbox.withdraw():
             self._resolve_flush_before_abort(deadline)
-        publisher.discard(purged("the transaction was aborted before the record was published"))
-        if publisher.under_way is None and self._published and not self._needs_bump:
-            publisher.send(Operation.ABORT, (), [EndTxn(*_names(self._identity()), committed=False)])
+        outbox.discard(purged("the transaction was aborted before the record was published"))
+        if outbox.under_way is None and self._published and not self._needs_bump:
+            outbox.publish(Operation.ABORT, (), [self._identity().end(committed=False)])
         try:
-            self._take_next_identity(publisher.resolve(deadline))
+            self._take_next_identity(outbox.resolve(deadline))
         except CommandRefused as refused:
             # The log has forgotten this producer: the init that follows makes it known again, and nothing is open.
             if refused.error.code() not in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
@@ -386,30 +377,27 @@ class Transactions:
             self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
 
     def _initialise(
-        self, producer_id: int, producer_epoch: int, deadline: Deadline, *, keep_prepared: bool = False
+        self, deadline: Deadline, *, previous: ProducerIdAndEpoch = NO_IDENTITY, keep_prepared: bool = False
     ) -> CommandResult:
-        """Allocates or bumps the identity. The request id is kept until it is answered, so a repetition bumps once."""
-        log, publisher = self._log, self._opened()
-        assert log is not None  # narrows the type: set together with the publisher
-        self._request_id = self._request_id or log.ids.token()
-        command = InitProducerId(
-            self._request_id, self._transactional_id, self._timeout_ms, producer_id, producer_epoch, keep_prepared
-        )
+        """Take the transactional id over, or bump its epoch; wait for what may pass."""
+        log, outbox = self._log, self._opened()
+        assert log is not None  # narrows the type: set together with the outbox
         while True:
             try:
-                result = log.submit([command], deadline)[0]
+                return outbox.initialise(
+                    deadline,
+                    transactional_id=self._transactional_id,
+                    timeout_ms=self._timeout_ms,
+                    previous=previous,
+                    keep_prepared=keep_prepared,
+                )
             except CommandRefused as refused:
                 if failure_of(refused, Operation.INIT)[0] is not Failure.RETRY or deadline.passed():
-                    self._request_id = ""
                     raise
                 log.clock.sleep(_INIT_RETRY_S)
-                continue
             except OutcomeLost:
                 # Whatever that one has done, this one takes over from it.
                 continue
-            self._request_id = ""
-            publisher.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
-            return result
 
     def _offset(
         self, position: TopicPartition, started_from: Mapping[tuple[int, int], int], deadline: Deadline
@@ -446,10 +434,10 @@ class Transactions:
             self._transactional_id, identity.producer_id, identity.producer_epoch, self._number + 1
         )
 
-    def _opened(self) -> Publisher:
-        if self._publisher is None:
+    def _opened(self) -> Outbox:
+        if self._outbox is None:
             raise AssertionError("a transactional call before init_transactions() has passed its state check")
-        return self._publisher
+        return self._outbox
 
     def _deadline(self, timeout_s: float) -> Deadline:
         """The call's deadline; below 0 the transaction's own time."""
@@ -479,8 +467,8 @@ class Transactions:
         # An init that is to be aborted has taken no identity: the abort takes one.
         self._needs_bump = self._needs_bump or (operation is Operation.INIT and failure is Failure.ABORT)
         self.fail(failure, error)
-        if failure is not Failure.RETRY and self._publisher is not None and operation is not Operation.INIT:
-            self._publisher.discard(error.error)
+        if failure is not Failure.RETRY and self._outbox is not None and operation is not Operation.INIT:
+            self._outbox.discard(error.error)
         return error
 
 
@@ -492,10 +480,6 @@ def _with_offsets(
     others = {other: offsets for other, offsets in known.items() if (other.group_id, other.owner) != named}
     before = next((offsets for other, offsets in known.items() if (other.group_id, other.owner) == named), {})
     return {**others, group: {**before, **offsets}}
-
-
-def _names(identity: TransactionIdentity) -> tuple[str, int, int, int]:
-    return (identity.transactional_id, identity.producer_id, identity.producer_epoch, identity.transaction)
 
 
 class _Classified:

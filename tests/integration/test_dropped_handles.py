@@ -172,7 +172,7 @@ def test_a_finalizer_waits_for_nothing_that_the_collecting_thread_holds(uri: str
     producer.produce("t", b"x")
     holdings = producer._holdings
     assert holdings is not None
-    locks = [registry._lock, dropped._lock, holdings._buffers._lock, producer._connecting, producer._publisher._lock]  # type: ignore[union-attr]
+    locks = [registry._lock, dropped._lock, holdings._buffers._lock, producer._connecting, producer._outbox._lock]  # type: ignore[union-attr]
     del holdings
 
     def drop_while_locked() -> None:

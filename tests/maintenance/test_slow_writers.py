@@ -44,8 +44,8 @@ def test_a_transaction_is_aborted_and_the_next_one_commits(store: Store) -> None
         producer.init_transactions()
         producer.begin_transaction()
         producer.produce("orders", b"slow")
-        assert producer._publisher is not None
-        producer._publisher.upload(store.log.deadline(5))
+        assert producer._outbox is not None
+        producer._outbox.upload(store.log.deadline(5))
         raise_floor(store)
         with pytest.raises(TransactionAborted, match="upload its records again") as aborted:
             producer.commit_transaction()

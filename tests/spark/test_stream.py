@@ -321,15 +321,14 @@ def test_a_run_that_is_superseded_in_the_middle_of_its_commit_is_refused(
 ) -> None:
     runs = TwoRuns(topic)
     runs.first.run("run-1", 0, range(10))
-    make_commands = Store._transaction
+    submit = Store._submit
 
-    def overtaken(self: Store, *arguments: Any) -> Any:
-        commands = make_commands(self, *arguments)
+    def overtaken(self: Store, *arguments: Any) -> None:
         monkeypatch.undo()
         runs.second(1, range(10, 20))
-        return commands
+        submit(self, *arguments)
 
-    monkeypatch.setattr(Store, "_transaction", overtaken)
+    monkeypatch.setattr(Store, "_submit", overtaken)
     with pytest.raises(BatchRefused, match="'run-1' of query 'query' was superseded"):
         runs.first.run("run-1", 1, numbers)
     assert runs.committed_numbers() == list(range(20))

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.producer.calls import TransactionalCalls
+from sparktxn.producer.states import TransactionalCalls
 
 
 def failing(calls: TransactionalCalls, name: str, *, retriable: bool) -> None:

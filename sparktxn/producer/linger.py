@@ -1,4 +1,4 @@
-"""Outside transactions: one thread that gathers records for linger.ms and publishes them, each stored once."""
+"""Outside transactions: one thread gathers records for linger.ms and publishes them, each stored once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from sparktxn.clock import Deadline, time_left_s
 from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
-from sparktxn.format.commands import InitProducerId
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.producer.buffers import Buffers
 from sparktxn.producer.failures import Operation
-from sparktxn.producer.publisher import Publisher
+from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.segments import PendingSegment
-from sparktxn.structs import NO_PRODUCER_ID, ProducerIdAndEpoch
+from sparktxn.stage.transaction import NO_IDENTITY
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Sender"]
+__all__ = ["Linger"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 _RENEWED_BY: Final = frozenset(
@@ -43,7 +42,7 @@ class _Bell:
         self.rung = False
         self.hurried = False
         self.closed = False
-        self.last_work: tuple[Sender, Callable[[], None]] | None = None
+        self.last_work: tuple[Linger, Callable[[], None]] | None = None
 
     def wait(self, patience_s: float | None) -> bool:
         """Return once there may be work, or after `patience_s`; False once the sender is closed."""
@@ -54,20 +53,19 @@ class _Bell:
             return not self.closed
 
 
-class Sender:
+class Linger:
     """Publishes what waits in `buffers` until it is closed. Reports and errors are queued, never raised."""
 
     def __init__(
-        self, log: Log, publisher: Publisher, buffers: Buffers, settings: ProducerSettings, on_round: Callable[[], None]
+        self, log: Log, outbox: Outbox, buffers: Buffers, settings: ProducerSettings, on_round: Callable[[], None]
     ) -> None:
         self._log = log
-        self._publisher = publisher
+        self._outbox = outbox
         self._buffers = buffers
         self._settings = settings
         self._on_round = on_round
         self._bell = _Bell()
         self._thread: threading.Thread | None = None
-        self._request_id = ""
         self._life = log.deadline()
 
     def notice(self) -> None:
@@ -100,7 +98,7 @@ class Sender:
             self._thread.join(time_left_s(CLOSE_TIMEOUT_S))
             self._life.end()
             if self._thread.is_alive():
-                self._publisher.withdraw()
+                self._outbox.withdraw()
 
     def finish(self, then: Callable[[], None]) -> bool:
         """Have the thread publish what waits, for delivery.timeout.ms at most, call `then`, and end.
@@ -124,11 +122,11 @@ class Sender:
                 worked = True
                 deadline = self._log.deadline(self._settings.delivery_timeout_s)
                 try:
-                    with self._publisher.exclusive(deadline):
+                    with self._outbox.exclusive(deadline):
                         self._round(deadline)
                 except Exception as error:
                     _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
-                    self._publisher.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
+                    self._outbox.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
                 self._on_round()
         return worked
 
@@ -160,7 +158,7 @@ class Sender:
             try:
                 self._publish(deadline)
             except CommandRefused as refused:
-                self._publisher.discard(refused.error)
+                self._outbox.discard(refused.error)
             except StoreError as error:
                 if error.error.retriable() and not deadline.passed() and not self._bell.closed:
                     self._log.clock.sleep(_RETRY_PAUSE_S)
@@ -169,44 +167,37 @@ class Sender:
             return
 
     def _publish(self, deadline: Deadline) -> None:
-        if self._publisher.identity.producer_id == NO_PRODUCER_ID:
-            self._renew(deadline)
-        self._publisher.resolve(deadline)
-        segments = self._publisher.upload(deadline)
+        if self._outbox.identity == NO_IDENTITY:
+            self._outbox.initialise(deadline)
+        self._outbox.resolve(deadline)
+        segments = self._outbox.upload(deadline)
         if not segments:
             return
         try:
-            self._publisher.send(Operation.PUBLISH, segments)
-            self._publisher.resolve(deadline)
+            self._outbox.publish(Operation.PUBLISH, segments)
+            self._outbox.resolve(deadline)
         except CommandRefused as refused:
             if refused.error.code() in _RENEWED_BY:
-                self._renew(deadline)
+                self._outbox.initialise(deadline)
             self._publish_each(segments, deadline)
 
     def _publish_each(self, segments: list[PendingSegment], deadline: Deadline) -> None:
         """One list a segment: a deleted topic then fails its own records only."""
         for segment in segments:
             try:
-                self._publisher.send(Operation.PUBLISH, [segment])
-                self._publisher.resolve(deadline)
+                self._outbox.publish(Operation.PUBLISH, [segment])
+                self._outbox.resolve(deadline)
             except CommandRefused as refused:
-                self._publisher.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
-
-    def _renew(self, deadline: Deadline) -> None:
-        """Takes a fresh producer id, whose sequences begin at 0 (K121)."""
-        self._request_id = self._request_id or self._log.ids.token()
-        result = self._log.submit([InitProducerId(self._request_id)], deadline)[0]
-        self._request_id = ""
-        self._publisher.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
+                self._outbox.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
 
     def _give_up(self, error: KafkaException) -> None:
         """Reports a time-out for all that waits. A list that was sent may still be stored, and is resolved later."""
-        self._publisher.withdraw()
+        self._outbox.withdraw()
         reason = f"not stored within delivery.timeout.ms: {error.error.str()}"
-        self._publisher.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))
+        self._outbox.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))
 
 
-def _serve(bell: _Bell, reference: weakref.ref[Sender]) -> None:
+def _serve(bell: _Bell, reference: weakref.ref[Linger]) -> None:
     """Work whenever the bell rings. Between two rings this thread refers to nothing of the producer."""
     patience_s: float | None = _LOOK_AGAIN_S
     try:

@@ -1,0 +1,120 @@
+"""What a producer has on its way: records that wait are uploaded, named in the log in order, and reported."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sparktxn.clock import Deadline, acquired_in_time
+from sparktxn.errors import KafkaError, OutcomeUnknown
+from sparktxn.format.commands import Command, CommandResult
+from sparktxn.producer.buffers import Buffers
+from sparktxn.producer.failures import Operation
+from sparktxn.producer.reports import Reports
+from sparktxn.producer.segments import PendingSegment
+from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Outbox"]
+
+
+class Outbox(TransactionWriter):
+    """Own what is between a producer's buffers and the log. Its callers hold `exclusive`."""
+
+    def __init__(self, log: Log, buffers: Buffers, reports: Reports) -> None:
+        super().__init__(log)
+        self._buffers = buffers
+        self._reports = reports
+        self._lock = threading.Lock()
+        self._operation = Operation.PUBLISH
+        self._named: Sequence[PendingSegment] = ()
+        self.dropped_records = 0
+        """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
+
+    @contextmanager
+    def exclusive(self, deadline: Deadline) -> Iterator[None]:
+        """Keep other threads of this producer from publishing; requests meanwhile keep `deadline`.
+
+        Raises:
+            OutcomeUnknown: another thread published until the deadline.
+        """
+        if not acquired_in_time(self._lock, deadline.remaining_s()):
+            raise OutcomeUnknown("another thread of this producer was publishing until the deadline: call again")
+        try:
+            with deadline.governs():
+                yield
+        finally:
+            self._lock.release()
+
+    @property
+    def under_way(self) -> Operation | None:
+        """What the list whose outcome is not known was sent for."""
+        return self._operation if self.is_busy else None
+
+    def upload(self, deadline: Deadline) -> list[PendingSegment]:
+        """Upload all that waits, in parallel if it is more than one segment, and return it in order.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
+        """
+        segments = self._buffers.take()
+        missing = [segment for segment in segments if segment.staged is None]
+        for segment in missing[1:]:
+            segment.start()
+        for segment in missing:
+            segment.finish(deadline)
+        return segments
+
+    def waited_s(self) -> float:
+        """Return for how many seconds the oldest segment that is not uploaded has been tried; 0 if there is none."""
+        made = [segment.made_s for segment in self._buffers.take() if segment.staged is None]
+        return self._log.clock.monotonic_s() - min(made) if made else 0.0
+
+    def publish(
+        self,
+        operation: Operation,
+        segments: Sequence[PendingSegment],
+        after: Sequence[Command] = (),
+        transaction: TransactionIdentity | None = None,
+    ) -> None:
+        """Send one list: the uploaded `segments`, then the commands `after`. `resolve` returns its outcome."""
+        self.send([_staged(segment) for segment in segments], after=after, transaction=transaction)
+        self._operation, self._named = operation, segments
+
+    def resolve(self, deadline: Deadline, *, cancel: bool = False) -> list[CommandResult]:
+        """Return the results of the list that is under way, if there is one, and queue its records' reports.
+
+        Raises:
+            CommandRefused, OutcomeLost: as TransactionWriter.resolve; the segments still wait.
+            OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
+        """
+        results = super().resolve(deadline, cancel=cancel)
+        if results:
+            named, self._named = self._named, ()
+            for segment, result in zip(named, results, strict=False):
+                if segment.report_count:
+                    self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
+            self._buffers.settle(named)
+        return results
+
+    def discard(self, error: KafkaError, chosen: Callable[[PendingSegment], bool] = lambda _: True) -> None:
+        """Drop what waits and is under no list, and report `error` for it."""
+        held = set(map(id, self._named)) if self.is_busy else set()
+        dropped = [segment for segment in self._buffers.take() if id(segment) not in held and chosen(segment)]
+        self._buffers.settle(dropped)
+        for segment in dropped:
+            self.dropped_records += segment.record_count
+            if segment.report_count:
+                self._reports.add(segment.failed(error))
+            segment.drop()
+
+
+def _staged(segment: PendingSegment) -> StagedSegment:
+    if segment.staged is None:
+        raise AssertionError(f"{segment.describe()} is named before it is uploaded")
+    return segment.staged

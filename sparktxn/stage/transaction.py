@@ -1,0 +1,177 @@
+"""The one writer of lists of records: an identity, its sequences, and the list that is under way.
+
+While that list's outcome is not known nothing else is sent: the same list is waited for again, so that a lost answer
+never becomes a second append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from sparktxn.clock import Deadline
+from sparktxn.errors import CommandRefused, OutcomeLost
+from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
+from sparktxn.stage.staged import StagedSegment
+from sparktxn.state.producers import next_sequence
+from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+    from sparktxn.log.tickets import Ticket
+
+__all__ = ["NO_IDENTITY", "TransactionIdentity", "TransactionWriter"]
+
+NO_IDENTITY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+_Sequences = dict[tuple[int, int], int]
+
+
+class TransactionIdentity(Struct, frozen=True):
+    """What every command of a transaction names."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+
+    def names(self) -> tuple[str, int, int, int]:
+        """Return the members, in the order in which commands begin with them."""
+        return (self.transactional_id, self.producer_id, self.producer_epoch, self.transaction)
+
+    def end(self, *, committed: bool) -> EndTxn:
+        """Return the command that ends the transaction."""
+        return EndTxn(*self.names(), committed=committed)
+
+
+class _UnderWay(Struct):
+    """A list that was sent, and the sequences that follow once it is stored."""
+
+    ticket: Ticket
+    sequences: _Sequences
+
+
+class TransactionWriter:
+    """Own a producer's identity, its sequences and the list that is under way.
+
+    One thread at a time uses it; `let_go` may be called by any.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._sequences: _Sequences = {}
+        self._under_way: _UnderWay | None = None
+        self._given_up = False
+        self._request: tuple[tuple[object, ...], str] | None = None
+        self.identity = NO_IDENTITY
+
+    def take_identity(self, identity: ProducerIdAndEpoch) -> None:
+        """Go on under another producer id or epoch, whose sequences begin at 0."""
+        self.identity = identity
+        self._sequences = {}
+
+    def initialise(
+        self,
+        deadline: Deadline,
+        *,
+        transactional_id: str | None = None,
+        timeout_ms: int = InitProducerId("").timeout_ms,
+        previous: ProducerIdAndEpoch = NO_IDENTITY,
+        keep_prepared: bool = False,
+    ) -> CommandResult:
+        """Allocate or bump the identity, and take it. The same request is repeated until it is answered: it bumps once.
+
+        Raises:
+            CommandRefused: the state refuses it.
+            OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
+        """
+        asked = (transactional_id, timeout_ms, previous.producer_id, previous.producer_epoch, keep_prepared)
+        if self._request is None or self._request[0] != asked:
+            self._request = (asked, self._log.ids.token())
+        result = self._log.submit([InitProducerId(self._request[1], *asked)], deadline)[0]
+        self._request = None
+        self.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
+        return result
+
+    @property
+    def is_busy(self) -> bool:
+        """True while there is a list whose outcome is not known."""
+        return self._under_way is not None
+
+    def send(
+        self,
+        staged: Sequence[StagedSegment],
+        *,
+        before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+        transaction: TransactionIdentity | None = None,
+    ) -> None:
+        """Send one list, all or nothing: `before`, an append for each segment, `after`. `resolve` returns its outcome.
+
+        Raises:
+            CommandRefused: no entry can hold the list.
+        """
+        sequences = dict(self._sequences)
+        appends = [self._append(segment, sequences, transaction) for segment in staged]
+        ticket = self._log.send([*before, *appends, *after])
+        self._under_way = _UnderWay(ticket, sequences)
+        # Either let_go() has seen the list, or this sees that nothing waits for it any more.
+        if self._given_up:
+            ticket.let_go()
+
+    def resolve(self, deadline: Deadline, *, cancel: bool = False) -> list[CommandResult]:
+        """Return the results of the list that is under way, in the order of its commands; empty if there is no list.
+
+        With `cancel` the list is cancelled unless it has taken effect: then it never will.
+
+        Raises:
+            CommandRefused: nothing of it was written.
+            OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
+            OutcomeLost: it will never be known. Nothing may follow under this identity, which is forgotten: a sequence
+                that is repeated could be taken for a batch that was stored.
+        """
+        sent = self._under_way
+        if sent is None:
+            return []
+        try:
+            if cancel:
+                sent.ticket.cancel(deadline)
+            results = sent.ticket.wait(deadline)
+        except CommandRefused:
+            self._under_way = None
+            raise
+        except OutcomeLost:
+            self._under_way = None
+            self.take_identity(NO_IDENTITY)
+            raise
+        self._under_way = None
+        self._sequences = sent.sequences
+        return results
+
+    def withdraw(self) -> bool:
+        """Return True if nothing is under way any more: the list, if there was one, will never be written."""
+        if self._under_way is not None and self._under_way.ticket.withdraw():
+            self._under_way = None
+        return self._under_way is None
+
+    def let_go(self) -> None:
+        """Give up the list that is under way: this process puts it no more. For an owner that does not come back."""
+        self._given_up = True
+        sent = self._under_way
+        if sent is not None:
+            sent.ticket.let_go()
+
+    def _append(self, staged: StagedSegment, sequences: _Sequences, transaction: TransactionIdentity | None) -> Append:
+        where = (staged.topic_id, staged.partition)
+        base_sequence = sequences.get(where, 0)
+        sequences[where] = next_sequence(base_sequence, staged.record_count)
+        if transaction is None:
+            return staged.append(self.identity, base_sequence)
+        return staged.append(
+            self.identity,
+            base_sequence,
+            transactional_id=transaction.transactional_id,
+            transaction=transaction.transaction,
+        )
