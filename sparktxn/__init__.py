@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
-    from sparktxn.log.views import PartitionView as PartitionView
-    from sparktxn.log.views import ReadView as ReadView
+    from sparktxn.log.look.views import PartitionView as PartitionView
+    from sparktxn.log.look.views import ReadView as ReadView
     from sparktxn.message import OFFSET_BEGINNING as OFFSET_BEGINNING
     from sparktxn.message import OFFSET_END as OFFSET_END
     from sparktxn.message import OFFSET_INVALID as OFFSET_INVALID
@@ -84,7 +84,7 @@ _HOMES: Final = {
         "ViewExpired",
         "did_you_mean",
     ),
-    "sparktxn.log.views": ("PartitionView", "ReadView"),
+    "sparktxn.log.look.views": ("PartitionView", "ReadView"),
     "sparktxn.message": (
         "OFFSET_BEGINNING",
         "OFFSET_END",

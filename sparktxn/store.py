@@ -46,7 +46,7 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.internaltopics import refuse_change
 from sparktxn.log.log import Log
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time

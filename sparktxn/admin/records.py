@@ -12,7 +12,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.internaltopics import refuse_change
 from sparktxn.log.log import Log
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.message import TopicPartition
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between

@@ -23,7 +23,7 @@ from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaExceptio
 from sparktxn.fork import ForkGuard
 from sparktxn.internaltopics import listed
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.views import PartitionView
+from sparktxn.log.look.views import PartitionView
 from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.offsets import offset_for_time

@@ -18,7 +18,7 @@ from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Starts
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
-from sparktxn.log.tickets import Ticket
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.message import TopicPartition
 
 __all__ = ["Commits"]

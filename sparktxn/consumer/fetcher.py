@@ -19,8 +19,8 @@ from sparktxn.background import Background
 from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.errors import StoreError, ViewExpired
-from sparktxn.log.history import History
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.entryhistory import History
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.history import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges

@@ -10,7 +10,7 @@ from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
-from sparktxn.log.tickets import Ticket
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.structs import CommittedOffset
 

@@ -34,7 +34,7 @@ from sparktxn.errors import (
     ViewExpired,
 )
 from sparktxn.log.log import Log
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.message import OFFSET_INVALID, OFFSET_STORED, Message
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
 

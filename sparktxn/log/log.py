@@ -15,15 +15,15 @@ from sparktxn.errors import StoreNotFound
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_store, encode_store
-from sparktxn.log.checkpointer import Checkpointer
-from sparktxn.log.committer import Committer, Ticket
-from sparktxn.log.follower import Follower
-from sparktxn.log.intents import Intents
-from sparktxn.log.known import Known
-from sparktxn.log.storeclock import ClockCheck
-from sparktxn.log.timeouts import Timeouts
-from sparktxn.log.viewing import Viewer
-from sparktxn.log.views import ReadView
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.keep.checkpointer import Checkpointer
+from sparktxn.log.look.known import Known
+from sparktxn.log.look.viewing import Viewer
+from sparktxn.log.look.views import ReadView
+from sparktxn.log.write.committer import Committer, Ticket
+from sparktxn.log.write.intents import Intents
+from sparktxn.log.write.storeclock import ClockCheck
+from sparktxn.log.write.timeouts import Timeouts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 

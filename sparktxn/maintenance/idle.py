@@ -14,10 +14,10 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.entry import decode_entry
-from sparktxn.log.confirm import Premise, judge
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.follow.confirm import Premise, judge
+from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.log import Log
-from sparktxn.log.storeclock import modified_ms
+from sparktxn.log.write.storeclock import modified_ms
 
 __all__ = ["Ages", "IdleFrom"]
 

@@ -1,7 +1,7 @@
 """Marking what a vacuum keeps: all that the horizon's checkpoint, a later one, or an entry from the horizon on names.
 
 Marking begins after the horizon's marker is durable. A checkpoint that is published later, and stands on one below the
-horizon, is not usable (`log/confirm.py`).
+horizon, is not usable (`log/follow/confirm.py`).
 
 A usable head that cannot be read stops the vacuum. A process may hold in memory what that head names, and the
 checkpoints that it publishes later name it again. Skipping the head would delete what they need.
@@ -17,9 +17,9 @@ from msgspec import Struct, field
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef
-from sparktxn.log.checkpoints import open_head, read_head, read_part
-from sparktxn.log.confirm import usable_heads
-from sparktxn.log.verification import Replay
+from sparktxn.log.follow.confirm import usable_heads
+from sparktxn.log.follow.heads import open_head, read_head, read_part
+from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
 from sparktxn.structs import PartitionSegments, PartitionState
 

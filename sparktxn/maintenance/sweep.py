@@ -18,9 +18,9 @@ from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
-from sparktxn.log.committer import Ticket
-from sparktxn.log.storeclock import rounding_ms, store_now_ms
-from sparktxn.log.timeouts import Observations, Overdue, may_time_out, timeout_abort
+from sparktxn.log.write.committer import Ticket
+from sparktxn.log.write.storeclock import rounding_ms, store_now_ms
+from sparktxn.log.write.timeouts import Observations, Overdue, may_time_out, timeout_abort
 from sparktxn.maintenance.idle import Ages, IdleFrom
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store

@@ -27,11 +27,11 @@ from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, Store
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
-from sparktxn.log.confirm import Passed, Premise, attempt, judge, usable_heads
-from sparktxn.log.horizon import read_horizon, write_horizon
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, usable_heads
+from sparktxn.log.follow.horizon import read_horizon, write_horizon
+from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
-from sparktxn.log.storeclock import store_now_ms
-from sparktxn.log.verification import Replay
+from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage
 from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.store import Store

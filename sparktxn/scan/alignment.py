@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.views import ReadView
+from sparktxn.log.look.views import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import segments_between
 from sparktxn.state.internal import entry_of, first_offset, is_internal

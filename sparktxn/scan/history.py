@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparktxn.log.history import EntryHistory, History, entry_not_before
-from sparktxn.log.views import PartitionView
+from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before
+from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import ReadTask

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from sparktxn.format import names
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
-from sparktxn.log.views import PartitionView
+from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name

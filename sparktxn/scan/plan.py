@@ -25,9 +25,9 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.format import names
-from sparktxn.log.confirm import Premise, judge
-from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.follow.confirm import Premise, judge
+from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import output_schema

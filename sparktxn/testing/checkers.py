@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Append
-from sparktxn.log import confirm
-from sparktxn.log.checkpoints import read_head
-from sparktxn.log.horizon import read_horizon
-from sparktxn.log.tail import Tail
-from sparktxn.log.views import capture_view
+from sparktxn.log.follow import confirm
+from sparktxn.log.follow.heads import read_head
+from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.look.views import capture_view
 from sparktxn.state.producers import next_sequence
 from sparktxn.structs import TopicState
 from sparktxn.testing.history import Attempt, History, Observation, Outcome, observe

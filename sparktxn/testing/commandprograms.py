@@ -26,8 +26,8 @@ from sparktxn.format.commands import (
     TxnOffsetCommit,
 )
 from sparktxn.format.names import parse_checkpoint_head, parse_entry
-from sparktxn.log.committer import Ticket
 from sparktxn.log.log import Log
+from sparktxn.log.write.committer import Ticket
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.testing.history import Attempt, History, Job, Outcome
 from sparktxn.testing.producercommands import ProducerCommands

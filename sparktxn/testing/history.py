@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import AbortedTransaction
 

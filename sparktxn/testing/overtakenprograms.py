@@ -27,9 +27,12 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_part
 from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
 from sparktxn.format.entry import decode_entry
-from sparktxn.log import checkpoints, committer, runs, sealing, tail
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.follow import heads as checkpoints
+from sparktxn.log.follow import tail
+from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.keep import runs, sealing
 from sparktxn.log.log import Log
+from sparktxn.log.write import committer
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 from sparktxn.structs import SegmentRef

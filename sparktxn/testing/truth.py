@@ -14,8 +14,8 @@ from msgspec import Struct
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, digest, encode_part
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry
+from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
-from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import (

@@ -20,7 +20,7 @@ from sparktxn.format.commands import (
     SettleIntent,
     Vacuum,
 )
-from sparktxn.log.timeouts import Overdue, timeout_abort
+from sparktxn.log.write.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import sweep
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import ProducerState

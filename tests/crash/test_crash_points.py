@@ -15,8 +15,8 @@ import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
-from sparktxn.log.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore

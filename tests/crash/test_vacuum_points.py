@@ -15,7 +15,7 @@ import pytest
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import DeleteRecords
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from sparktxn.testing.truth import digest_of
 from tests.maintenance.vacuumworld import LEFT, Process, World

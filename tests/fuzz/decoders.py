@@ -33,8 +33,8 @@ from sparktxn.format.schema import parse_type
 from sparktxn.format.segment import checksum, decode_segment, encode_segment, stored_schema
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.checkpoints import newest_head
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.heads import newest_head
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.objectstore.uri import parse_uri
 from tests.compatibility.workload import written

@@ -10,7 +10,7 @@ import pytest
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
-from sparktxn.log.parts import StateParts
+from sparktxn.log.follow.state import StateParts
 from sparktxn.message import TopicPartition
 from tests.world import World
 

@@ -7,8 +7,8 @@ import pytest
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
-from sparktxn.log.checkpoints import newest_head
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.heads import newest_head
+from sparktxn.log.follow.tail import Tail
 from sparktxn.structs import PartitionSegments
 from sparktxn.testing.checkers import digest_of, truth_after
 from sparktxn.testing.faultystore import Fault

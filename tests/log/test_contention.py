@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from sparktxn.format.commands import CreateTopic, InitProducerId
-from sparktxn.log.committer import Committer
-from sparktxn.log.intents import Intents
+from sparktxn.log.write.committer import Committer
+from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import FaultRates, Process, Simulator

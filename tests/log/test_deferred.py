@@ -11,8 +11,8 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import CreateTopic, DeleteTopic, OffsetCommit, OffsetToCommit
-from sparktxn.log.checkpoints import newest_head
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.heads import newest_head
+from sparktxn.log.follow.tail import Tail
 from sparktxn.state import machine
 from sparktxn.testing.checkers import digest_of, truth_after
 

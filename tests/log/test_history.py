@@ -6,7 +6,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
-from sparktxn.log.history import EntryHistory, History, entry_not_before, first_entry
+from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before, first_entry
 from sparktxn.structs import TransactionState
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.log.conftest import Client, Shared

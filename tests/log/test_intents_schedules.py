@@ -17,9 +17,9 @@ from sparktxn.format import names
 from sparktxn.format.commands import Append, CancelIntent, Command, CommandResult, CreateTopic, SettleIntent
 from sparktxn.format.commands import InitProducerId as Init
 from sparktxn.format.entry import decode_entry
-from sparktxn.log.committer import Ticket
+from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
-from sparktxn.log.tail import Tail
+from sparktxn.log.write.committer import Ticket
 from sparktxn.testing.producercommands import ProducerCommands
 from sparktxn.testing.simulator import Process, Simulator
 from sparktxn.testing.truth import replay

@@ -19,9 +19,9 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, decode_list, encode_list
 from sparktxn.format.intent import encode_intent
-from sparktxn.log import composing
-from sparktxn.log.checkpoints import newest_head
-from sparktxn.log.lists import LIST_BYTES_MAX, checked_list
+from sparktxn.log.follow.heads import newest_head
+from sparktxn.log.write import composing
+from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.state import machine
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import DamagedObject
-from sparktxn.log.runs import aborted_of, segments_of
-from sparktxn.log.sealing import seal
-from sparktxn.log.verification import Replay
+from sparktxn.log.keep.replay import Replay
+from sparktxn.log.keep.runs import aborted_of, segments_of
+from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import aborted_between, segments_between
 from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState

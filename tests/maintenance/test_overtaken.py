@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.format import names
-from sparktxn.log.checkpoints import newest_head
+from sparktxn.log.follow.heads import newest_head
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import Process, World
 

@@ -10,10 +10,11 @@ import pytest
 
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.log import checkpointer, confirm
-from sparktxn.log.parts import StateParts
-from sparktxn.log.tail import Tail
-from sparktxn.log.verification import Replay
+from sparktxn.log.follow import confirm
+from sparktxn.log.follow.state import StateParts
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.keep import checkpointer
+from sparktxn.log.keep.replay import Replay
 from sparktxn.maintenance import marking
 from sparktxn.maintenance.vacuum import _Round
 from sparktxn.objectstore import memory

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.clock import SystemClock
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.scan.alignment import aligned_cut
 from sparktxn.structs import NO_TRANSACTION, SegmentRef, TopicState

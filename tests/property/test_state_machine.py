@@ -27,7 +27,7 @@ from sparktxn.format.commands import (
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.log import Log
-from sparktxn.log.views import PartitionView
+from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import AbortedTransaction, SegmentRef

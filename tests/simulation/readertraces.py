@@ -10,7 +10,7 @@ from sparktxn.errors import CommandRefused
 from sparktxn.format import names
 from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
 from sparktxn.format.intent import encode_intent
-from sparktxn.log.views import ReadView
+from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import Sweeper
 from sparktxn.scan.alignment import Cut, aligned_cut
 from sparktxn.state.intents import INTENT_WINDOW

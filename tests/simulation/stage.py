@@ -20,7 +20,7 @@ from sparktxn.format.commands import (
     OffsetCommit,
     OffsetToCommit,
 )
-from sparktxn.log.horizon import read_horizon
+from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.registry import lend_log

@@ -12,9 +12,10 @@ from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import checkpoint, entry
 from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
-from sparktxn.log import committer, follower, storeclock, tail, timeouts
-from sparktxn.log.lists import CheckedList
-from sparktxn.log.tickets import Ticket
+from sparktxn.log.follow import follower, tail
+from sparktxn.log.write import committer, storeclock, timeouts
+from sparktxn.log.write.lists import CheckedList
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.producer import failures
 from sparktxn.producer.failures import FAILURES, Failure, Operation
 from sparktxn.producer.transaction import Transactions

@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead, decode_head
-from sparktxn.log.checkpointer import Checkpointer
+from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.maintenance.vacuum import _Round
 from sparktxn.testing.overtakenprograms import small_objects
 from sparktxn.testing.scenarios import record_overtaken

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from sparktxn.log.follower import Follower
+from sparktxn.log.follow.follower import Follower
 from sparktxn.testing import simulate as command
 from sparktxn.testing.faultystore import Fault
 from sparktxn.testing.scenarios import (

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from sparktxn.format import names
 from sparktxn.format.commands import EndTxn
 from sparktxn.format.entry import encode_entry
-from sparktxn.log import confirm, follower
-from sparktxn.log.committer import Committer
-from sparktxn.log.verification import Replay
+from sparktxn.log.follow import confirm, follower
+from sparktxn.log.keep.replay import Replay
+from sparktxn.log.write.committer import Committer
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.state import coordinator, groups, machine, partitions, transactions
 from sparktxn.state import intents as state_intents

@@ -12,7 +12,7 @@ from sparktxn.format import names
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment, stored_schema
 from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.structs import NO_TRANSACTION, AbortedTransaction, ManifestRef, SegmentRef, TopicState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.views import PartitionView, ReadView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.scan.alignment import Cut, aligned_cut
 from sparktxn.structs import NO_TRANSACTION, SegmentRef, TopicState
 from tests.unit.scan.log_builder import PartitionLog, memory_store, read_view

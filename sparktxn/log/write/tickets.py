@@ -9,13 +9,13 @@ from sparktxn.clock import Deadline
 from sparktxn.errors import ClockSkewError, ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import LogEntry
-from sparktxn.log.lists import CheckedList
+from sparktxn.log.write.lists import CheckedList
 from sparktxn.state.delta import Refusal
 from sparktxn.state.machine import Applied
 from sparktxn.structs import StateKey, StateRecord
 
 if TYPE_CHECKING:
-    from sparktxn.log.committer import Committer
+    from sparktxn.log.write.committer import Committer
 
 __all__ = ["WITHDRAWN", "Failed", "Flight", "IntentId", "Outcome", "QueuedList", "Ticket", "WaitingList"]
 

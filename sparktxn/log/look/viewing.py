@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
-from sparktxn.log.confirm import Passed, attempt
-from sparktxn.log.follower import Follower
-from sparktxn.log.history import find_entry, first_entry
-from sparktxn.log.horizon import read_horizon
-from sparktxn.log.known import topics_of
-from sparktxn.log.opening import open_tail
-from sparktxn.log.tail import Tail
-from sparktxn.log.views import ReadView, capture_view, with_internal
+from sparktxn.log.follow.confirm import Passed, attempt
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.opening import open_tail
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.look.entryhistory import find_entry, first_entry
+from sparktxn.log.look.known import topics_of
+from sparktxn.log.look.views import ReadView, capture_view, with_internal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import TopicState

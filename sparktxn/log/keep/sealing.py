@@ -17,7 +17,7 @@ from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.runs import aborted_of, segments_of
+from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.structs import (
@@ -29,7 +29,7 @@ from sparktxn.structs import (
     SegmentRef,
 )
 
-__all__ = ["in_places_of", "seal"]
+__all__ = ["seal"]
 
 
 def seal(
@@ -67,28 +67,6 @@ def seal(
     while len(tail := _mergeable(sealed)) >= runs_to_merge:
         sealed = (*sealed[: -len(tail)], _merge(objects, clock, ids, folder, tail, producers, entry))
     return replace(located, sealed=sealed, segments=(), aborted=())
-
-
-def in_places_of(
-    sealed: PartitionSegments, current: PartitionSegments, entry: int, log_start_offset: int
-) -> PartitionSegments:
-    """Return `current` with the sealed runs of `sealed`, the same partition's places after an older entry `entry`.
-
-    What `current` has sealed was sealed before that entry. What has been dropped since lies below `log_start_offset`.
-    """
-    sealed_end = sealed.sealed[-1].end_offset if sealed.sealed else 0
-    aborted = {found.last_offset: found for found in (*sealed.aborted, *current.aborted)}
-    return replace(
-        current,
-        sealed=tuple(run for run in sealed.sealed if run.end_offset > log_start_offset),
-        segments=(
-            *(segment for segment in sealed.segments if segment.end_offset > log_start_offset),
-            *(segment for segment in current.segments if segment.entry > entry),
-        ),
-        aborted=tuple(
-            aborted[last_offset] for last_offset in sorted(aborted) if last_offset >= max(sealed_end, log_start_offset)
-        ),
-    )
 
 
 def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:

@@ -1,7 +1,7 @@
 """Following the log: the one owner of a process's replica.
 
-A writer confirms it (`log/confirm.py`) before it acknowledges, calls an entry lost, or raises a refusal; a reader
-before it pins a view.
+A writer confirms it (`log/follow/confirm.py`) before it acknowledges, calls an entry lost, or raises a refusal; a
+reader before it pins a view.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
-from sparktxn.log.checkpoints import hinted_head
-from sparktxn.log.confirm import Passed, Premise, attempt, confirm, judge
-from sparktxn.log.ending import check_end
-from sparktxn.log.opening import open_tail
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, judge
+from sparktxn.log.follow.ending import check_end
+from sparktxn.log.follow.heads import hinted_head
+from sparktxn.log.follow.opening import open_tail
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["Follower"]
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 class Follower:
     """Owns the process's tail of one log. Hold the lock (`locked`) while using `tail`.
 
-    `watched` is the lists of this process that an entry of another may settle, by id (`log/intents.py`).
+    `watched` is the lists of this process that an entry of another may settle, by id (`log/write/intents.py`).
     """
 
     def __init__(self, objects: ObjectStore, clock: Clock, *, checkpoint_entries: int, hint: bytes | None) -> None:

@@ -13,10 +13,10 @@ from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.entry import LogEntry, decode_entry
-from sparktxn.log.checkpoints import read_head
-from sparktxn.log.confirm import Passed, Premise, confirm, judge, usable_heads
-from sparktxn.log.opening import open_tail
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.confirm import Passed, Premise, confirm, judge, usable_heads
+from sparktxn.log.follow.heads import read_head
+from sparktxn.log.follow.opening import open_tail
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Delta
 from sparktxn.state.history import HistoryChange, RecordingDelta

@@ -1,9 +1,9 @@
 """The state as one process holds it: records in parts, each part loaded when it is first touched.
 
 `StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. Entries that it defers
-are applied when a part that they touch is read (`log/deferred.py`), so what is read is always up to date. It also owns
-the checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each name comes
-from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
+are applied when a part that they touch is read (`log/follow/deferred.py`), so what is read is always up to date. It
+also owns the checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each
+name comes from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, part_of
 from sparktxn.format.entry import LogEntry
-from sparktxn.log.deferred import Deferred, DeferredEntries, Group
-from sparktxn.log.sealing import in_places_of
+from sparktxn.log.follow.deferred import Deferred, DeferredEntries, Group
+from sparktxn.log.follow.places import in_places_of
 from sparktxn.state.delta import Context, Delta, ReadState
 from sparktxn.state.machine import apply_entry
 from sparktxn.state.touches import STEADY_TABLES, is_unsteady

@@ -1,6 +1,6 @@
 """The horizon's markers: below the horizon, log entries may be gone (PROTOCOL.md, "Horizon markers").
 
-What the horizon means for an answer is decided in `log/confirm.py`.
+What the horizon means for an answer is decided in `log/follow/confirm.py`.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeLost, Outc
 from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
-from sparktxn.log.tail import Tail
-from sparktxn.log.tickets import IntentId, QueuedList, WaitingList
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.write.tickets import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled

@@ -14,9 +14,9 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
 from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.entry import LogEntry
-from sparktxn.log.checkpoints import read_parts
-from sparktxn.log.runs import ManifestCache, aborted_of, segments_of
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.heads import read_parts
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import (
     AbortedTransaction,

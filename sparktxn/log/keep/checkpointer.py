@@ -30,11 +30,11 @@ from sparktxn.format.checkpoint import (
     state_digest,
 )
 from sparktxn.format.entry import FORMAT_VERSION
-from sparktxn.log.checkpoints import hinted_head, read_parts
-from sparktxn.log.confirm import Passed, Premise, attempt, confirm, judge, names_of, usable_head
-from sparktxn.log.follower import Follower
-from sparktxn.log.sealing import seal
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, judge, names_of, usable_head
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.heads import hinted_head, read_parts
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.structs import (

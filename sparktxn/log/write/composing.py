@@ -16,9 +16,9 @@ from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
 from sparktxn.format.commands import CancelIntent, Command, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode_list
-from sparktxn.log.follower import Follower
-from sparktxn.log.intents import Intents
-from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, QueuedList, WaitingList
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.write.intents import Intents
+from sparktxn.log.write.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import checked_data

@@ -2,7 +2,7 @@
 
 A tail starts from a checkpoint, or from nothing, and follows entry after entry. It checks each one at once, and applies
 it at the latest when a part of the state that it touches is read. What it has read since it was last confirmed is a
-guess until the horizon says otherwise (`log/confirm.py`).
+guess until the horizon says otherwise (`log/follow/confirm.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sparktxn.format.checkpoint import CheckpointHead, PartRef, part_of
 from sparktxn.format.commands import Appends, Command, SettleIntent
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.format.newer import WRITER_FEATURES, check_features
-from sparktxn.log.checkpoints import read_part, read_parts
-from sparktxn.log.confirm import Premise, head_past, usable_head
-from sparktxn.log.parts import LoadedPart, StateParts
+from sparktxn.log.follow.confirm import Premise, head_past, usable_head
+from sparktxn.log.follow.heads import read_part, read_parts
+from sparktxn.log.follow.state import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_entry, apply_list

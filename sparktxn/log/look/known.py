@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from sparktxn.clock import Deadline
 from sparktxn.format.checkpoint import part_of, producer_parts
-from sparktxn.log.follower import Follower
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.tail import Tail
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import (
     CommittedOffset,

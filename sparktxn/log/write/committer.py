@@ -30,13 +30,13 @@ from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.commands import Append, Command
 from sparktxn.format.entry import LogEntry, decode_entry
-from sparktxn.log.composing import Composer, defect, failed
-from sparktxn.log.follower import Follower
-from sparktxn.log.intents import Intents
-from sparktxn.log.lists import checked_list
-from sparktxn.log.storeclock import ClockCheck
-from sparktxn.log.tail import Tail
-from sparktxn.log.tickets import WITHDRAWN, Failed, Flight, Outcome, QueuedList, Ticket
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.write.composing import Composer, defect, failed
+from sparktxn.log.write.intents import Intents
+from sparktxn.log.write.lists import checked_list
+from sparktxn.log.write.storeclock import ClockCheck
+from sparktxn.log.write.tickets import WITHDRAWN, Failed, Flight, Outcome, QueuedList, Ticket
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.state.delta import Context, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply_list

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.names import ENTRIES, entry, parse_entry
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["check_end"]

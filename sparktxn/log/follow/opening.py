@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparktxn.format.checkpoint import CheckpointHead
-from sparktxn.log.checkpoints import newest_head
-from sparktxn.log.confirm import Passed, Premise, confirm, names_of
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.confirm import Passed, Premise, confirm, names_of
+from sparktxn.log.follow.heads import newest_head
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["open_tail"]

@@ -1,0 +1,1 @@
+"""Writing the log: lists of commands, and the loop that puts them into entries."""
