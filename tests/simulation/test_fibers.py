@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparktxn import background, dropped, registry
-from sparktxn.producer import sender
+from sparktxn.producer import linger
 from sparktxn.testing.faultystore import Died
 from sparktxn.testing.simulator import FaultRates, Process, Simulator
 
@@ -32,7 +32,7 @@ def test_a_lock_excludes_a_thread_that_sleeps_with_it() -> None:
     order: list[str] = []
 
     def program(process: Process) -> None:
-        lock = threads_of(sender).Lock()
+        lock = threads_of(linger).Lock()
 
         def holds(name: str) -> None:
             with lock:
@@ -53,7 +53,7 @@ def test_a_lock_is_not_waited_for_longer_than_asked() -> None:
     waited: list[float] = []
 
     def program(process: Process) -> None:
-        lock = threads_of(sender).Lock()
+        lock = threads_of(linger).Lock()
         with lock:
 
             def waits() -> None:
@@ -72,7 +72,7 @@ def test_a_condition_wakes_those_that_wait_and_times_out() -> None:
     woken: list[bool] = []
 
     def program(process: Process) -> None:
-        changed = threads_of(sender).Condition()
+        changed = threads_of(linger).Condition()
 
         def waits(timeout_s: float) -> None:
             with changed:
@@ -132,7 +132,7 @@ def test_when_one_thread_dies_all_die_and_the_program_begins_again() -> None:
 
 def test_a_deadlock_fails() -> None:
     def program(process: Process) -> None:
-        lock = threads_of(sender).Lock()
+        lock = threads_of(linger).Lock()
         lock.acquire()
         process.join(process.spawn(lock.acquire))
 
@@ -173,5 +173,5 @@ def test_outside_of_a_simulation_threads_are_real() -> None:
     before = threads_of(registry)
     run(lambda process: None)
     assert threads_of(registry) is before is threading
-    assert threads_of(sender) is threading
+    assert threads_of(linger) is threading
     assert isinstance(background.ThreadBackground("name", 1), background.ThreadBackground)
