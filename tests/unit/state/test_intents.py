@@ -46,6 +46,21 @@ def test_a_cancelled_id_is_settled(log: PureLog) -> None:
     assert found.refused_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("count", [-1, 1])
+def test_an_intent_has_commands_only_where_it_is_applied(log: PureLog, count: int) -> None:
+    refused = 48 if count > 0 else 0
+    assert log.refusal(SettleIntent("a-0", log.entry, count, refused)) == ErrorCode.INVALID_REQUEST
+    log.submit(SettleIntent("a-0", log.entry, max(count, 0)))
+
+
+def test_an_intent_may_be_as_old_as_the_store() -> None:
+    log = PureLog()
+    log.submit(CancelIntent("a-0", 0))
+    found = settlement(log.records.get, "a-0", 0, log.entry)
+    assert found is not None
+    assert "cancelled" in found.reason
+
+
 @pytest.mark.holes(15, 17)
 @pytest.mark.parametrize("command", [SettleIntent, CancelIntent])
 def test_the_base_is_accepted_for_exactly_as_long_as_what_followed_it_is_remembered(log: PureLog, command) -> None:

@@ -65,6 +65,14 @@ def test_only_an_ongoing_transaction_is_prepared_and_only_by_its_number(log: Pur
     assert log.refusal(producer.prepare(1)) == ErrorCode.INVALID_TXN_STATE
 
 
+def test_preparing_is_an_update_of_the_transaction(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(producer.append(HERE, 0, transaction=1))
+    log.timestamp_ms += 500
+    log.submit(producer.prepare(1))
+    assert log.transaction("id").last_update_timestamp_ms == log.timestamp_ms
+
+
 def test_only_the_current_producer_prepares(log: PureLog) -> None:
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, transaction=1))

@@ -48,15 +48,25 @@ def test_hole_28_the_same_batch_with_other_rows_is_an_error(log: PureLog, produc
     refused = found(log, producer, 0, fingerprint="other rows")
     assert isinstance(refused, Refusal)
     assert refused.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert "batch 0" in refused.reason
 
 
 def test_hole_29_another_query_starts_anew_and_fences_the_old_one(log: PureLog, producer) -> None:
     commit(log, producer, 1, 5, writer_id="old")
     assert found(log, producer, 0, writer_id="new") is None
     commit(log, producer, 2, 0, writer_id="new")
+    sink = log.transaction("sink").sink
+    assert sink is not None
+    assert [batch.batch_id for batch in sink.batches] == [0]
     refused = found(log, producer, 6, writer_id="old")
     assert isinstance(refused, Refusal)
     assert refused.code == ErrorCode.PRODUCER_FENCED
+    assert "superseded by 'new'" in refused.reason
+
+
+def test_a_fenced_producer_commits_no_batch(log: PureLog, producer) -> None:
+    log.initialise("sink")
+    assert log.refusal(producer.batch(1, 0)) == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_batch_below_all_that_are_remembered_is_an_error(log: PureLog, producer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import (
@@ -17,7 +18,7 @@ from sparktxn.format.commands import (
     DeleteTopic,
 )
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.structs import PartitionSegments, PartitionState, TopicState
+from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, TopicState
 from sparktxn.testing.purelog import PureLog
 
 HERE = (1, 0)
@@ -152,6 +153,25 @@ def test_deleting_records_drops_what_lies_wholly_below(log: PureLog, before: int
     located = log.segments()
     assert located.segments == tuple(one for one in earlier.segments if one.end_offset > before)
     assert located.aborted == tuple(one for one in earlier.aborted if one.last_offset >= before)
+
+
+def test_runs_that_lie_wholly_below_are_dropped(log: PureLog) -> None:
+    log.submit(log.initialise(None).append(HERE, 0, 9))
+    runs = tuple(
+        ManifestRef(f"{first:020d}-{1:020d}-{'a' * 20}", first, first + 3, 1, 0, 1, 1, 0, 0, 1, "0" * 8)
+        for first in (0, 3, 6)
+    )
+    log.records["segments", *HERE] = replace(log.segments(), sealed=runs)
+    log.submit(DeleteRecords("r", *HERE, 3))
+    assert log.segments().sealed == runs[1:]
+    log.submit(DeleteRecords("s", *HERE, 8))
+    assert log.segments().sealed == runs[2:]
+
+
+def test_a_repetition_after_the_topic_is_gone_says_no_offset(log: PureLog) -> None:
+    log.submit(DeleteRecords("r", *HERE, 0))
+    log.submit(DeleteTopic("gone", "topic", 1))
+    assert log.submit(DeleteRecords("r", *HERE, 0)) == [CommandResult(duplicate=True)]
 
 
 def test_the_log_start_never_goes_back(log: PureLog) -> None:
