@@ -32,6 +32,7 @@ from sparktxn.testing.clocks import ManualClock, SeededIds
 
 _TOPICS: Final = MappingProxyType({"t": 1, "six": 6})
 _UNDOTTED: Final = ("on_commit",)
+_EMPTY_POLLS_MAX: Final = 40
 _numbers = count()
 
 
@@ -255,20 +256,40 @@ def flags(error: KafkaError) -> tuple[bool, bool, bool]:
     return error.fatal(), error.txn_requires_abort(), error.retriable()
 
 
-def messages(consumer: Consumer, timeout: float = 0.25) -> list[Message]:
-    """What the consumer hands out until nothing comes for `timeout` seconds; none is an error."""
+def messages(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
+    """What the consumer hands out until it has read all there is; none is an error."""
     found = messages_and_errors(consumer, timeout)
     for message in found:
         assert message.error() is None, message.error()
     return found
 
 
-def messages_and_errors(consumer: Consumer, timeout: float = 0.25) -> list[Message]:
-    """What the consumer hands out until nothing comes for `timeout` seconds."""
+def messages_and_errors(consumer: Consumer, timeout: float = 0.05) -> list[Message]:
+    """What the consumer hands out until a poll of `timeout` seconds returns nothing and it has read all there is.
+
+    A poll that returns nothing says little on a busy machine. A partition that is paused never ends: some more polls
+    are enough then.
+    """
     found = []
-    while (message := consumer.poll(timeout)) is not None:
-        found.append(message)
+    empty = 0
+    while empty < _EMPTY_POLLS_MAX:
+        message = consumer.poll(timeout)
+        if message is not None:
+            found.append(message)
+            continue
+        empty += 1
+        if _is_at_the_end(consumer):
+            break
     return found
+
+
+def _is_at_the_end(consumer: Consumer) -> bool:
+    partitions = consumer.assignment()
+    try:
+        ends = [consumer.get_watermark_offsets(partition, 5)[1] for partition in partitions]
+    except KafkaException:  # a topic that was deleted
+        return True
+    return all(found.offset >= end for found, end in zip(consumer.position(partitions), ends, strict=True))
 
 
 def position(consumer: Consumer, topic: str = "t", partition: int = 0) -> int:
