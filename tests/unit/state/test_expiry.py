@@ -12,6 +12,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import (
     AddPartitionsToTxn,
     Command,
+    CommandResult,
     DeleteTopic,
     ExpireOffsets,
     ExpireProducers,
@@ -199,3 +200,17 @@ def test_every_part_that_is_read_is_named(command: Command) -> None:
     log.records = Asked()
     log.submit(command)
     assert asked <= {*touches(command, 1), "store"}
+
+
+def test_one_producer_that_stays_does_not_keep_the_others(log: PureLog) -> None:
+    """The first has sent since it was seen, the second has an open transaction, and the third is idle."""
+    busy, idle = log.initialise(None), log.initialise(None)
+    open_ = log.initialise("id")
+    for producer in (busy, idle):
+        log.submit(producer.append(HERE, 0))
+    log.submit(open_.append(HERE, 0, transaction=1))
+    proposed = tuple(seen(log, producer.producer_id) for producer in (busy, open_, idle))
+    log.submit(busy.append(HERE, 1))
+    assert log.submit(ExpireProducers(*HERE, proposed)) == [CommandResult()]
+    kept = [key[3] for key in log.records if key[0] == "producer"]
+    assert sorted(kept) == sorted([busy.producer_id, open_.producer_id])
