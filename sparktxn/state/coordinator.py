@@ -115,7 +115,7 @@ def _next_epoch(
 
 
 def _fence(delta: Delta, transaction: TransactionState, context: Context, reason: str) -> TransactionState:
-    """Aborts an ongoing transaction under the next epoch, which is given to nobody (K07, K11, K44)."""
+    """Aborts an ongoing transaction under the next epoch, which no producer gets (K07, K11, K44)."""
     fenced = transition(
         transaction,
         TransactionStatus.PREPARE_EPOCH_FENCE,
@@ -131,7 +131,7 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)
-    # Nobody reads it before COMPLETE_x takes its place; it is what the history shows (state/history.py).
+    # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/history.py).
     delta.put(prepared)
     published = published_as(prepared)
     for where in prepared.partitions:

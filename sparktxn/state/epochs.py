@@ -12,7 +12,8 @@ from sparktxn.structs import TransactionState
 __all__ = ["PRODUCER_EPOCH_MAX", "bumped", "is_epoch", "marker_epoch", "next_producer_id"]
 
 PRODUCER_EPOCH_MAX: Final = 32_767
-"""The greatest epoch. No producer gets it: it is left for the control records that end the last one's transaction."""
+"""The greatest epoch. No producer gets it: it is left for the control records that end the transaction of the last
+one."""
 
 
 def is_epoch(epoch: int) -> bool:

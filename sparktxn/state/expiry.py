@@ -1,6 +1,6 @@
 """Forgetting what is idle: transactional ids, producers, and what deleted topics have left behind.
 
-Whoever proposes has measured, and may be late: each command names what the proposer saw, and nothing that has changed
+The proposer has measured, and may be late: each command names what the proposer saw, and nothing that has changed
 since is forgotten. Time takes no part here.
 """
 

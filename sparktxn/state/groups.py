@@ -27,7 +27,7 @@ __all__ = [
 
 _REMEDY: Final = (
     "One consumer of a group may read a partition: stop the other one, or assign() different partitions to each. "
-    "To go on with this consumer, abort its transaction, and subscribe() again or seek() to what committed() returns"
+    "To continue with this consumer, abort its transaction, and subscribe() again or seek() to what committed() returns"
 )
 
 

@@ -1,8 +1,9 @@
 """What the rows of the internal topics are made of: the records that an entry leaves, and those that it passes.
 
 A transactional id gives one row for each of Kafka's states that an entry brings it through, PREPARE_COMMIT and
-PREPARE_ABORT among them, with the record as it was when the state was left; a record that an entry changes within one
-state gives one row. An offset gives one row for each time that it takes effect. Rows are in the order of their keys.
+PREPARE_ABORT among them. The row has the record as it was when the state was left. A record that an entry changes
+within one state gives one row. An offset gives one row for each time that it takes effect. Rows are in the order of
+their keys.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class RecordingDelta(Delta):
         found = []
         for key in sorted(key for key in self._passed if key[0] == table):
             if table == "offset" and key[2] in INTERNAL_TOPIC_IDS:
-                # Whoever follows the offsets and commits its own would follow itself for ever.
+                # A consumer that commits would otherwise read its own commits without end.
                 continue
             current = self._before(key)
             for change in self._passed[key]:

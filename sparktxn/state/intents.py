@@ -1,8 +1,8 @@
 """Intents: lists that another process may put for their owner take effect once (PROTOCOL.md, "Intents").
 
 What entry E has settled is remembered in one record, under E modulo the window. An intent's base is the state that it
-was written at: only the entries after it can have settled it, so these records are all that has to be looked at; and
-once one of them is past the window, the intent is refused, since nobody could tell any more.
+was written at. Only the entries after it can have settled it, so only their records have to be read. Once one of them
+is past the window, the intent is refused, since the state could no longer know.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def is_expired(base_entry: int, entry: int) -> bool:
 
 
 def settlement(read: ReadState, intent_id: str, base_entry: int, entry: int) -> SettledIntent | None:
-    """What an entry after `base_entry`, up to `entry`, has settled the intent as; None if the state tells of none."""
+    """What an entry after `base_entry`, up to `entry`, has settled the intent as; None if the state has no such
+    entry."""
     for number in range(max(base_entry, entry - INTENT_WINDOW) + 1, entry + 1):
         window: IntentWindow | None = read(intent_key(number))
         if window is not None and window.entry == number:

@@ -46,7 +46,7 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
 
 
 class Applied(NamedTuple):
-    """What a list of commands changes and told, and the commands that an entry must carry: those not done before."""
+    """What a list of commands changes and answers, and the commands that an entry must carry: those not done before."""
 
     changes: dict[StateKey, StateRecord | None]
     results: list[CommandResult]
@@ -90,7 +90,7 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
         if result is partitions.FORGOTTEN:
             forgotten = True
         if not result.duplicate:
-            # What is not written must change nothing either: whoever follows the log never sees it.
+            # What is not written must change nothing either: a follower of the log never sees it.
             changes.changes.update(delta.changes)
             to_write.append(command)
     if forgotten and not _is_repetition(list_, results):

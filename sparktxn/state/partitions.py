@@ -31,7 +31,7 @@ from sparktxn.structs import (
 __all__ = ["FORGOTTEN", "append", "end_partition"]
 
 FORGOTTEN: Final = CommandResult(duplicate=True)
-"""The result of a batch that looks like one of those that are no longer remembered, whose names nobody knows."""
+"""The result of a batch that looks like one of those that are no longer remembered, whose names are not known."""
 
 
 _CHECKSUM_DIGITS: Final = 8
@@ -39,7 +39,7 @@ _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
 
 def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
-    """Names a segment at the partition's end, or tells the original offset of a batch that was stored before."""
+    """Names a segment at the partition's end, or return the original offset of a batch that was stored before."""
     partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
@@ -133,7 +133,7 @@ def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | No
 def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
     """A batch of a transaction that has committed, or is prepared: stored before, or never.
 
-    Of one that is not remembered nothing says which segment it named: `apply_list` looks at the rest of its list.
+    Of one that is not remembered nothing says which segment it named: `apply_list` checks the rest of its list.
     """
     repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
     if isinstance(repeated, BatchMetadata):

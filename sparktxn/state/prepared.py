@@ -1,8 +1,8 @@
-"""Prepared transactions (KIP-939): open until somebody else, a database, has decided how they end.
+"""Prepared transactions (KIP-939): open until a coordinator, such as a database, has decided how they end.
 
 A prepared transaction keeps the identity that published it: its records and offsets lie under that producer id. The
 producer that ends it may have another one, because every init takes the next epoch and the last epoch takes a new
-producer id. Ending it takes the next epoch as well, so that no two prepared transactions have one identity: what a
+producer id. Ending it takes the next epoch as well, so that no two prepared transactions have one identity. What a
 database has stored for one never decides another.
 """
 

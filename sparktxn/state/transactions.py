@@ -130,13 +130,13 @@ def check_identity(
 
 
 def fenced_because(transaction: TransactionState) -> str:
-    """Why a producer of another identity than the current one is fenced, for it to be told."""
+    """Return the reason to show a fenced producer."""
     reason = transaction.fence_reason or "a newer producer has initialised it"
     return f"{reason} (now {transaction.producer_id}, epoch {transaction.producer_epoch})"
 
 
 def is_identity_before(transaction: TransactionState, command: ProducerCommand) -> bool:
-    """True if the command names the identity before the last bump, and who made that bump had it (K12, K15, K37)."""
+    """Return True for a retry by the producer that made the last bump (K12, K15, K37)."""
     if command.producer_epoch != transaction.last_producer_epoch or transaction.last_producer_epoch < 0:
         return False
     rotated = transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0
