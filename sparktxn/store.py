@@ -378,8 +378,8 @@ class Store:
             SegmentExpired: vacuum has passed a segment: stage it again.
             ProducerFenced, CommandRefused: another producer has initialised the transactional id.
             StoreUnavailable: nothing was committed by the deadline: call again.
-            OutcomeUnknown: the outcome is not known at the deadline: call again with the same arguments, which tells. A
-                call with others first learns the outcome, or cancels what has not taken effect.
+            OutcomeUnknown: the outcome is not known at the deadline: call again with the same arguments, which resolves
+                it. A call with others first learns the outcome, or cancels what has not taken effect.
         """
         self._check()
         segments = arguments.items("staged", staged, StagedSegment)

@@ -1,9 +1,9 @@
 """Records that wait in memory, per partition, and how many may.
 
-`produce` appends to a partition's list without a lock: it only compares the list's length with an allowance. Who comes
-to the end of one calls `add`, which counts what waits, sends full segments off, and gives the next allowance.
-The allowances of all partitions together never pass the queue's limit. A list is emptied from its front, never
-replaced, so that a row appended meanwhile by another thread stays in it.
+`produce` appends to a partition's list without a lock: it only compares the list's length with an allowance. The caller
+that comes to the end of one calls `add`, which counts what waits, sends full segments off, and gives the next
+allowance. The allowances of all partitions together never pass the queue's limit. A list is emptied from its front,
+never replaced, so that a row appended meanwhile by another thread stays in it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
 
 _SEGMENT_BYTES_MAX: Final = _MEMORY_BYTES_MAX // 2
-"""What goes into one segment at the most, before compression: well below what one put can carry."""
+"""What goes at most into one segment, before compression: well below what one put can carry."""
 
 _ROOM_WAIT_S: Final = 1.0
 """How long produce() waits for an upload under way before it says that the queue is full."""
@@ -273,5 +273,5 @@ class Buffers:
         ]
 
     def _wait_for(self, segment: PendingSegment) -> None:
-        """Waits for an upload that goes on; what it raises is told by the call that publishes it."""
+        """Waits for an upload that goes on; what it raises is reported by the call that publishes it."""
         segment.wait(_ROOM_WAIT_S)

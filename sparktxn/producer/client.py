@@ -74,7 +74,7 @@ class Producer:
     abort_transaction(), on the thread that calls them.
 
     Args:
-        config: settings under librdkafka's dotted names; as keywords, ``_`` stands for ``.``.
+        config: settings under librdkafka's dotted names; as keywords, ``_`` means ``.``.
 
     Raises:
         ConfigurationError: a setting is unknown or wrong.
@@ -243,7 +243,7 @@ class Producer:
                 buffers.add_table(target.partitions[number], some)
 
     def __len__(self) -> int:
-        """Records that wait, and delivery reports not yet told."""
+        """Records that wait, and delivery reports not yet delivered."""
         return (len(self._buffers) if self._buffers is not None else 0) + len(self._reports)
 
     def __bool__(self) -> bool:
@@ -253,7 +253,7 @@ class Producer:
     # --- waiting ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Tells delivery reports, after waiting up to `timeout` seconds for the first; how many.
+        """Deliver delivery reports, after waiting up to `timeout` seconds for the first; how many.
 
         Below 0 the wait has no limit. Where only the open transaction's own records could bring one, it acts as
         flush().
@@ -272,10 +272,10 @@ class Producer:
 
     @in_time("timeout", _clock_of)
     def flush(self, timeout: float | None = -1) -> int:
-        """Stores what waits, and tells the reports; how many records and reports are left.
+        """Store what waits, and deliver the reports; how many records and reports are left.
 
         Inside a transaction it publishes the records and the offsets, uncommitted, or with transaction.publish=commit
-        only makes the records durable. What fails is told by delivery reports and by the commit.
+        only makes the records durable. What fails is reported by delivery reports and by the commit.
         """
         self._check()
         timeout_s = seconds(timeout)
@@ -333,10 +333,10 @@ class Producer:
 
     @in_time("timeout", _clock_of)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
-        """Stores all of the transaction, and leaves its end to whoever keeps what this returns (KIP-939).
+        """Stores all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 
         The transaction takes nothing more, never times out, and outlives this producer: store the value in the database
-        transaction that decides, then call complete_transaction(). Delivery reports are told with their offsets.
+        transaction that decides, then call complete_transaction(). Delivery reports have their offsets.
 
         Raises:
             ProducerFenced, TransactionAborted, KafkaException: as commit_transaction().
@@ -392,8 +392,8 @@ class Producer:
         One that the block has prepared is not aborted by an exception: its coordinator may have decided.
 
         With `offsets_from`, a consumer, its positions are committed with the transaction. If the block or its commit
-        fails, the consumer returns to where the block began, so that the next block reads the same input: consume
-        inside of the block. Automatic offset commits of the consumer wait for the block's end.
+        fails, the consumer returns to where the block began, so the next block reads the same input. Consume inside of
+        the block. Automatic offset commits of the consumer wait for the block's end.
 
         A commit whose outcome is not known (retriable) moves the consumer nowhere: call commit_transaction() again.
         After a fatal error close the producer; a note of the exception says what becomes of the consumer.

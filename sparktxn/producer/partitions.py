@@ -18,8 +18,8 @@ __all__ = ["PartitionChoice"]
 class PartitionChoice:
     """librdkafka's partitioner of one producer.
 
-    Where it would choose at random, records stay in one partition until that one's segment is sent off, then go to the
-    next: fewer, larger segments (sticky partitioning, KIP-480).
+    Where it would choose at random, records stay in one partition until its segment is sent off, then go to the next.
+    This makes fewer, larger segments (sticky partitioning, KIP-480).
     """
 
     __slots__ = ("_choose", "_first", "_name")

@@ -1,4 +1,4 @@
-"""Delivery reports: made by whoever stores records, told only by the thread that calls the producer."""
+"""Delivery reports: made by the thread that stores records, delivered only by the thread that calls the producer."""
 
 from __future__ import annotations
 

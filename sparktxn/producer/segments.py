@@ -52,7 +52,7 @@ def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
     # One pass a column: unpacking with zip(*rows) would make an iterator of every row, ten times slower.
     key = pa.array([row[0] for row in rows], _BYTES_TYPE)
     value = pa.array([row[1] for row in rows], _BYTES_TYPE)
-    # A buffer of integers needs no conversion by Arrow, which would look at each one's type.
+    # A buffer of integers needs no conversion by Arrow, which would check each type.
     integers = pa.py_buffer(array("q", milliseconds))
     timestamp = pa.Array.from_buffers(_TIMESTAMP_TYPE, len(rows), [None, integers], 0)
     headers = [row[3] for row in rows]
@@ -62,7 +62,7 @@ def _record_table(rows: Sequence[Row], milliseconds: Sequence[int]) -> pa.Table:
 
 
 def _columns(records: Sequence[Row] | pa.Table) -> tuple[pa.Table, tuple[int, int] | None]:
-    """The records as columns, and their least and greatest timestamps where a loop over rows tells them."""
+    """The records as columns, and their least and greatest timestamps where a loop over rows finds them."""
     if isinstance(records, pa.Table):
         return records, None
     milliseconds = [row[_TIMESTAMP] for row in records]
@@ -152,7 +152,7 @@ class PendingSegment:
         return self.staged
 
     def wait(self, timeout_s: float) -> None:
-        """Waits for an upload under way; its outcome is told by `finish`."""
+        """Waits for an upload under way; `finish` returns its outcome."""
         future = self._future
         if future is not None:
             wait_for_futures([future], timeout_s)

@@ -267,7 +267,7 @@ class Transactions:
                 if self.state is _S.IN_TRANSACTION:
                     work(deadline)
         except KafkaException:
-            # flush() and poll() tell how much is left, never an error: reports carry it, and the state keeps it.
+            # flush() and poll() return how much is left, never an error: reports carry it, and the state keeps it.
             return
 
     def _publish(self, deadline: Deadline) -> None:
@@ -461,7 +461,7 @@ class Transactions:
             self._on_fatal(error.error)
 
     def refused(self, refused: CommandRefused, operation: Operation) -> KafkaException:
-        """The exception that tells a refusal to the caller; the state and the waiting reports follow it."""
+        """The exception that reports a refusal to the caller; the state and the waiting reports follow it."""
         failure, error = failure_of(refused, operation)
         self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
         # An init that is to be aborted has taken no identity: the abort takes one.

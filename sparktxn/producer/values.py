@@ -114,5 +114,5 @@ def seconds(timeout: object, name: str = "timeout") -> float:
 
 
 def no_clock() -> int:
-    """Stand for the clock of a producer that has opened no store: no record may ask for it."""
+    """Replace the clock of a producer that has opened no store: no record may ask for it."""
     raise AssertionError("a record passed the topic check before the store was opened")

@@ -1,7 +1,7 @@
 """How many bytes records hold, whatever their order and encoding.
 
-A value of text or bytes counts its length, a number its width (a boolean one byte), a null nothing, a nested value the
-sum of its parts.
+A value of text or bytes counts its length, a number its width (a boolean one byte), a null nothing. A nested value
+counts the sum of its parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 __all__ = ["payload_bytes", "pieces", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
 
 _ROW_OVERHEAD_BYTES = 16
-"""What a row takes in a segment besides its payload: lengths and levels of its columns, at most about so much."""
+"""What a row takes in a segment in addition to its payload: lengths and levels of its columns, at most about so
+much."""
 
 
 def payload_bytes(table: pa.Table) -> int:
@@ -81,7 +82,7 @@ def _column_bytes(column: pa.ChunkedArray) -> int:
 def _text_bytes(chunk: pa.Array) -> int:
     if chunk.null_count or not len(chunk):
         return _total(pc.binary_length(chunk))
-    # Without nulls the values lie end to end: two offsets tell, many times faster than a sum for a small segment.
+    # Without nulls the values lie end to end: two offsets show it, many times faster than a sum for a small segment.
     offsets = memoryview(chunk.buffers()[1]).cast("i")
     size: int = offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
     return size

@@ -1,6 +1,6 @@
-"""Rows to partitions to segments: the one way into the store for whoever has columns.
+"""Rows to partitions to segments: the one way into the store for columns.
 
-Equal rows in equal order under an equal seed go to equal partitions, however they are cut into batches: a micro-batch
+Equal rows in equal order under an equal seed go to equal partitions, however they are cut into batches. A micro-batch
 that runs again stages the same records for each partition.
 """
 

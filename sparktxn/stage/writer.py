@@ -1,4 +1,4 @@
-"""Uploading a segment: encoded once, put under a unique name, and known to be there before anyone names it."""
+"""Uploading a segment: encoded once, put under a unique name, and known to exist before an entry names it."""
 
 from __future__ import annotations
 
