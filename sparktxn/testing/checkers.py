@@ -192,7 +192,7 @@ def check_group_offsets(history: History, truths: list[Truth]) -> None:
 
 
 def check_views(history: History, truths: list[Truth]) -> None:
-    """Everybody's view at an entry is the one true view at that entry."""
+    """Every process' view at an entry is the one true view at that entry."""
     for who, entry, seen in history.views:
         assert entry < len(truths), f"{who} saw entry {entry}, which never was"
         assert seen == truths[entry].partitions, f"{who} saw something else at entry {entry}"

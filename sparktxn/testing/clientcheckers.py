@@ -80,7 +80,7 @@ def check_acknowledged(history: ClientHistory) -> None:
 
 
 def check_reported_failures(history: ClientHistory) -> None:
-    """What was reported as failed never happens: not for anybody, and not later."""
+    """What was reported as failed never happens: not for any reader, and not later."""
     for request in history.requests:
         assert request.outcome is not Outcome.REFUSED or request.mark not in history.marks, (
             f"{request.what} {request.mark} of {request.client} was reported as failed and is entry "
@@ -128,12 +128,12 @@ def check_duplicates(history: ClientHistory) -> None:
 
 
 def check_aborted_reads(history: ClientHistory) -> None:
-    """G1a: no read_committed reader is given what was aborted, or what nobody sent."""
+    """G1a: no read_committed reader is given what was aborted, or what no producer sent."""
     by_value = history.by_value()
     for batch in history.reads():
         for record in batch.records:
             writer = by_value.get(record.value)
-            assert writer is not None, f"{batch.reader} read {record}, which nobody sent"
+            assert writer is not None, f"{batch.reader} read {record}, which no producer sent"
             if batch.committed:
                 assert writer.outcome not in (Outcome.ABORTED, Outcome.REFUSED), (
                     f"{batch.reader} read {record} of {writer.name}, which was {writer.outcome.value}"
@@ -206,7 +206,7 @@ def check_order(history: ClientHistory) -> None:
 
 
 def check_stable_offsets(history: ClientHistory) -> None:
-    """An offset of a partition holds one record, for everybody, for ever."""
+    """An offset of a partition holds one record, for every reader, at all times."""
     held: dict[tuple[Place, int], str] = {}
     for batch in history.reads():
         for record in batch.records:

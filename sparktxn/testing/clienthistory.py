@@ -1,4 +1,4 @@
-"""What clients sent, were told, and read: facts that any user could have written down."""
+"""What clients sent, were answered, and read: facts that any user could have written down."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Range(Struct, frozen=True):
 class Batch(Struct, frozen=True):
     """What one call of a reader gave.
 
-    `entry` is the view's, -1 where the reader tells none. `aligned` says that the reader promises whole transactions.
+    `entry` is the view's, -1 where the reader gives none. `aligned` says that the reader promises whole transactions.
     `began` and `ended` are moments of the simulation, which order the calls of all processes.
     """
 
@@ -54,7 +54,7 @@ class Transaction(Struct):
 
     `fused` says that nothing was published before its end. `inputs` are the values that it was computed from.
     `offsets` are the group's next offsets that it commits. `ending` is the moment at which the commit was first asked
-    for, -1 before; `entry` is the newest that its process knew when it was told of the commit. `let_go` is the moment
+    for, -1 before. `entry` is the newest that its process knew when it learnt of the commit. `let_go` is the moment
     from which its client holds it no longer, -1 while it does.
     """
 
@@ -107,7 +107,7 @@ class Committed(Struct, frozen=True):
 class ClientHistory(Struct):
     """All of it. `final` are one reader's whole views after everything has come to rest, one of each isolation.
 
-    `marks` are those that the log holds at the end, with their entries; `offered` says when each mark, and each value
+    `marks` are those that the log holds at the end, with their entries. `offered` says when each mark, and each value
     that is stored, was last offered to the log by each process. `plain_groups` commit offsets without any output;
     `draining` are groups that have read a topic to its end.
     """

@@ -292,9 +292,9 @@ def writing(world: ClientWorld, transactional_id: str, transactions: int) -> Pro
 def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
     """Reads the topic "in" as a group, and writes what it has read to "out" with the group's offsets.
 
-    The group's offsets are read after the transactional id was taken over: what another process has read before it was
+    The group's offsets are read after the transactional id was taken over. What another process has read before it was
     fenced is then either committed or void. One that is not `alone` has a transactional id of its own, often a new one
-    in each of its lives: no other instance is fenced by it. It publishes offsets early, and may die or give up then.
+    in each of its lives. No other instance is fenced by it. It publishes offsets early, and may die or give up then.
     """
 
     def program(process: Process) -> None:
@@ -334,7 +334,7 @@ def _idle_s(idle: int) -> float:
 
 
 def consuming(world: ClientWorld, *, committed: bool) -> Program:
-    """Reads all topics with a consumer, until everybody else has come to an end."""
+    """Reads all topics with a consumer, until all others have come to an end."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
@@ -373,7 +373,7 @@ def _consumed(
     records = []
     for message in messages:
         if message.error() is None:
-            # A consumer tells no topic ids: no topic that is consumed here is ever created again.
+            # A consumer shows no topic ids: no topic that is consumed here is ever created again.
             topic, value, offset = message.topic(), message.value(), message.offset()
             if topic is None or value is None or offset is None:
                 raise AssertionError(f"{reader} was given half a record")
@@ -389,7 +389,7 @@ def _consumed(
 
 
 def following(world: ClientWorld) -> Program:
-    """Reads all topics in batches of whole transactions, as a query would, until everybody else has come to an end."""
+    """Reads all topics in batches of whole transactions, as a query would, until all others have come to an end."""
 
     def program(process: Process) -> None:
         uri, _ = connect(process, world)

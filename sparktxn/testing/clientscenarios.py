@@ -1,4 +1,4 @@
-"""Scenarios of clients: who takes part, and how everything comes to rest before it is looked at."""
+"""Scenarios of clients: which ones take part, and how everything comes to rest before it is checked."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def administered(simulator: Simulator, history: ClientHistory) -> None:
 
 
 def prepared(simulator: Simulator, history: ClientHistory) -> None:
-    """Transactions that a database decides, by two processes that take each other over, beside writers and a sweep."""
+    """Transactions that a database decides, by two processes that take each other over, alongside writers and a
+    sweep."""
     world = world_of(simulator, history, {"in": 1, "left": 1, "out": 1})
     world.timeout_ms = 4_000
     for name in ("coordinator", "coordinator's zombie"):

@@ -1,4 +1,4 @@
-"""A clock and ids for tests: time passes only when somebody sleeps, and ids repeat with their seed."""
+"""A clock and ids for tests: time passes only when a caller sleeps, and ids repeat with their seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ManualClock", "SeededIds"]
 
 
 class ManualClock:
-    """Stands still until somebody sleeps or moves it."""
+    """Stands still until a caller sleeps or moves it."""
 
     def __init__(self, now_s: float = 1_700_000_000.0) -> None:
         self.now_s = now_s

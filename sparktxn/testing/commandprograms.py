@@ -1,7 +1,7 @@
 """What simulated processes do below the clients: writers of batches that take effect once, readers, and a vacuum.
 
-A writer behaves as PROTOCOL.md asks of one: it waits again on what is unknown; after a death it initialises its
-transactional id, and the answer tells how its last transaction ended.
+A writer behaves as PROTOCOL.md requires. It waits again on what is unknown. After a death it initialises its
+transactional id, and the answer shows how its last transaction ended.
 
 Segments are only names here: the log never reads them.
 """
@@ -89,7 +89,7 @@ class _Writer:
         return EndTxn(self.job.name, self._producer_id, self._producer_epoch, self._transaction, committed)
 
     def settled(self, attempt: Attempt, ticket: Ticket, outcome: Outcome) -> None:
-        """Waits for the attempt's last list, and notes what it was told.
+        """Waits for the attempt's last list, and notes the answer.
 
         Raises:
             _Lost: the outcome can only be learnt by initialising again.
@@ -231,7 +231,7 @@ class _IdempotentWriter:
         self._sequence = 0
 
     def append(self) -> None:
-        """One batch, sent until it is known to be stored, or until nobody can tell.
+        """One batch, sent until it is known to be stored, or until the outcome is lost.
 
         Raises:
             _Lost: the topic is not there yet.
@@ -261,7 +261,7 @@ class _IdempotentWriter:
 
 
 def _wait_a_while(process: Process, log: Log, ticket: Ticket) -> list[CommandResult] | None:
-    """The results; None once the caller has lost patience: it will send the same again, beside what is under way.
+    """The results; None once the caller has lost patience: it will send the same again, alongside what is under way.
 
     Raises:
         CommandRefused, OutcomeUnknown: the final outcome.
@@ -381,7 +381,7 @@ def _vacuum(log: Log) -> None:
     heads = sorted(
         {head[0] for name in log.objects.list_names(names.CHECKPOINTS) if (head := parse_checkpoint_head(name))}
     )
-    # The horizon is an entry that exists and is known to: whoever put its slot has lost it.
+    # The horizon is an entry that exists and is known to: the process that put its slot has lost it.
     if len(heads) < 2 or heads[-1] > log.entry:
         return
     marker = names.horizon(heads[-2])
@@ -405,7 +405,7 @@ def commit(simulator: Simulator, history: History) -> None:
 
 
 def commit_and_vacuum(simulator: Simulator, history: History) -> None:
-    """The same, with two vacuums that delete log entries and checkpoints under everybody's feet."""
+    """The same, with two vacuums that delete log entries and checkpoints that are in use."""
     commit(simulator, history)
     for number in range(2):
         simulator.add(f"vacuum-{number}", _vacuuming(history.jobs, history))

@@ -4,8 +4,8 @@ Nodes are committed transactions. One depends on another if its record directly 
 or if it was computed from the other's record (wr). An order in which they could have run one after the other exists
 exactly if there is no cycle.
 
-A transaction that publishes before it ends takes its places in the partitions then, as in Kafka, and two of them may
-stand before each other in two partitions: only those that publish with their commit give ww edges.
+A transaction that publishes before it ends takes its places in the partitions then, as in Kafka. Two of them may stand
+before each other in two partitions. So only those that publish with their commit give ww edges.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_cycles(history: ClientHistory) -> None:
 
 
 def dependencies(history: ClientHistory) -> Edges:
-    """Who depends on whom, by the final view and by what each was computed from."""
+    """Return which depends on which, by the final view and by what each was computed from."""
     by_value = history.by_value()
     edges: Edges = defaultdict(dict)
     partitions: dict[Place, list[Transaction]] = defaultdict(list)

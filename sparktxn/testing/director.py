@@ -84,7 +84,7 @@ class Act(Generic[Result]):
         return self._pending
 
     def meet(self, fault: Fault) -> None:
-        """What becomes of the operation that it is about to do; it goes on with the next move."""
+        """What becomes of the operation that it is about to do; the next move ends it."""
         self._fault = fault
 
     def do(self, fault: Fault = Fault.SLOW) -> None:
@@ -155,7 +155,7 @@ class Director:
             put()
 
     def log(self, settings: StoreSettings) -> Log:
-        """A log that meets no fault and waits for nobody."""
+        """A log that meets no fault and waits for no process."""
         return Log.open(
             self.shared,
             settings=settings,

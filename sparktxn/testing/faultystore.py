@@ -1,7 +1,7 @@
-"""An object store that fails as it is told to: every operation asks a script what becomes of it.
+"""An object store that fails on request: every operation asks a script what becomes of it.
 
-One `FaultyStore` is one process's way to the objects: once it has died, every further operation dies too, so that
-nothing a dead process still holds can reach the store.
+One `FaultyStore` is one process's way to the objects. Once it has died, every further operation dies too, so nothing
+that a dead process still holds can reach the store.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class FaultyStore:
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing: `inner` belongs to whoever made it."""
+        """Nothing: `inner` belongs to the caller that made it."""
 
     def _next(self, verb: str, name: str) -> Fault:
         """The fate of the next operation; dies here if it is to die before."""

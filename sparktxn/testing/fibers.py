@@ -1,8 +1,8 @@
 """Threads of simulated processes: greenlets, with locks, conditions, threads and futures that give the turn away.
 
-A process of the simulator has as many threads as its clients make: a producer's sender, work in the background, and
-those that a program starts by itself. While a simulation runs, the engine's modules find these primitives under the
-name `threading` (`cooperative_threads`); outside of a simulated process they make the real ones.
+A process of the simulator has as many threads as its clients make. These are a producer's sender, work in the
+background, and those that a program starts by itself. While a simulation runs, the engine's modules find these
+primitives under the name `threading` (`cooperative_threads`). Outside of a simulated process they make the real ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SWITCHES: Final = 0.1
 
 
 class Scheduler(Protocol):
-    """Who decides which fiber goes on."""
+    """Decides which fiber continues."""
 
     now_s: float
 
@@ -49,7 +49,7 @@ class Owner(Protocol):
 
     @property
     def scheduler(self) -> Scheduler:
-        """Who decides which fiber goes on."""
+        """Return what decides which fiber continues."""
 
     def spawn(self, work: Callable[[], object]) -> Fiber:
         """Starts a thread."""
@@ -90,7 +90,7 @@ def current_fiber() -> Fiber | None:
 
 def _running() -> Fiber:
     fiber = current_fiber()
-    assert fiber is not None, "a simulated process's lock is waited for by somebody else"
+    assert fiber is not None, "a simulated process's lock is waited for from outside"
     return fiber
 
 
@@ -107,7 +107,7 @@ class _Queue:
         self._waiting: list[Fiber] = []
 
     def wait(self, until_s: float) -> bool:
-        """True once somebody has woken this fiber, False when it is `until_s`."""
+        """True once another fiber has woken this one, False when it is `until_s`."""
         fiber = _running()
         self._waiting.append(fiber)
         try:
@@ -354,7 +354,7 @@ class _FiberFuture(Future[Result]):
 
 
 class FiberBackground:
-    """Work beside the caller, each piece in a thread of its own. An error that is no answer ends the simulation."""
+    """Work alongside the caller, each piece in a thread of its own. An error that is no answer ends the simulation."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

@@ -1,4 +1,4 @@
-"""What the processes of a test did and were told: what checkers compare with the log."""
+"""What the processes of a test did and were answered: what checkers compare with the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Placed = tuple[str, int]
 
 
 class Outcome(Enum):
-    """What a process was told about an attempt."""
+    """The answer that a process got about an attempt."""
 
     UNKNOWN = "unknown"
     """Nothing yet, or that nothing is known."""
@@ -36,7 +36,7 @@ class Outcome(Enum):
 class Job(Struct):
     """Work that outlives its processes: batches, each of which must take effect exactly once.
 
-    `attempts` says which batch each transaction number stood for; like a job's own checkpoint it is written before the
+    `attempts` says which batch each transaction number was for. Like a job's own checkpoint it is written before the
     attempt, so that the next process can ask the log how the last one ended. `committed` are those that have.
     """
 
@@ -68,7 +68,7 @@ class Attempt(Struct):
 
 
 class Observation(Struct, frozen=True):
-    """A partition as somebody saw it, however it was sealed."""
+    """A partition as a process saw it, however it was sealed."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -89,7 +89,7 @@ class History(Struct):
     operations: int = 0
 
     def acknowledge(self, job: Job, transaction: int) -> None:
-        """A process was told, or has learnt from the log, that a transaction has committed its batch."""
+        """A process has got an answer, or has learnt from the log, that a transaction has committed its batch."""
         job.committed[transaction] = job.attempts[transaction]
         self.acknowledged.append((job.name, job.attempts[transaction]))
 

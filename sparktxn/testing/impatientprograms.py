@@ -1,7 +1,7 @@
 """Processes whose clients do not wait: several in threads of one process, with time-outs of a blink.
 
 They give up, close, are interrupted, make the next call with other arguments, and die, between any two operations of
-the store. What each call was told is noted; what is not known stays unknown.
+the store. The answer to each call is noted; what is not known stays unknown.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _commit(
 
 
 class SinkJob(Struct):
-    """A streaming query: its batches, each of which has the same records whoever writes it, and takes effect once."""
+    """A streaming query: its batches, each of which has the same records in every process, and takes effect once."""
 
     transactional_id: str
     batches: int
@@ -229,7 +229,7 @@ def sinking(job: SinkJob) -> Callable[[Client, Process, ClientWorld, str, Log], 
 
 
 def committing_offsets(client: Client, process: Process, world: ClientWorld, uri: str, log: Log) -> None:
-    """A consumer that commits offsets in every way: at once, beside the caller, on its own, and while it closes."""
+    """A consumer that commits offsets in every way: at once, alongside the caller, on its own, and while it closes."""
     random = process.random
     world.history.plain_groups.add(_GROUP)
     asked: dict[str, Request] = {}
@@ -291,7 +291,7 @@ def _ask_for_offset(process: Process, consumer: Consumer, request: Request, offs
 
 
 def _note(process: Process, request: Request, error: KafkaError | None) -> None:
-    """What a request was told: from an error on its client holds it no longer, but for one that is made again."""
+    """Note the answer to a request: from an error on its client holds it no longer, but for one that is made again."""
     if error is None:
         request.outcome = Outcome.COMMITTED
         return

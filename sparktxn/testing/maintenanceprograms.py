@@ -1,4 +1,5 @@
-"""Simulated processes beside the writers: sweeps, vacuums, administrators, and databases that decide transactions."""
+"""Simulated processes alongside the writers: sweeps, vacuums, administrators, and databases that decide
+transactions."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ class _Patience:
         self.idle = 0
 
     def wait(self) -> None:
-        """Waits; an entry of one's own, or two, are no news."""
+        """Waits; an entry of its own, or two, do not count."""
         self.idle = self.idle + 1 if self._log.entry <= self._entry + 2 else 0
         self._entry = self._log.entry
         self._process.sleep(self._process.random.random() * self._wait_s * (1 + min(self.idle, 5) ** 3))
 
 
 def sweeping(world: ClientWorld) -> Program:
-    """Sweeps by what it has itself seen, and now and then by the store's clock, as long as anybody works."""
+    """Sweeps by what it has itself seen, and now and then by the store's clock, as long as another process works."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
@@ -69,7 +70,7 @@ def sweeping(world: ClientWorld) -> Program:
 
 
 def vacuuming(world: ClientWorld) -> Program:
-    """Vacuums behind everybody's back, with hardly any retention, as long as anybody works."""
+    """Vacuums with hardly any retention, as long as another process works."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
@@ -87,13 +88,13 @@ def vacuuming(world: ClientWorld) -> Program:
 
 
 def administering(world: ClientWorld) -> Program:
-    """Deletes and makes topics, adds partitions, trims logs, aborts and fences, as long as anybody writes."""
+    """Deletes and makes topics, adds partitions, trims logs, aborts and fences, as long as another process writes."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
         done = 0
         with AdminClient({"bootstrap.servers": uri}) as admin:
-            # Not for ever: a writer may sleep for an hour.
+            # Not without end: a writer may sleep for an hour.
             while world.writing and done < _ADMINISTRATIONS:
                 done += 1
                 with suppress(KafkaException):

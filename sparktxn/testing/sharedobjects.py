@@ -17,7 +17,7 @@ _numbers = count()
 class SharedObjects:
     """Objects in memory. `history` keeps the first bytes ever created under a name.
 
-    The first is the true one: a slot can only be created again after its deletion, when nobody may believe it.
+    The first is the true one: a slot can only be created again after its deletion, when no process may believe it.
     Each has an address of its own, since the engine remembers manifests by address and name. `now_ms` is the store's
     clock, which dates objects.
     """

@@ -19,7 +19,7 @@ REQUEST_TIMEOUT_S: Final = 30.0
 class SilentStore:
     """`inner`, which answers nothing inside `silence()`.
 
-    A request waits until a deadline that governs its thread passes, or for 30 s, and has then failed; one that waits
+    A request waits until a deadline that governs its thread passes, or for 30 s, and has then failed. One that waits
     when the silence ends is carried out. `requests` counts those that have begun.
     """
 

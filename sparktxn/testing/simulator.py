@@ -1,8 +1,8 @@
 """Many processes over one store, one at a time, from one seed.
 
-Each process is a greenlet, and only the one that holds the turn runs: every store operation and every sleep is a
-scheduling point, where the seed says who goes on, how time passes and what fails. Nothing else decides anything, so one
-seed is one history, and the same seed gives the same trace.
+Each process is a greenlet, and only the one that holds the turn runs. Every store operation and every sleep is a
+scheduling point, where the seed says which one continues, how time passes and what fails. Nothing else decides
+anything, so one seed is one history, and the same seed gives the same trace.
 """
 
 from __future__ import annotations
@@ -132,15 +132,15 @@ class _WatchedStore(FaultyStore):
         simulator = self._process.simulator
         if not names or not simulator.rates.reads_at_once:
             return super().get_many(names)
-        # The first one's fault is that of all.
+        # The fault of the first is that of all.
         return [self.get(names[0]), *(simulator.shared.get(name) for name in names[1:])]
 
 
 class Process:
     """One simulated process: what its program sees of the world.
 
-    Its program runs in its first thread; work in the background, and what a client does in a thread of its own, runs in
-    others if it is `threaded`, and at once if it is not. When one thread dies, all die.
+    Its program runs in its first thread. If it is `threaded`, work in the background, and what a client does in a
+    thread of its own, runs in others. If not, it runs at once. When one thread dies, all die.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Process:
 
     @property
     def scheduler(self) -> Simulator:
-        """Who decides which thread goes on."""
+        """Return what decides which thread continues."""
         return self.simulator
 
     def sleep(self, seconds: float) -> None:
@@ -229,7 +229,7 @@ class Process:
     def _fate(self, operation: Operation) -> Fault:
         simulator = self.simulator
         fiber = current_fiber()
-        assert fiber is not None, "an operation of a simulated process by somebody else"
+        assert fiber is not None, "an operation of a simulated process from outside"
         simulator.give_turn(fiber)
         if simulator.pauses():
             self._pause()

@@ -1,6 +1,6 @@
-"""The log as it truly was: what checkers hold against what processes were told.
+"""The log as it truly was: what checkers compare with the answers that processes got.
 
-The truth is the first bytes ever created under each entry's name, applied one by one from the empty store: no
+The truth is the first bytes ever created under each entry's name, applied one by one from the empty store. No
 checkpoint, no cache and no deletion has a part in it.
 """
 
@@ -58,7 +58,7 @@ class RecordedObjects(ObjectStore, Protocol):
 class Truth(Struct):
     """The state after one entry. `fates` says of each segment whether its transaction committed, aborted or is open.
 
-    `digest` is empty where nobody asked for it; `commands` are the entry's own.
+    `digest` is empty where it was not asked for; `commands` are the entry's own.
     """
 
     entry: int

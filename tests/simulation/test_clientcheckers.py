@@ -190,7 +190,7 @@ def test_g1a_an_aborted_read_is_rejected(outcome: Outcome) -> None:
 
 
 def test_a_value_that_nobody_sent_is_rejected() -> None:
-    rejected(checkers.check_aborted_reads, history(batches=(batch((LEFT, 5, "x"), entry=9),)), "nobody sent")
+    rejected(checkers.check_aborted_reads, history(batches=(batch((LEFT, 5, "x"), entry=9),)), "no producer sent")
 
 
 def test_g1b_a_torn_transaction_is_rejected() -> None:
