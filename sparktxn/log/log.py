@@ -155,7 +155,7 @@ class Log(Known):
         self._timeouts.look_if_due()
 
     def checkpoint(self) -> int | None:
-        """Writes a checkpoint now, and tells its entry; None if vacuum has passed it meanwhile."""
+        """Write a checkpoint now, and return its entry; None if vacuum has passed it meanwhile."""
         head = self._checkpointer.checkpoint()
         return head.entry if head is not None else None
 
@@ -193,7 +193,7 @@ class Log(Known):
     ) -> ReadView:
         """The named topics (None: all) at the log's end, at `entry`, or at the last entry not after `timestamp_ms`.
 
-        The transactions that hold back its readers are watched, and aborted once their time-outs have passed: a caller
+        The transactions that hold back its readers are watched, and aborted once their time-outs have passed. A caller
         that waits for their records only asks for the next view.
 
         Raises:

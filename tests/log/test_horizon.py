@@ -121,7 +121,7 @@ def test_an_append_of_a_forgotten_producer_is_not_done_twice(shared, expired: bo
 
     writer.fate = fate
     if expired:
-        with pytest.raises(OutcomeUnknown, match="no longer tells"):
+        with pytest.raises(OutcomeUnknown, match="no longer shows"):
             writer.submit(producer.append(LEFT, 1))
     else:
         assert writer.submit(producer.append(LEFT, 1))[0].duplicate

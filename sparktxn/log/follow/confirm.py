@@ -26,8 +26,8 @@ class Premise(NamedTuple):
 
     `entry` is the first slot that was read or put since the last confirmed state. `base` is the entry of the oldest
     checkpoint from which a name of an object was taken. A horizon above `base` spares the objects that the checkpoint
-    with the token `checkpoint` names, if the horizon's marker names it; "" is in no marker, but a marker that cannot be
-    decoded names every checkpoint; with None, nothing is spared.
+    with the token `checkpoint` names, if the horizon's marker names it. "" is in no marker, but a marker that cannot be
+    decoded names every checkpoint. With None, nothing is spared.
     """
 
     entry: int | None = None
@@ -89,8 +89,8 @@ def confirm(objects: ObjectStore, premise: Callable[[], Premise], work: Callable
 def names_of(head: CheckpointHead) -> Premise:
     """Return the premise of what is read by the names in a head.
 
-    A checkpoint names objects of the one that it stands on besides its own. If that one is below the horizon, and the
-    vacuum did not know the head when it listed what to keep, these objects may be deleted.
+    A checkpoint names objects of its base in addition to its own. The base may be below the horizon, and the vacuum may
+    not have known the head when it listed what to keep. Then these objects may be deleted.
     """
     return Premise(base=head.base, checkpoint=head.checkpoint)
 

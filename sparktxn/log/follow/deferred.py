@@ -1,9 +1,9 @@
 """Entries that a replica has read and not applied yet.
 
-An entry waits until a part that it touches is read. Entries that touch a part in common belong to one group, and groups
+An entry waits until a part that it touches is read. Entries that touch a part in common belong to one group. Groups
 have no part in common, so the order between two groups does not matter. A group is applied whole, in its order, and
-before anything else reads or changes its parts. This gives the same records as applying every entry when
-it is followed.
+before anything else reads or changes its parts. This gives the same records as applying every entry when it is
+followed.
 
 Entries that touch a part which is being read are not worth deferring: they are applied at once for a while.
 """

@@ -1,7 +1,8 @@
 """The end of the log: the first entry that is absent, and none after it (PROTOCOL.md, "Entries").
 
-A lost entry (an incomplete copy, a lifecycle rule, a deletion by hand) would read as a shorter log, and the next writer
-would fill its place: nothing could repair the store afterwards. So whoever opens looks for entries behind the end.
+A lost entry (an incomplete copy, a lifecycle rule, a deletion by hand) would read as a shorter log. The next writer
+would fill its place, and nothing could repair the store afterwards. So a process that opens the log looks for entries
+behind the end.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ __all__ = ["check_end"]
 def check_end(objects: ObjectStore, tail: Tail) -> None:
     """Follow the log to its end, and check that no later entry exists.
 
-    Entries that other writers add meanwhile are followed. An entry is created after the one before it: one that is
-    absent after a later one was listed is missing, or was vacuumed, which the caller rules out by the horizon, read
-    afterwards.
+    Entries that other writers add meanwhile are followed. An entry is created after the one before it. One that is
+    absent after a later one was listed is missing, or was vacuumed. The caller rules out the latter by the horizon,
+    read afterwards.
 
     Raises:
         DamagedObject: an entry is missing.

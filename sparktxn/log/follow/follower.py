@@ -115,7 +115,7 @@ class Follower:
     def is_confirmed(self, slot: int | None = None) -> bool:
         """Return True if each slot that was read or put since the last confirmed state holds what it held then.
 
-        `slot` is one that was asked for besides, such as one of a body that was sent long ago.
+        `slot` is one more that was asked for, such as that of a body that was sent long ago.
         """
         slots = self.tail.slots
         return judge(self._objects, slots if slot is None else slots.with_slot(slot)) is None

@@ -257,7 +257,7 @@ class StateParts:
         ]
 
     def lacking(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> list[str]:
-        """Return the parts of which `stand_on` needs the records in `head` besides those in `records`."""
+        """Return the parts of which `stand_on` needs the records in `head` in addition to those in `records`."""
         return [
             part
             for part in self.named_otherwise(head)

@@ -62,7 +62,7 @@ class Tail:
     def advance(self, *, at_most: int | None = None, window: int = 1) -> None:
         """Applies the entries that follow, up to `at_most` or the end of the log.
 
-        `window` is how many entries are asked for at once, growing while there are more: a reader far behind, on a
+        `window` is how many entries are asked for at once, growing while there are more. A reader far behind, on a
         store where every request is slow, then pays few round trips.
 
         Raises:
@@ -113,7 +113,7 @@ class Tail:
         self.load(sorted(parts))
 
     def load(self, parts: list[str]) -> None:
-        """Loads those of `parts` that are not, side by side; a damaged one is left to whoever touches it."""
+        """Loads those of `parts` that are not, side by side; a damaged one is left to the caller that touches it."""
         missing = self.parts.unloaded(parts)
         try:
             read = read_parts(self._objects, [self.parts.refs[part] for part in missing])

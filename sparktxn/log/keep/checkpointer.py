@@ -1,7 +1,7 @@
-"""Writing checkpoints: beside the writers, never in their way (PROTOCOL.md, "Checkpoints").
+"""Writing checkpoints: alongside the writers, never in their way (PROTOCOL.md, "Checkpoints").
 
 Capturing takes a moment under the log's lock and copies references only; sealing, encoding and uploading happen in the
-background. The head is written last: a process that dies on the way leaves garbage that nobody names.
+background. The head is written last: a process that dies on the way leaves garbage that no head names.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Checkpointer:
         self._looked_at = 0
 
     def after_win(self) -> None:
-        """Start a checkpoint if one is due and none is being made; the caller has won an entry and been told so."""
+        """Start a checkpoint if one is due and none is being made; the caller has won an entry and has its answer."""
         tail = self._follower.tail
         # Of many writers, the one that wins the very entry makes the checkpoint; the others look for it a little later.
         if tail.entry - tail.checkpoint_entry == self._settings.checkpoint_entries or self._is_overdue(tail):

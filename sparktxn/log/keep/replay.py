@@ -1,7 +1,7 @@
 """Verifying checkpoints: does one hold what a replay of the log gives (PROTOCOL.md, "Deleting")?
 
-A checkpoint that nobody has read may be damaged, or name what does not exist. Before entries go that it is to stand
-for, it is read whole and compared with one's own replay.
+A checkpoint that no process has read may be damaged, or name what does not exist. It is read whole and compared with
+this process's own replay before the entries that it replaces are deleted.
 """
 
 from __future__ import annotations

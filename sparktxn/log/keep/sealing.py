@@ -1,7 +1,7 @@
 """Sealing: a partition's single segments become a run with a manifest, so that the state does not grow with them.
 
 A run's folder has a unique name: two processes may seal the same segments differently, and each checkpoint names its
-own. Runs of one level are merged into a longer one when there are enough of them, so their number grows with the
+own. Runs of one level are merged into a longer one when there are enough of them. So their number grows with the
 logarithm of the log's length. Validation never asks what is sealed.
 """
 
@@ -49,7 +49,7 @@ def seal(
     runs of one level as `runs_to_merge` become one of the next level.
 
     Raises:
-        StoreUnavailable: an object could not be written; what was written is garbage that nobody names.
+        StoreUnavailable: an object could not be written; what was written is garbage that no checkpoint names.
     """
     run = _write_run(
         objects,
@@ -70,7 +70,7 @@ def seal(
 
 
 def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
-    """The runs at the end that have the last one's level."""
+    """The runs at the end that have the level of the last one."""
     start = len(sealed)
     while start and sealed[start - 1].level == sealed[-1].level:
         start -= 1

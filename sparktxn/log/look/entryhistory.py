@@ -1,7 +1,7 @@
 """Replaying the log for its history: what the internal topics show is computed here, entry by entry.
 
-A history begins after the oldest checkpoint that the horizon has left, or with the first entry. As for everybody who
-reads entries, what was read counts only if the horizon has not passed it (PROTOCOL.md, "Confirming").
+A history begins after the oldest checkpoint that the horizon has left, or with the first entry. As for every reader of
+entries, what was read counts only if the horizon has not passed it (PROTOCOL.md, "Confirming").
 """
 
 from __future__ import annotations

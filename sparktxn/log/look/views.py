@@ -43,7 +43,7 @@ class PartitionView(Struct, frozen=True):
 
 
 class ReadView(Struct, frozen=True):
-    """All asked-for partitions, as (topic, partition), at one entry: the same for everyone, for ever."""
+    """All asked-for partitions, as (topic, partition), at one entry: the same for every reader, and never changed."""
 
     entry: int
     timestamp_ms: int

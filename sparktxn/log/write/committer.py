@@ -1,12 +1,12 @@
 """The write loop: the only place that creates log entries (PROTOCOL.md, "Won, lost, unknown").
 
 Callers leave lists of commands; the thread that gets the lock writes, in one entry, all that have gathered, its own
-among them (group commit). A slot is never left before it is known which body it holds, a body's bytes never change, and
-no caller is told anything before it is confirmed. What cannot be known by the deadline is said to be unknown, and stays
-in flight: the next call of any client resolves that slot first.
+among them (group commit). A slot is never left before it is known which body it holds. A body's bytes never change, and
+no caller gets an answer before it is confirmed. What cannot be known by the deadline is reported as unknown, and stays
+in flight. The next call of any client resolves that slot first.
 
-A list that its owner has let go of is not put again: a body with it gets another one beside it for the same slot, and
-the one that is read there decides.
+A list that its owner has let go of is not put again. Another body without it is put for the same slot, and the one that
+is read there decides.
 """
 
 from __future__ import annotations
@@ -168,16 +168,16 @@ class Committer:
         if self._flight is not None:
             return
         self._leave_intent()
-        # What settles a list is likely to be the very next entry: where a look is slow, one is enough for now.
+        # What settles a list is likely to be the very next entry: where a poll is slow, one is enough for now.
         self._follower.advance(at_most=None if self._objects.probe_is_cheap else self._follower.tail.entry + 1)
         self._answer_noted()
         if ticket.is_done():
             raise _Answered
 
     def _wait_for_turn(self, ticket: QueuedList, deadline: Deadline) -> None:
-        """Where no lock orders the writers: who has left the oldest intent writes, and the others wait for its entry.
+        """Where no lock orders the writers, let the owner of the oldest intent write; the others wait for its entry.
 
-        Nobody waits for ever: the oldest intent may be that of a dead process.
+        No process waits without end: the oldest intent may be that of a dead process.
 
         Raises:
             _Answered: another process's entry has settled what was waited for.
@@ -202,7 +202,7 @@ class Committer:
             self._give_back(taken)
 
     def _answer_noted(self) -> None:
-        """Tells those whose lists the entries that were just read have settled, once that is confirmed."""
+        """Resolve the tickets that other writers' entries have settled, after confirming."""
         tail = self._follower.tail
         if not tail.settled:
             return
@@ -218,7 +218,7 @@ class Committer:
             self._tell(ticket, tail.settled[ticket.intent.intent_id])
 
     def _too_late(self, ticket: QueuedList, failure: StoreUnavailable | None) -> StoreError:
-        """What to tell at the deadline: a list that was in a sent body may still take effect, now or later."""
+        """Return the error at the deadline: a list that was in a sent body may still take effect, now or later."""
         if not ticket.sent:
             return failure or StoreUnavailable("the deadline passed, and the request is in no entry: call again")
         if self._flight is not None:
@@ -291,7 +291,7 @@ class Committer:
                         return False
                     continue
                 if flight.was_let_go_meanwhile():
-                    continue  # its owner was told that it is not tried again
+                    continue  # its owner has the answer that it is not tried again
                 if flight.accepted:
                     self._take_off(flight)
                     return True
@@ -313,7 +313,7 @@ class Committer:
     def _apart(self, taken: list[QueuedList], error: Exception) -> list[QueuedList]:
         """What to try after an entry could not be composed: its first list alone, and where that fails none.
 
-        Whatever has failed, it does so once for each list and its owner, and stops nobody for good.
+        Whatever has failed, it does so once for each list and its owner, and stops no caller permanently.
         """
         if len(taken) > 1:
             self._give_back(taken[1:])
@@ -362,7 +362,7 @@ class Committer:
         self._conclude(flight, self._put_until_resolved(flight, deadline), deadline)
 
     def _conclude(self, flight: Flight, found: Flight | tuple[LogEntry, int], deadline: Deadline) -> None:
-        """Confirms what the slot holds, applies it, and tells everybody."""
+        """Confirm what the slot holds, apply it, and answer all callers."""
         if not self._confirm(flight, deadline):
             self._follower.reopen()
             self._look_for(self._bodies())
@@ -391,7 +391,7 @@ class Committer:
         self._flight = None
 
     def _choose_probing(self, entry: int, *, won: bool) -> None:
-        """Decides whether to look at the next slot before it is put: a lone writer would find it free each time."""
+        """Decide whether to read the next slot before it is put: a lone writer would find it free each time."""
         self._won_in_a_row = self._won_in_a_row + 1 if won and entry == self._last_won + 1 else 0
         if won:
             self._last_won = entry
@@ -502,11 +502,12 @@ class Committer:
             self._follower.tail.settled.pop(ticket.intent.intent_id, None)
 
     def _look_for(self, bodies: Sequence[Flight]) -> None:
-        """The slot has fallen below the horizon: the confirmed state tells whether its lists have taken effect."""
+        """The slot has fallen below the horizon: the confirmed state shows whether its lists have taken effect."""
         tail = self._follower.tail
         context = Context(tail.entry + 1, tail.timestamp_ms)
         sent = {ticket: body for body in reversed(bodies) for ticket, _ in body.accepted if not ticket.is_done()}
-        # All are looked up before anybody is told: reading the state may fail, and the flight is then resolved again.
+        # All are looked up before any owner gets an answer: reading the state may fail, and the flight is then resolved
+        # again.
         found = {ticket: self._found(ticket, body, tail, context) for ticket, body in sent.items()}
         for ticket, outcome in found.items():
             if outcome is not None:
@@ -526,7 +527,7 @@ class Committer:
         why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
         return OutcomeLost(
             f"log entry {flight.entry.entry} was vacuumed before its outcome was known here, and the state no longer "
-            f"tells whether the request took effect{why}"
+            f"shows whether the request took effect{why}"
         )
 
 
@@ -543,7 +544,7 @@ def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applie
     """True if the state would know of the list, had it taken effect.
 
     A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
-    ids are remembered whatever happened since; transactions by their number; but of an append outside of them nothing
+    ids are remembered whatever happened since, transactions by their number. But of an append outside of them nothing
     is left once its producer has expired.
     """
     if isinstance(outcome, Refusal):

@@ -69,7 +69,7 @@ class Composer:
             if is_known:
                 settled.append((ticket, outcome))
             elif ticket.intent is not None:
-                # In an intent it may be taken up by anybody until an entry says what has become of it.
+                # In an intent any writer may take it up until an entry says what has become of it.
                 body.add(_settle(entry_delta, ticket.intent, outcome, context))
                 accepted.append((ticket, outcome))
             elif not isinstance(outcome, Applied) or not outcome.to_write:
@@ -90,7 +90,7 @@ class Composer:
         )
         data, checksum = encode_entry(entry, body.lists)
         if len(data) > ENTRY_BYTES_MAX:
-            # Written before the entry that names it; if that entry is lost, it is garbage that nobody names.
+            # Written before the entry that names it; if that entry is lost, it is garbage that no entry names.
             name = names.appends(entry.entry, entry.token)
             folded, appends = fold(body.commands, name)
             put_until_stored(self._objects, name, appends, self._clock)
@@ -176,7 +176,7 @@ class _Body:
 
 
 def defect(error: Exception) -> str:
-    """What to tell the owner of a list that this process fails with."""
+    """Return the text for the owner of a list that this process fails with."""
     logger.error("a list of commands cannot be written", exc_info=error)
     return f"the request cannot be written, by a defect of sparktxn: {type(error).__name__}: {error}"
 

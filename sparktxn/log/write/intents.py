@@ -1,7 +1,7 @@
-"""Intents: lists that wait for whoever wins the next entry (PROTOCOL.md, "Intents").
+"""Intents: lists that wait for the writer of the next entry (PROTOCOL.md, "Intents").
 
-A process that does not get its turn leaves its lists in an object; a winner takes them up into its own entry, which
-says of each that it is applied or refused. The entry alone decides: the object may be late, doubled or deleted, and its
+A process that does not get its turn leaves its lists in an object. A winner takes them up into its own entry, which
+says of each that it is applied or refused. The entry alone decides: the object may be late, doubled or deleted. Its
 owner may put its lists itself, under the same ids, at any time.
 """
 
@@ -48,7 +48,7 @@ class Intents:
     """The intents of a log, as one process leaves and finds them. Its callers hold the follower's lock.
 
     `watched` is this process's lists by id; tails note how they are settled. `contended` is true from a lost slot on,
-    until a look at the intents finds none of others.
+    until a listing of the intents finds none of others.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Intents:
     def leave(self, tickets: Sequence[QueuedList], base_entry: int) -> bool:
         """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
 
-        From here on they may take effect by anybody's entry, also if the object cannot be written: an answer that was
-        lost says nothing.
+        From here on they may take effect by any writer's entry, also if the object cannot be written: an answer that
+        was lost says nothing.
         """
         travelling = _first_bytes(
             [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
@@ -112,7 +112,7 @@ class Intents:
                 return
 
     def renew(self, ticket: QueuedList) -> None:
-        """Takes a list out of an intent that nobody can apply any more."""
+        """Take a list out of an intent that no writer can apply any more."""
         self.forget(ticket)
         ticket.intent = None
 
@@ -138,7 +138,7 @@ class Intents:
             return outcome
         how = "was applied" if settled is not None else "has expired"
         return OutcomeLost(
-            f"intent {intent_id!r} {how} while this process did not follow the log, and the state no longer tells "
+            f"intent {intent_id!r} {how} while this process did not follow the log, and the state no longer shows "
             "what became of its request"
         )
 
@@ -205,7 +205,7 @@ class Intents:
         try:
             self._background.submit(lambda: self._delete(done))
         except RuntimeError:
-            # The handle is being closed: whoever lists the intents next finds that these are settled.
+            # The handle is being closed: the next process that lists the intents finds that these are settled.
             return
 
     def _delete(self, done: Sequence[str]) -> None:

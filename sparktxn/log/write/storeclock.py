@@ -1,6 +1,6 @@
 """The object store's own clock: how old an object is, and whether this machine's clock is right (PROTOCOL.md, "Time").
 
-A timestamp of the log is a writer's clock, and never falls: one writer far ahead would move the log's time permanently,
+A timestamp of the log is a writer's clock, and never falls. One writer far ahead would move the log's time permanently,
 and one far behind would let its own work look old. So a writer whose clock is far from the store's writes nothing.
 """
 
@@ -55,7 +55,7 @@ def modified_ms(objects: ObjectStore, name: str) -> int | None:
 
 
 def rounding_ms(*times_ms: int) -> int:
-    """By how much a difference of these times may be too long: S3 tells whole seconds, rounded down."""
+    """By how much a difference of these times may be too long: S3 gives whole seconds, rounded down."""
     return _SECOND_MS - 1 if all(time_ms % _SECOND_MS == 0 for time_ms in times_ms) else 0
 
 
@@ -63,7 +63,7 @@ class ClockCheck:
     """Compares this machine's clock with the store's before a handle writes. Hold the log's lock while using it.
 
     The store is asked before the first write, every hour, and whenever the wall clock has moved differently than the
-    monotonic one: other writes cost two readings of a clock. A store without timestamps is not compared with.
+    monotonic one. Other writes cost two readings of a clock. A store without timestamps is not compared with.
 
     Args:
         skew_ms_max: how far apart the two clocks may be.
@@ -83,7 +83,7 @@ class ClockCheck:
 
         Raises:
             ClockSkewError: it is not; nothing may be written.
-            StoreUnavailable: the store did not tell its time.
+            StoreUnavailable: the store did not give its time.
         """
         if self._checked_s is not None:
             passed_s = self._clock.monotonic_s() - self._checked_s

@@ -72,9 +72,9 @@ class QueuedList:
 class Ticket:
     """The owner's hold on a list: as long as there is one, the list may be put, and its outcome be learnt.
 
-    A list is known to have happened, known not to have happened, or its owner holds the ticket. Who stops waiting
-    either keeps the ticket, or lets go: on leaving a `with` block, by `let_go`, or by forgetting it. What was not sent
-    by then never is, and what was sent is not put again.
+    A list is known to have happened, known not to have happened, or its owner holds the ticket. An owner that stops
+    waiting either keeps the ticket, or lets go: on leaving a `with` block, by `let_go`, or by forgetting it. What was
+    not sent by then never is, and what was sent is not put again.
     """
 
     __slots__ = ("__weakref__", "_committer", "_list")
@@ -164,7 +164,7 @@ class Ticket:
     def cancel(self, deadline: Deadline) -> bool:
         """Withdraws the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
 
-        True once that is certain. False if it has taken effect, or was refused: `wait` tells.
+        True once that is certain. False if it has taken effect, or was refused: see `wait`.
 
         Raises:
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.

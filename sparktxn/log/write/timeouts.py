@@ -1,8 +1,9 @@
-"""Time-outs of transactions: proposed by whoever looks, decided by an entry (PROTOCOL.md, "Time-outs").
+"""Time-outs of transactions: proposed by any process that checks, decided by an entry (PROTOCOL.md, "Time-outs").
 
-A transaction that has published and does not end holds up every reader of its partitions. Who writes beside it, or
-reads up to it, notes when it first saw it; once the transaction's own time-out has passed since, by this process's
-monotonic clock, it proposes the abort. A difference of entries' timestamps says nothing: they are others' clocks.
+A transaction that has published and does not end holds up every reader of its partitions. A process that writes
+alongside it, or reads up to it, notes when it first saw it. Once the transaction's own time-out has passed since, by
+this process's monotonic clock, it proposes the abort. A difference of entries' timestamps says nothing: they are
+others' clocks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Overdue(NamedTuple):
 
 
 def may_time_out(transaction: TransactionState) -> bool:
-    """True for an ongoing transaction that is not prepared: how that one ends is somebody else's decision."""
+    """True for an ongoing transaction that is not prepared: its coordinator decides how that one ends."""
     return transaction.status is TransactionStatus.ONGOING and transaction.prepared is None
 
 
@@ -85,7 +86,7 @@ class Observations:
 
 
 class Timeouts:
-    """Watches what holds up the partitions that this process knows, beside its callers' work."""
+    """Watches what holds up the partitions that this process knows, alongside its callers' work."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Timeouts:
         try:
             self._background.submit(self._run)
         except RuntimeError:
-            # The handle is being closed: whoever looks next proposes.
+            # The handle is being closed: the next process that checks proposes.
             self._busy.release()
 
     def _run(self) -> None:
