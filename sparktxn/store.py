@@ -131,7 +131,7 @@ class _Contents(Struct, frozen=True):
 class _Writer(Struct):
     """A transactional id's writer in this handle.
 
-    `sent` is what it has sent and does not know the outcome of; `stored` is what turned out to be committed after a
+    `sent` is what it has sent and does not know the outcome of. `stored` is what turned out to be committed after a
     caller had got an error, with its entry.
     """
 

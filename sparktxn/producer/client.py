@@ -208,9 +208,10 @@ class Producer:
         """Queues the rows of a record batch or table; no delivery reports are made for them.
 
         `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: its rows are taken batch by batch.
-        For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required; for
-        a typed topic the declared ones, and ``_timestamp``. What consume_arrow() returns can be given as it is: the
-        columns that the log assigns are left out. Waits while too much is being uploaded, so memory stays bounded.
+        For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required. For
+        a typed topic they are the declared ones, and ``_timestamp``. What consume_arrow() returns can be given as it
+        is: the columns that the log assigns are left out. Waits while too much is being uploaded, so memory stays
+        bounded.
 
         Raises:
             TypeError: `batch` is something else.

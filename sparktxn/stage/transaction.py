@@ -1,6 +1,6 @@
 """The one writer of lists of records: an identity, its sequences, and the list that is under way.
 
-While that list's outcome is not known nothing else is sent: the same list is waited for again, so that a lost answer
+While that list's outcome is not known nothing else is sent. The same list is waited for again, so that a lost answer
 never becomes a second append.
 """
 
