@@ -1,6 +1,6 @@
 """Which parts of the state a command touches, as far as the command says so itself.
 
-A reader of the log loads the parts that an entry touches in one step, and leaves an entry unapplied until a part that
+A reader of the log loads the parts that an entry touches in one step. It leaves an entry unapplied until a part that
 it touches is read (`log/follow/deferred.py`).
 """
 
@@ -34,7 +34,7 @@ CONFINED: Final[frozenset[type]] = frozenset(
         commands.TxnOffsetCommit,
     }
 )
-"""Commands that read and change records in the parts of `touches`, and besides them only read steady records.
+"""Commands that read and change records in the parts of `touches`, and otherwise only read steady records.
 
 `end_txn` also touches what its transaction has registered, see `touched_by_end`; it is confined unless the transaction
 is prepared.
@@ -57,7 +57,7 @@ def transaction_of(command: Any) -> str | None:
 
 
 def touched_by_end(transaction: TransactionState) -> frozenset[str]:
-    """Return the parts that ending a transaction reads or changes, besides that of its own record."""
+    """Return the parts that ending a transaction reads or changes, apart from that of its own record."""
     parts = {part for where in transaction.partitions for part in _in_partition(*where, transaction.producer_id)}
     return frozenset(parts.union(_group(group_id) for group_id, _, _ in transaction.offsets))
 
@@ -141,7 +141,7 @@ def _store(command: commands.Vacuum | commands.RequireFeatures, entry: int) -> _
 
 
 def _nothing(command: commands.Appends, entry: int) -> _Parts:
-    # It stands for commands in an object, which name what they touch.
+    # It replaces commands in an object, which name what they touch.
     return ()
 
 
