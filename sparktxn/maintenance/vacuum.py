@@ -148,13 +148,13 @@ class _Round:
         self._horizon = read_horizon(self._objects)
         entry = self._log.refresh(self._deadline)
         state = self._log.store_state()
-        self._horizon = max(self._horizon, state.horizon)
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
-        replay, horizon = self._verified(state, heads, now_ms)
+        replay, horizon = self._verified(heads, now_ms)
         floor = self._floor(state, heads, now_ms)
         if not self._dry_run:
-            self._win(horizon, floor)
+            # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
+            self._win(max(horizon, state.horizon), floor)
             self._write_marker(horizon)
         self._horizon = horizon
         garbage = self._garbage(replay, horizon, floor, now_ms)
@@ -175,17 +175,20 @@ class _Round:
             names=tuple(garbage.names()) if self._dry_run else (),
         )
 
-    def _verified(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> tuple[Replay, int]:
-        """A replay that stands at the newest checkpoint it has verified, and the horizon to propose.
+    def _verified(self, heads: Sequence[Head], now_ms: int) -> tuple[Replay, int]:
+        """Return a replay at the newest checkpoint that it has verified, and the horizon to propose.
 
-        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones.
+        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones. The
+        present horizon is that of the greatest marker. An entry may have raised it to a checkpoint that is no longer
+        usable. Another vacuum's marker, which does not know that checkpoint, was then written later.
         """
+        present = self._horizon
         old_ms = now_ms - self._settings.retention_ms
-        candidates = sorted({head.entry for head in heads if head.entry > state.horizon and head.modified_ms <= old_ms})
-        newest = sorted({head.entry for head in heads if head.entry > state.horizon})[-_NEWEST:]
+        candidates = sorted({head.entry for head in heads if head.entry > present and head.modified_ms <= old_ms})
+        newest = sorted({head.entry for head in heads if head.entry > present})[-_NEWEST:]
         wanted = sorted({*candidates[-_CANDIDATES:], *newest})
-        replay = Replay(self._objects, self._base(state, heads))
-        verified = [state.horizon]
+        replay = Replay(self._objects, self._base(heads))
+        verified = [present]
         for entry in wanted:
             replay.advance(at_most=entry, window=_WINDOW)
             if replay.entry != entry:
@@ -193,17 +196,17 @@ class _Round:
             if self._is_whole(replay, [head for head in heads if head.entry == entry]):
                 verified.append(entry)
         self._confirm(replay)
-        limit = verified[-2] if len(verified) > 1 else state.horizon
-        return replay, max(entry for entry in verified if entry <= limit and entry in {state.horizon, *candidates})
+        limit = verified[-2] if len(verified) > 1 else present
+        return replay, max(entry for entry in verified if entry <= limit and entry in {present, *candidates})
 
-    def _base(self, state: StoreState, heads: Sequence[Head]) -> CheckpointHead | None:
-        """What the replay begins with: the checkpoint at the horizon, which the vacuum before has verified."""
-        if state.horizon <= 1:
+    def _base(self, heads: Sequence[Head]) -> CheckpointHead | None:
+        """Return what the replay begins with: the checkpoint at the horizon, which an earlier vacuum has verified."""
+        if self._horizon <= 1:
             return None
-        listed = [head for head in heads if head.entry == state.horizon]
+        listed = [head for head in heads if head.entry == self._horizon]
         for head in usable_heads(self._objects, read_heads(self._objects, listed)):
             return head
-        raise DamagedObject(names.horizon(state.horizon), "there is no checkpoint of that entry that is whole")
+        raise DamagedObject(names.horizon(self._horizon), "there is no checkpoint of that entry that is whole")
 
     def _is_whole(self, replay: Replay, listed: Sequence[Head]) -> bool:
         found = False
@@ -246,10 +249,17 @@ class _Round:
             raise
 
     def _write_marker(self, horizon: int) -> None:
+        """Write the horizon's marker, which leaves a usable checkpoint of its entry.
+
+        Raises:
+            DamagedObject: there is none, such as when another vacuum's marker was written since it was verified.
+        """
         if horizon <= 1:
             return
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= horizon]
         usable = usable_heads(self._objects, read_heads(self._objects, heads))
+        if not any(head.entry == horizon for head in usable):
+            raise DamagedObject(names.horizon(horizon), "no checkpoint of that entry is whole")
         kept = [head.checkpoint for head in usable if head.base < horizon]
         write_horizon(self._objects, self._log.clock, horizon, kept)
 

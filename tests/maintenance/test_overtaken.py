@@ -6,7 +6,8 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.testing.faultystore import Fault, Operation
+from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import Process, World
 
 
@@ -125,3 +126,42 @@ class Overtaking:
             self._world.grow(checkpoints=2)
             self._world.process().vacuum()
         return Fault.NONE
+
+
+def test_a_marker_that_arrives_late_leaves_a_checkpoint_at_every_horizon(world: World) -> None:
+    """It does not know the checkpoints that the next vacuum has verified: that one must not make its horizon theirs."""
+    world.grow(checkpoints=1)
+    old = [world.process(), world.process()]
+    world.grow(checkpoints=2)
+    late = world.process()
+    late.fate = first_marker_late
+    with pytest.raises(Died):
+        late.vacuum()
+    for process in old:
+        world.commit()
+        process.log.refresh(process.log.deadline())
+        assert process.log.checkpoint() is not None
+        world.clock.sleep(200)
+    overtaken = world.process()
+
+    def fate(operation: Operation) -> Fault:
+        if operation.verb == "put_if_absent" and names.parse_entry(operation.name) is not None:
+            while late.late:
+                late.late.pop()()
+        return Fault.NONE
+
+    overtaken.fate = fate
+    raised = world.heads()[-2]
+    assert overtaken.vacuum().horizon == read_horizon(world.objects) == world.heads()[0] < raised
+    assert overtaken.log.store_state().horizon == raised
+    world.check()
+    world.grow(checkpoints=2)
+    assert world.process().vacuum().horizon > raised
+    world.check()
+
+
+def first_marker_late(operation: Operation) -> Fault:
+    """Let a marker arrive when its vacuum is dead."""
+    is_marker = operation.verb == "put_if_absent" and operation.name.startswith(names.HORIZONS)
+    is_read_back = operation.verb == "get" and operation.name.startswith(names.HORIZONS)
+    return Fault.LATE if is_marker else Fault.DIE_BEFORE if is_read_back else Fault.NONE
