@@ -256,3 +256,10 @@ def test_the_protocol_states_the_defaults_of_topic_settings() -> None:
     rows = re.findall(r"^\| `([a-z.]+)` \| `?([\w]+)`? \|", section, re.MULTILINE)
     assert rows
     assert {name: {"none": ""}.get(value, value) for name, value in rows} == {name: known[name] for name, _ in rows}
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    roots = (ROOT, ROOT / "sparktxn", ROOT / "scala-free-python-datasource")
+    named = re.findall(r"`([a-z_]+/[\w./-]+)`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert named
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
