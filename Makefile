@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench sim interop nightly fuzz docs lock coverage java clean
+.PHONY: help demo test check format bench sim interop nightly fuzz mutate docs lock coverage java clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -54,6 +54,10 @@ fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--se
 	@$(PIP) --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
+mutate: $(STAMP) ## Looks for changes of the state machine that no test rejects: make mutate ARGS='groups topics'
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[mutate]'
+	@$(PY) -m tests.mutation $(ARGS)
+
 docs: $(STAMP) ## Writes the documents that are made from settings, from the tests' marks and from a store
 	@$(PY) docs/generate_configuration.py
 	@$(PY) docs/generate_conformance.py
@@ -61,6 +65,7 @@ docs: $(STAMP) ## Writes the documents that are made from settings, from the tes
 
 lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@$(MAKE) --no-print-directory .venv-lock/installed VENV=.venv-lock PINNED=no
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 .venv-lock/bin/python -m pip install --quiet --editable '.[mutate]'
 	@{ head -1 .ci/constraints.txt; .venv-lock/bin/python -m pip freeze --exclude-editable; } >.ci/constraints.new
 	@mv .ci/constraints.new .ci/constraints.txt
 	@rm -rf .venv-lock
@@ -72,7 +77,7 @@ java:
 	@.ci/ensure-java
 
 clean: ## Removes the virtual environment and everything that was built
-	rm -rf $(VENV) .venv-* build dist coverage .coverage* demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	    .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
