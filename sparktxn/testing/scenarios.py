@@ -20,6 +20,7 @@ from sparktxn.testing.clientscenarios import (
     prepared,
     shared,
 )
+from sparktxn.testing.clockprograms import check_clocks, clock_rates_of, clocks
 from sparktxn.testing.commandprograms import commit, commit_and_vacuum
 from sparktxn.testing.history import History
 from sparktxn.testing.overtakenprograms import check_overtaken, overtaken, rates_of, small_objects
@@ -48,7 +49,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "abandoned": abandoned,
     "shared": shared,
 }
-SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken")
+SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks")
 
 
 _LOG_CHECKED_EVERY: Final = 4
@@ -108,6 +109,13 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
             simulator, history = record_overtaken(seed, rates=rates)
             told = _told(simulator, history.operations, traced)
             check_overtaken(simulator, history)
+        return told
+    if scenario == "clocks":
+        simulator = Simulator(seed, rates=rates or clock_rates_of(seed))
+        clocks(simulator)
+        simulator.run()
+        told = _told(simulator, simulator.shared.true_entries(), traced)
+        check_clocks(simulator)
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates)
     told = _told(simulator, seen.operations, traced)

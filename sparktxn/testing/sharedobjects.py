@@ -58,6 +58,10 @@ class SharedObjects:
         self._modified_ms[name] = self._now_ms()
         self._folders.setdefault(name[: name.rfind("/") + 1], {})[name] = None
 
+    def modified_ms(self, name: str) -> int:
+        """Return when an object was written, by the store's clock."""
+        return self._modified_ms[name]
+
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         return sorted(

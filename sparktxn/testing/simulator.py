@@ -80,10 +80,10 @@ class _Clock:
     def __init__(self, process: Process, skew_s: float) -> None:
         self._process = process
         self._simulator = process.simulator
-        self._skew_s = skew_s
+        self.skew_s = skew_s
 
     def wall_ms(self) -> int:
-        return int((self._simulator.now_s + self._skew_s) * 1000)
+        return int((self._simulator.now_s + self.skew_s) * 1000)
 
     def monotonic_s(self) -> float:
         return self._simulator.now_s
@@ -191,8 +191,8 @@ class Process:
         """Ends the simulation."""
         self.simulator.fail(error)
 
-    def open_log(self, settings: StoreSettings) -> Log:
-        """A handle as a process that has just started opens it; a store that does not answer is asked again."""
+    def open_log(self, settings: StoreSettings, *, check_clock: bool = False) -> Log:
+        """Open a handle as a process that has just started does; a store that does not answer is asked again."""
         while True:
             objects = _WatchedStore(self, self._fate, self._pause)
             try:
@@ -203,6 +203,7 @@ class Process:
                     ids=self.ids,
                     background=self.background,
                     create=True,
+                    check_clock=check_clock,
                 )
             except StoreUnavailable:
                 self.sleep(0.1)

@@ -27,6 +27,7 @@ SEEDS = {
     **{scenario: range(1_000 * number, 1_000 * number + 40) for number, scenario in enumerate(COMMAND_SCENARIOS)},
     **{scenario: range(10_000 * number, 10_000 * number + 30) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
     "overtaken": range(90_000, 90_040),
+    "clocks": range(100_000, 100_040),
 }
 TRACES = """
 import logging
