@@ -85,9 +85,10 @@ class DeferredEntries:
         for command in entry.commands:
             if type(command) not in CONFINED:
                 return False
-            touched.append(touches(command, entry.entry))
-        if self._credits and self._is_read(touched):
-            return False
+            parts_named = touches(command, entry.entry)
+            if self._credits and self._is_read(parts_named):
+                return False
+            touched.append(parts_named)
         found = self._with_ends(entry.commands, touched)
         if found is None:
             return False
@@ -103,17 +104,16 @@ class DeferredEntries:
         """Note that a read of `part` had to wait for its deferred entries."""
         self._credits[part] = _READ_CREDIT
 
-    def _is_read(self, touched: Sequence[tuple[str, ...]]) -> bool:
+    def _is_read(self, parts: Sequence[str]) -> bool:
         """Return True if one of the parts is being read."""
-        for parts in touched:
-            for part in parts:
-                left = self._credits.get(part)
-                if left is not None:
-                    if left > 1:
-                        self._credits[part] = left - 1
-                    else:
-                        del self._credits[part]
-                    return True
+        for part in parts:
+            left = self._credits.get(part)
+            if left is not None:
+                if left > 1:
+                    self._credits[part] = left - 1
+                else:
+                    del self._credits[part]
+                return True
         return False
 
     def _with_ends(
