@@ -11,6 +11,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import CreateTopic, DeleteTopic, OffsetCommit, OffsetToCommit
+from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state import machine
@@ -75,20 +76,42 @@ def test_what_is_read_again_and_again_is_applied_at_once(shared) -> None:
         assert segments(follower, "topic") == number
 
 
-def test_a_writer_applies_what_its_own_list_touches_and_no_more(shared, applied) -> None:
+def test_a_writer_applies_all_entries_before_it_adds_one(shared, applied) -> None:
     writer, follower = shared.client(), shared.client()
     writer.submit(CreateTopic("other", "other", 1))
     writer.initialise("busy", "init busy")
     follower.initialise("own", "init own")
-    assert part_of(("transaction", "busy")) != part_of(("transaction", "own"))
     write(writer, range(1, 11), (2, 0))
     refreshed(follower)
+    assert follower.log._follower.tail.parts.has_deferred()
     applied.clear()
-    write(follower, range(1, 3), LEFT)
-    assert applied["Append", 2] == 0
-    assert applied["Append", 1] == 2
-    assert segments(refreshed(writer), "topic") == 2
-    assert segments(follower, "other") == 10
+    write(follower, range(1, 2), LEFT)
+    assert applied["Append", 2] == 10
+    assert not follower.log._follower.tail.parts.has_deferred()
+
+
+def test_a_writer_never_extends_a_log_that_holds_a_refused_entry(shared) -> None:
+    """The entry touches nothing that the writer's list touches: a reader of the other topic goes on, a writer stops."""
+    writer, follower = shared.client(), shared.client()
+    writer.submit(CreateTopic("other", "other", 1))
+    busy = writer.initialise("busy", "init busy")
+    follower.initialise("own", "init own")
+    refreshed(follower)
+    tail = refreshed(writer).log._follower.tail
+    unknown = busy.append((2, 7), 0, transaction=1)
+    entry = LogEntry(
+        format=FORMAT_VERSION,
+        entry=tail.entry + 1,
+        token="t" * 20,
+        previous=tail.checksum,
+        timestamp_ms=tail.timestamp_ms,
+        commands=(unknown,),
+    )
+    shared.objects.put(names.entry(entry.entry), encode_entry(entry)[0])
+    assert segments(refreshed(follower), "topic") == 0
+    with pytest.raises(DamagedObject, match="the state before it refuses a command of it"):
+        write(follower, range(1, 2), LEFT)
+    assert shared.objects.get(names.entry(entry.entry + 1)) is None
 
 
 def test_a_checkpoint_holds_what_was_deferred(shared) -> None:

@@ -59,6 +59,8 @@ class Composer:
             ValueError: no store would take the entry.
         """
         tail = self._follower.tail
+        # A writer never extends a log that holds an entry which the state refuses.
+        tail.parts.catch_up()
         context = Context(tail.entry + 1, self._timestamp_ms(tail.timestamp_ms))
         entry_delta = Delta(tail.parts.get)
         accepted: list[tuple[QueuedList, Outcome]] = []
