@@ -8,7 +8,7 @@ from bench.figures import Figure, alternate
 from bench.records import temporary_folder
 from sparktxn import Producer
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.log.tail import Tail
+from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore import ObjectStore
 from sparktxn.store import Store
 
