@@ -22,6 +22,8 @@ PINNED = [
     ("administered", 70_158),  # a handle that slept while a vacuum passed called the store damaged
     ("maintained", 70_002),  # the same
     ("abandoned", 11),  # a list was put that its owner had let go of while its entry was composed
+    ("overtaken", 9_001_349),  # a part was taken from a newer checkpoint, and deferred entries were applied to it again
+    ("overtaken", 9_002_098),  # the same
     ("abandoned", 665),  # a closed producer's sender queued a list, and another client's call put it
 ]
 

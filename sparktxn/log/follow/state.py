@@ -128,6 +128,10 @@ class StateParts:
         self._catch_up(self._behind[part])
         self._deferred.note_read(part)
 
+    def is_behind(self, part: str) -> bool:
+        """Return True if a deferred entry touches the part."""
+        return part in self._behind
+
     def has_deferred(self) -> bool:
         """Return True if an entry is deferred."""
         return bool(self._behind)

@@ -251,7 +251,13 @@ class Tail:
             return LoadedPart(records, is_rebuilt=True, base=replay.parts.base)
 
     def _part_kept(self, part: str) -> LoadedPart | None:
-        """The part as a newer checkpoint has it, if a vacuum has passed this one: it has not changed in between."""
+        """Return the part as a newer checkpoint has it, if a vacuum has passed this one.
+
+        No applied entry has changed it in between. None if a deferred entry changes it: the newer checkpoint may hold
+        that entry already, and it would be applied twice.
+        """
+        if self.parts.is_behind(part):
+            return None
         newer = head_past(self._objects, self.checkpoint_entry, at_most=self.confirmed_entry, excluded=self._excluded)
         if newer is None or part not in newer.parts:
             return None
