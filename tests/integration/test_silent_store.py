@@ -371,7 +371,7 @@ def test_an_offset_commit_alongside_does_not_keep_its_caller(quiet: Quiet) -> No
     assert took_s(quiet, lambda: consumer.commit(asynchronous=True)) < LIMIT_S / 4
 
 
-CLOSING = ("sparktxn.consumer.client", "sparktxn.producer.client", "sparktxn.producer.sender", "sparktxn.log.log")
+CLOSING = ("sparktxn.consumer.client", "sparktxn.producer.client", "sparktxn.producer.linger", "sparktxn.log.log")
 
 
 @pytest.mark.parametrize("kind", ["consumer", "plain producer", "open transaction", "admin", "store"])
