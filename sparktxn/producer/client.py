@@ -24,14 +24,12 @@ from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, top
 from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.batches import produce_each
 from sparktxn.producer.block import transaction_block
-from sparktxn.producer.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.linger import Linger
-from sparktxn.producer.outbox import Outbox
+from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.reports import DeliveryCallback, Reports
-from sparktxn.producer.segments import purged
 from sparktxn.producer.states import TransactionState
 from sparktxn.producer.topics import Topics, too_large
 from sparktxn.producer.transaction import Transactions
@@ -46,7 +44,9 @@ from sparktxn.producer.values import (
     seconds,
 )
 from sparktxn.registry import acquire_log, clock_at, release_log
+from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.stage.columns import conformed, slices, tables_of
+from sparktxn.stage.segments import purged
 from sparktxn.stage.sizes import row_above
 from sparktxn.stage.splitting import given_partitions, row_partitions, split
 
@@ -480,7 +480,7 @@ class Producer:
         try:
             if self._log is None or self._outbox is None:
                 log = acquire_log(self._settings.uri, self._settings.store_options, create=False)
-                buffers = Buffers(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
+                buffers = buffers_of(log, self._settings, on_waiting=weakly(self._notice), served=self._reports.__len__)
                 self._outbox = Outbox(log, buffers, self._reports)
                 self._buffers = buffers
                 self._now_ms = log.clock.wall_ms

@@ -13,9 +13,9 @@ from sparktxn.registry import release_dropped
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
-    from sparktxn.producer.buffers import Buffers
     from sparktxn.producer.linger import Linger
     from sparktxn.producer.outbox import Outbox
+    from sparktxn.stage.buffers import Buffers
 
 __all__ = ["Holdings", "watch"]
 

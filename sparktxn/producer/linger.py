@@ -13,10 +13,10 @@ from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.producer.buffers import Buffers
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.outbox import Outbox
-from sparktxn.producer.segments import PendingSegment
+from sparktxn.stage.buffers import Buffers
+from sparktxn.stage.segments import PendingSegment
 from sparktxn.stage.transaction import NO_IDENTITY
 
 if TYPE_CHECKING:

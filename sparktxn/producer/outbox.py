@@ -5,22 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline, acquired_in_time
+from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import KafkaError, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.producer.buffers import Buffers
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.reports import Reports
-from sparktxn.producer.segments import PendingSegment
+from sparktxn.stage.buffers import Buffers, Limits
+from sparktxn.stage.segments import PendingSegment, Uploads
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "buffers_of"]
+
+_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
 
 
 class Outbox(TransactionWriter):
@@ -112,6 +116,32 @@ class Outbox(TransactionWriter):
             if segment.report_count:
                 self._reports.add(segment.failed(error))
             segment.drop()
+
+
+def buffers_of(
+    log: Log, settings: ProducerSettings, *, on_waiting: Callable[[], object], served: Callable[[], int]
+) -> Buffers:
+    """Return the buffers of a producer with these settings, whose segments are uploaded as `log` uploads."""
+
+    def waiting_in(segment: PendingSegment) -> int:
+        # Durable records of a transaction wait no more, except for reports that an early publish could bring.
+        if segment.staged is None or settings.transactional_id is None:
+            return segment.record_count
+        return segment.report_count if settings.publish_on_flush else 0
+
+    uploads = Uploads(
+        log.objects,
+        log.ids,
+        log.clock,
+        log.background,
+        log.born,
+        log.settings.request_timeout_ms / 1000,
+        log.settings.upload_threads,
+        counts_payload=False,
+    )
+    bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
+    limits = Limits(settings.queue_messages_max, settings.batch_messages_max, bytes_max)
+    return Buffers(uploads, limits, on_waiting=on_waiting, served=served, waiting_in=waiting_in)
 
 
 def _staged(segment: PendingSegment) -> StagedSegment:

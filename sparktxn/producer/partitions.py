@@ -10,7 +10,7 @@ from sparktxn.clock import Ids
 from sparktxn.stage.partitioner import partitioner, partitions_of_keys
 
 if TYPE_CHECKING:
-    from sparktxn.producer.buffers import TopicBuffer
+    from sparktxn.stage.buffers import TopicBuffer
 
 __all__ = ["PartitionChoice"]
 

@@ -10,10 +10,9 @@ from typing import Any
 from sparktxn.clock import callers_own_time
 from sparktxn.errors import KafkaError
 from sparktxn.message import Message
+from sparktxn.stage.segments import DeliveryCallback
 
 __all__ = ["DeliveryCallback", "Reports"]
-
-DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 
 class Reports:

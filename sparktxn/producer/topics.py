@@ -16,8 +16,9 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.internaltopics import refuse_change
-from sparktxn.producer.buffers import TopicBuffer
 from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.stage.buffers import TopicBuffer
+from sparktxn.stage.staged import StageTopic
 from sparktxn.stage.writer import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Topics:
     def of_records(self) -> dict[object, TopicBuffer]:
         """The known topics that take produce()'s records."""
         # A copy: a thread that produces to a new topic adds it meanwhile.
-        return {name: topic for name, topic in list(self._known.items()) if topic.state.schema is None}
+        return {name: topic for name, topic in list(self._known.items()) if topic.stage.schema is None}
 
     def forget_changed(self, log: Log) -> None:
         """Forget topics that were deleted, made again, or given other partitions, settings or columns.
@@ -52,7 +53,9 @@ class Topics:
         try:
             with log.deadline(_LOOK_S).governs():
                 for name, topic in list(self._known.items()):
-                    if log.topic(name) != topic.state and self._known.get(name) is topic:
+                    state = log.topic(name)
+                    is_same = state is not None and StageTopic.of(state) == topic.stage
+                    if not is_same and self._known.get(name) is topic:
                         self._known.pop(name, None)
         except (OutcomeUnknown, StoreUnavailable) as error:
             # What has changed is noticed by the next look, or refused by the log.
@@ -79,7 +82,7 @@ class Topics:
                 "create it with AdminClient.create_topics([NewTopic(...)])"
             )
             raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
-        topic = TopicBuffer(state, self._settings.message_bytes_max)
+        topic = TopicBuffer(StageTopic.of(state), self._settings.message_bytes_max)
         self._choice.prepare(topic)
         self._known[name] = topic
         return topic
@@ -92,8 +95,8 @@ class Topics:
             ConfigurationError: the topic has declared columns.
         """
         topic = self.find(log, name)
-        if topic.state.schema is not None:
-            columns = ", ".join(column[0] for column in topic.state.schema)
+        if topic.stage.schema is not None:
+            columns = ", ".join(column[0] for column in topic.stage.schema)
             raise ConfigurationError(
                 f"topic {name!r} has declared columns ({columns}): write to it with produce_arrow(topic, batch)"
             )
@@ -123,7 +126,7 @@ def too_large(topic: TopicBuffer, size: int) -> KafkaException:
     advice = (
         "that is what one request can store: send smaller records"
         if topic.size_max == RECORD_BYTES_MAX
-        else f"raise message.max.bytes of the producer and max.message.bytes of topic {topic.state.name!r}"
+        else f"raise message.max.bytes of the producer and max.message.bytes of topic {topic.stage.name!r}"
     )
     reason = f"a record of {size} bytes is larger than {topic.size_max}: {advice}"
     return KafkaException(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, reason))

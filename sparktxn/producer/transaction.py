@@ -36,8 +36,8 @@ from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.prepared import PreparedTransaction
-from sparktxn.producer.segments import PendingSegment, purged
 from sparktxn.producer.states import ProducerStates, TransactionalCalls, TransactionState
+from sparktxn.stage.segments import PendingSegment, purged
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity
 from sparktxn.structs import NO_PRODUCER_ID, NO_TRANSACTION, ProducerIdAndEpoch
 

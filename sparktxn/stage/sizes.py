@@ -7,12 +7,11 @@ counts the sum of its parts.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["payload_bytes", "pieces", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
+__all__ = ["payload_bytes", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
 
 _ROW_OVERHEAD_BYTES = 16
 """What a row takes in a segment in addition to its payload: lengths and levels of its columns, at most about so
@@ -46,19 +45,6 @@ def row_above(rows: pa.Table, bytes_max: int) -> int | None:
 def rows_that_fit(table: pa.Table, bytes_max: int) -> int:
     """How many of the first rows of `table` have at most `bytes_max` bytes together; 0 if the first has more."""
     return bisect_right(_running_bytes(table), bytes_max)
-
-
-def pieces(table: pa.Table, rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
-    """`table` in pieces of at most `rows_max` rows and `bytes_max` bytes; a row that has more is a piece of its own."""
-    running = _running_bytes(table) if table.nbytes > bytes_max else None
-    start = 0
-    while start < table.num_rows:
-        count = min(rows_max, table.num_rows - start)
-        if running is not None:
-            before = running[start - 1] if start else 0
-            count = max(1, bisect_right(running, before + bytes_max, start, start + count) - start)
-        yield table.slice(start, count)
-        start += count
 
 
 def _running_bytes(table: pa.Table) -> memoryview:

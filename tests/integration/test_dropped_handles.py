@@ -221,7 +221,7 @@ def test_records_that_a_dropped_producer_cannot_store_are_counted_in_a_warning(
         raise StoreUnavailable("the store does not answer")
 
     with caplog.at_level(logging.WARNING, "sparktxn"), monkeypatch.context() as patched:
-        patched.setattr("sparktxn.producer.segments.PendingSegment.finish", unavailable)
+        patched.setattr("sparktxn.stage.segments.PendingSegment.finish", unavailable)
         drop()
         settled()
     assert [message for message in caplog.messages if "10 records" in message and "mine" in message]

@@ -352,7 +352,7 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
 
 @pytest.mark.kafka("K117")
 def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparktxn.producer import segments
+    from sparktxn.stage import segments
 
     upload = vars(segments)["upload_segment"]
     failed: list[int] = []
@@ -610,7 +610,7 @@ def test_keys_choose_partitions_as_librdkafka_does(world: World) -> None:
 
 
 def test_a_full_queue_is_a_buffer_error_until_poll_publishes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparktxn.producer import buffers
+    from sparktxn.stage import buffers
 
     monkeypatch.setattr(buffers, "_ROOM_WAIT_S", 0.0)
     producer = world.transactional(queue_buffering_max_messages=10)

@@ -27,7 +27,8 @@ from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
 from sparktxn.message import ConsumerGroupMetadata, TopicPartition
-from sparktxn.producer import Producer, TransactionState, segments
+from sparktxn.producer import Producer, TransactionState
+from sparktxn.stage import segments
 from tests.world import World, error_of, flags
 
 E = ErrorCode

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.background import ThreadBackground
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
 from sparktxn.stage import stager as stager_module
 from sparktxn.stage.partitioner import partitioner
@@ -359,22 +358,6 @@ def test_a_small_part_does_not_hold_its_whole_batch() -> None:
     for _ in range(20):
         stager.write(pa.table({"value": [b"x" * 1_000] * 1_001, "partition": [0] + [1] * 1_000}))
     assert pa.total_allocated_bytes() - before < 1_000_000
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_uploads_in_the_background_keep_the_order(threads: int) -> None:
-    objects, topic = ScriptedStore(), stage_topic("t", 2, segment_rows="5")
-    background = ThreadBackground("test-upload", threads)
-    stager = open_stager(objects, topic, default_topic="t", background=background)
-    for start in range(0, 200, 20):
-        stager.write(pa.table({"value": [b"%03d" % row for row in range(start, start + 20)]}))
-    staged = stager.finish()
-    background.close()
-    for partition in (0, 1):
-        mine = [segment for segment in staged if segment.partition == partition]
-        rows = [record["value"] for segment in mine for record in stored(objects, topic, segment).to_pylist()]
-        assert rows == sorted(rows)
-        assert len(rows) == 100
 
 
 def test_a_failed_upload_can_never_be_missed() -> None:

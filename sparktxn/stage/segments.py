@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for_futures
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.clock import Deadline, time_left_s
+from sparktxn.background import Background
+from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
-from sparktxn.producer.reports import DeliveryCallback
-from sparktxn.stage.stager import StagedSegment, StageTopic
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.writer import upload_segment
 
-if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged"]
 
-__all__ = ["PendingSegment", "Row", "purged"]
+DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
 Row = tuple[bytes | None, bytes | None, int, Headers | None, tuple[DeliveryCallback, int] | None]
 """(key, value, timestamp in milliseconds, headers, None or the callback and when it was given)."""
@@ -35,6 +35,23 @@ _BYTES_TYPE: Final = RECORD_SCHEMA.field("key").type
 _HEADERS_TYPE: Final = RECORD_SCHEMA.field("headers").type
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 _WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.name != "headers"])
+
+
+class Uploads(NamedTuple):
+    """Where segments are uploaded to, and how.
+
+    `born` returns the newest entry that the writer knows, `timeout_s` is what one request may take, `threads` how many
+    uploads run at a time, and `counts_payload` whether segments tell their payload.
+    """
+
+    objects: ObjectStore
+    ids: Ids
+    clock: Clock
+    background: Background
+    born: Callable[[Deadline], int]
+    timeout_s: float
+    threads: int
+    counts_payload: bool
 
 
 class _Reportable(NamedTuple):
@@ -78,9 +95,9 @@ class PendingSegment:
     __slots__ = (
         "_future",
         "_lock",
-        "_log",
         "_records",
         "_reportable",
+        "_uploads",
         "made_s",
         "partition",
         "record_count",
@@ -90,13 +107,13 @@ class PendingSegment:
     )
 
     def __init__(
-        self, log: Log, topic: StageTopic, partition: int, records: Sequence[Row] | pa.Table, size_bytes: int
+        self, uploads: Uploads, topic: StageTopic, partition: int, records: Sequence[Row] | pa.Table, size_bytes: int
     ) -> None:
-        self._log = log
+        self._uploads = uploads
         self.topic = topic
         self.partition = partition
         self.size_bytes = size_bytes
-        self.made_s = log.clock.monotonic_s()
+        self.made_s = uploads.clock.monotonic_s()
         self.staged: StagedSegment | None = None
         self._future: Future[None] | None = None
         self._lock = threading.Lock()
@@ -118,7 +135,7 @@ class PendingSegment:
     def start(self) -> None:
         """Uploads in the background, unless that is done or under way."""
         if self.staged is None and self._future is None:
-            self._future = self._log.background.submit(self._upload)
+            self._future = self._uploads.background.submit(self._upload)
 
     def finish(self, deadline: Deadline) -> StagedSegment:
         """The uploaded segment: waits for the background, or uploads on this thread; again after an error.
@@ -130,7 +147,7 @@ class PendingSegment:
             StoreUnavailable: the object store does not answer.
         """
         remaining_s = time_left_s(deadline.remaining_s())
-        is_patient = remaining_s is None or remaining_s >= self._timeout_s()
+        is_patient = remaining_s is None or remaining_s >= self._uploads.timeout_s
         if not is_patient:
             self.start()
         future = self._future
@@ -161,26 +178,22 @@ class PendingSegment:
         """The segment in an error's words."""
         return f"a segment of {self.record_count} records for topic {self.topic.name!r}, partition {self.partition}"
 
-    def _timeout_s(self) -> float:
-        return self._log.settings.request_timeout_ms / 1000
-
     def _upload(self) -> None:
         with self._lock:
             if self.staged is not None or self._records is None:
                 return
-            log = self._log
+            uploads = self._uploads
             records, timestamps_ms = _columns(self._records)
-            born = log.born(log.deadline(self._timeout_s()))
             self.staged = upload_segment(
-                log.objects,
-                log.ids,
-                born,
+                uploads.objects,
+                uploads.ids,
+                uploads.born(Deadline(uploads.clock, uploads.timeout_s)),
                 self.topic,
                 self.partition,
                 records,
                 timestamps_ms=timestamps_ms,
-                clock=log.clock,
-                count_payload=False,
+                clock=uploads.clock,
+                count_payload=uploads.counts_payload,
             )
             self._records = None
 
@@ -191,7 +204,7 @@ class PendingSegment:
         kind = TIMESTAMP_CREATE_TIME
         if self.topic.settings.get("message.timestamp.type") == "LogAppendTime":
             kind = TIMESTAMP_LOG_APPEND_TIME
-        now_ms = self._log.clock.wall_ms()
+        now_ms = self._uploads.clock.wall_ms()
         reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []
         for place, row in self._take_reportable():
             offset = base_offset + place if base_offset >= 0 else -1
@@ -201,7 +214,7 @@ class PendingSegment:
 
     def failed(self, error: KafkaError) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
         """The reports of its records, all with `error`; its records are let go."""
-        now_ms = self._log.clock.wall_ms()
+        now_ms = self._uploads.clock.wall_ms()
         return [
             self._report(row, error, OFFSET_INVALID, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)
             for _, row in self._take_reportable()

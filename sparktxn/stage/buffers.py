@@ -10,28 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.config.topic import topic_setting
-from sparktxn.producer.segments import PendingSegment, Row
-from sparktxn.stage.sizes import pieces
+from sparktxn.stage.segments import PendingSegment, Row, Uploads
+from sparktxn.stage.sizes import rows_that_fit
 from sparktxn.stage.splitting import key_column
 from sparktxn.stage.staged import StageTopic
 from sparktxn.stage.writer import RECORD_BYTES_MAX
-from sparktxn.structs import TopicState
 
-if TYPE_CHECKING:
-    from sparktxn.log.log import Log
+__all__ = ["Buffers", "Limits", "PartitionBuffer", "TopicBuffer"]
 
-__all__ = ["Buffers", "PartitionBuffer", "TopicBuffer"]
-
-_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
-
-_SEGMENT_BYTES_MAX: Final = _MEMORY_BYTES_MAX // 2
+_SEGMENT_BYTES_MAX: Final = 32 * 1024 * 1024
 """What goes at most into one segment, before compression: well below what one put can carry."""
 
 _ROOM_WAIT_S: Final = 1.0
@@ -81,36 +73,64 @@ class TopicBuffer:
         "segment_rows",
         "size_max",
         "stage",
-        "state",
         "sticky",
     )
 
-    def __init__(self, state: TopicState, message_bytes_max: int) -> None:
-        self.state = state
-        self.stage = StageTopic.of(state)
-        self.key_column = key_column(self.stage)
-        self.partition_count = state.partition_count
-        self.partitions = [PartitionBuffer(self, partition) for partition in range(state.partition_count)]
-        self.segment_rows: int = topic_setting(state.settings, "segment.rows")
-        self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(state.settings, "segment.bytes"))
-        self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, topic_setting(state.settings, "max.message.bytes"))
+    def __init__(self, stage: StageTopic, message_bytes_max: int = RECORD_BYTES_MAX) -> None:
+        self.stage = stage
+        self.key_column = key_column(stage)
+        self.partition_count = stage.partition_count
+        self.partitions = [PartitionBuffer(self, partition) for partition in range(stage.partition_count)]
+        self.segment_rows: int = topic_setting(stage.settings, "segment.rows")
+        self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(stage.settings, "segment.bytes"))
+        self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, topic_setting(stage.settings, "max.message.bytes"))
         self.sticky = 0
 
 
+def _all_records(segment: PendingSegment) -> int:
+    return segment.record_count
+
+
+def _nothing() -> int:
+    return 0
+
+
+class Limits(NamedTuple):
+    """How much may wait: half of the records and of the bytes in buffers, the rest in segments on their way.
+
+    A partition gets at most `batch_records_max` rows before it asks again.
+    """
+
+    records_max: int
+    batch_records_max: int
+    bytes_max: int
+
+
 class Buffers:
-    """All of a producer's waiting records, and the segments that they have become and no entry names yet."""
+    """All records of one writer that wait, and the segments that they have become and no entry names yet.
+
+    `on_waiting` is called when records wait, `served` returns how many reports wait besides, and `waiting_in` how many
+    of a segment's records count as waiting.
+    """
 
     def __init__(
-        self, log: Log, settings: ProducerSettings, *, on_waiting: Callable[[], None], served: Callable[[], int]
+        self,
+        uploads: Uploads,
+        limits: Limits,
+        *,
+        on_waiting: Callable[[], object] = _nothing,
+        served: Callable[[], int] = _nothing,
+        waiting_in: Callable[[PendingSegment], int] = _all_records,
     ) -> None:
-        self._log = log
-        self._settings = settings
+        self._uploads = uploads
+        self._limits = limits
+        self._waiting_in = waiting_in
         self._on_waiting = on_waiting
         self._served = served
         self._lock = threading.Lock()
         self._active: dict[PartitionBuffer, None] = {}
         self._segments: list[PendingSegment] = []
-        self._bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
+        self._table_bytes = 0
 
     def __len__(self) -> int:
         """Records that wait: not durable yet, or with a report that is still to come."""
@@ -164,24 +184,50 @@ class Buffers:
             if uploading is None or len(self) >= before:
                 raise BufferError(
                     f"Local: Queue full: {before} records wait and queue.buffering.max.messages is "
-                    f"{self._settings.queue_messages_max}: call poll() and produce again"
+                    f"{self._limits.records_max}: call poll() and produce again"
                 )
 
-    def add_table(self, buffer: PartitionBuffer, table: pa.Table) -> None:
-        """Appends columns; waits while two uploads per thread are under way, so that memory stays bounded."""
+    def add_table(self, buffer: PartitionBuffer, table: pa.Table) -> list[PendingSegment]:
+        """Append columns, and return the segments that have become full; their uploads have begun.
+
+        Waits while two uploads per thread are under way, so that memory stays bounded.
+        """
         with self._lock:
+            before = len(self._segments)
             if buffer.rows:
                 self._roll(buffer)
             self._active[buffer] = None
-            buffer.tables.append(table)
-            buffer.table_rows += table.num_rows
-            buffer.table_bytes += table.nbytes
-            if self._is_full(buffer) or self._buffered_bytes() >= self._bytes_max // 2:
-                self._roll(buffer)
+            self._fill(buffer, table)
+            if self._table_bytes >= self._limits.bytes_max // 2:
+                self._roll(max(self._active, key=lambda active: active.size_bytes + active.table_bytes))
+            made = self._segments[before:]
             uploading = [segment for segment in self._segments if segment.staged is None]
-        for segment in uploading[: len(uploading) - 2 * self._log.settings.upload_threads]:
+        for segment in uploading[: len(uploading) - 2 * self._uploads.threads]:
             self._wait_for(segment)
         self._on_waiting()
+        return made
+
+    def _fill(self, buffer: PartitionBuffer, table: pa.Table) -> None:
+        """Append columns, and make a segment at each limit of the topic: whatever the tables' sizes, it is the same."""
+        topic = buffer.topic
+        start = 0
+        while start < table.num_rows:
+            rows = table.slice(start, topic.segment_rows - buffer.table_rows)
+            room_bytes = topic.segment_bytes - buffer.table_bytes
+            if rows.nbytes > room_bytes:
+                fitting = rows_that_fit(rows, room_bytes)
+                if not fitting and buffer.table_rows:
+                    self._roll(buffer)
+                    continue
+                rows = rows.slice(0, max(1, fitting))
+            start += rows.num_rows
+            size_bytes = rows.nbytes
+            buffer.tables.append(rows)
+            buffer.table_rows += rows.num_rows
+            buffer.table_bytes += size_bytes
+            self._table_bytes += size_bytes
+            if start < table.num_rows or self._is_full(buffer):
+                self._roll(buffer)
 
     def take(self) -> list[PendingSegment]:
         """All that waits, as segments in order; they count as waiting until `settle`."""
@@ -209,12 +255,6 @@ class Buffers:
     def _leaving(self) -> int:
         return sum(map(self._waiting_in, self._segments))
 
-    def _waiting_in(self, segment: PendingSegment) -> int:
-        """Durable records of a transaction wait no more, except for reports that an early publish could bring."""
-        if segment.staged is None or self._settings.transactional_id is None:
-            return segment.record_count
-        return segment.report_count if self._settings.publish_on_flush else 0
-
     def _is_full(self, buffer: PartitionBuffer) -> bool:
         topic = buffer.topic
         return (
@@ -225,34 +265,39 @@ class Buffers:
         """Sends off the full segment, or the largest one when half of what may wait does."""
         if self._is_full(buffer):
             self._roll(buffer)
-        elif self._buffered() >= max(1, self._settings.queue_messages_max // 2):
+        elif self._buffered() >= max(1, self._limits.records_max // 2):
             self._roll(max(self._active, key=PartitionBuffer.record_count))
-        elif self._buffered_bytes() >= self._bytes_max // 2:
+        elif self._buffered_bytes() >= self._limits.bytes_max // 2:
             self._roll(max(self._active, key=lambda active: active.size_bytes))
 
     def _grant(self, buffer: PartitionBuffer) -> bool:
         """Sets how many rows and bytes `buffer` may take before it asks again; False if none."""
         queued = self._buffered()
-        room = self._settings.queue_messages_max - queued - self._leaving() - self._served()
+        room = self._limits.records_max - queued - self._leaving() - self._served()
         if room <= 0:
             return False
         sharing = 2 * len(self._active)
-        half = max(1, self._settings.queue_messages_max // 2) - queued
-        rows = max(1, min(room, half, self._settings.batch_messages_max) // sharing)
-        waiting_bytes = self._bytes_max // 2 - self._buffered_bytes()
+        half = max(1, self._limits.records_max // 2) - queued
+        rows = max(1, min(room, half, self._limits.batch_records_max) // sharing)
+        waiting_bytes = self._limits.bytes_max // 2 - self._buffered_bytes()
         buffer.rows_max = min(len(buffer.rows) + rows, buffer.topic.segment_rows)
         buffer.bytes_max = min(buffer.size_bytes + max(1, waiting_bytes // sharing), buffer.topic.segment_bytes)
         return True
 
     def _roll(self, buffer: PartitionBuffer, *, start: bool = True) -> None:
         """Makes segments of what waits in `buffer`; with `start` their uploads begin in the background."""
-        made = self._table_segments(buffer)
+        made = []
+        if buffer.tables:
+            table = pa.concat_tables(buffer.tables)
+            made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, table, buffer.table_bytes))
+            self._table_bytes -= buffer.table_bytes
+            buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
         count = len(buffer.rows)
         if count:
             rows = buffer.rows[:count]
             size_bytes, buffer.size_bytes = buffer.size_bytes, 0
             del buffer.rows[:count]
-            made.append(PendingSegment(self._log, buffer.topic.stage, buffer.partition, rows, size_bytes))
+            made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, rows, size_bytes))
         buffer.rows_max = 0
         if buffer.partition == buffer.topic.sticky and made:
             buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.partition_count
@@ -260,17 +305,6 @@ class Buffers:
         if start:
             for segment in made:
                 segment.start()
-
-    def _table_segments(self, buffer: PartitionBuffer) -> list[PendingSegment]:
-        if not buffer.tables:
-            return []
-        table = pa.concat_tables(buffer.tables)
-        buffer.tables, buffer.table_rows, buffer.table_bytes = [], 0, 0
-        topic = buffer.topic
-        return [
-            PendingSegment(self._log, topic.stage, buffer.partition, piece, piece.nbytes)
-            for piece in pieces(table, topic.segment_rows, topic.segment_bytes)
-        ]
 
     def _wait_for(self, segment: PendingSegment) -> None:
         """Waits for an upload that goes on; what it raises is reported by the call that publishes it."""
