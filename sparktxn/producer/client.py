@@ -64,7 +64,7 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 
 
 def _clock_of(producer: Producer) -> Clock:
-    return clock_at(producer._settings.uri)
+    return producer._log.clock if producer._log is not None else clock_at(producer._settings.uri)
 
 
 class Producer:
