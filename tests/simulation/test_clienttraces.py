@@ -21,6 +21,7 @@ from sparktxn.producer.failures import FAILURES, Failure, Operation
 from sparktxn.producer.transaction import Transactions
 from sparktxn.state import groups, machine, partitions, sinks
 from sparktxn.state.delta import Refusal
+from sparktxn.state.producers import next_sequence
 from sparktxn.store import Store
 from sparktxn.structs import PendingOffsets
 from sparktxn.testing.scenarios import simulate
@@ -50,12 +51,19 @@ def without_compared_batches(patch: Patch) -> None:
     kept = []
     submit = Store._submit
 
-    def forget(self: Any, writer: Any, *given: Any) -> None:
+    def forget(self: Any, writer: Any, staged: Any, state: Any, *given: Any) -> None:
+        transactions = writer.transactions
+        for segment in staged:  # what follows is taken from the log, as of the last refresh
+            where = (segment.topic_id, segment.partition)
+            known = self.log.producer(*where, state.producer_id)
+            is_own = known is not None and known.producer_epoch == state.producer_epoch
+            transactions._sequences[where] = next_sequence(known.last_sequence, 1) if is_own else 0
+        transactions.withdraw = lambda: False
         try:
-            submit(self, writer, *given)
+            submit(self, writer, staged, state, *given)
         finally:
-            kept.append(writer.transactions._under_way)
-            writer.transactions._under_way = None
+            kept.append(transactions._under_way)
+            transactions._under_way = None
 
     def not_repeated(stored: Any, command: Any) -> Refusal | None:
         another = stored.transaction != command.transaction
