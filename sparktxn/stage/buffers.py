@@ -109,7 +109,7 @@ class Limits(NamedTuple):
 class Buffers:
     """All records of one writer that wait, and the segments that they have become and no entry names yet.
 
-    `on_waiting` is called when records wait, `served` returns how many reports wait besides, and `waiting_in` how many
+    `on_waiting` is called when records wait, `served` returns how many reports wait, and `waiting_in` how many
     of a segment's records count as waiting.
     """
 

@@ -40,8 +40,8 @@ _WITHOUT_HEADERS: Final = pa.schema([field for field in RECORD_SCHEMA if field.n
 class Uploads(NamedTuple):
     """Where segments are uploaded to, and how.
 
-    `born` returns the newest entry that the writer knows, `timeout_s` is what one request may take, `threads` how many
-    uploads run at a time, and `counts_payload` whether segments tell their payload.
+    `born` returns the newest entry that the writer knows. `timeout_s` is what one request may take. `threads` uploads
+    run at a time. With `counts_payload` the staged segments have their payload's size.
     """
 
     objects: ObjectStore
