@@ -42,7 +42,7 @@ bench: $(STAMP) ## Measures speed and memory, each against a peer
 	@$(PY) -m bench $(ARGS)
 
 sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
-	@$(PY) -m sparktxn.testing.simulate $(ARGS)
+	@$(PY) -m tests.simulation.simulate $(ARGS)
 
 interop: $(STAMP) java ## Lets Kafka's own dump tool read the sidecars (fetches Kafka's jars once)
 	@$(PY) -m pytest -m interop $(ARGS)

@@ -73,7 +73,7 @@ class _Counting:
 
 def _s3_rounds() -> tuple[float, float]:
     """(rounds of requests, milliseconds) of opening a store of 10 topics and 200 entries on a loopback S3 server."""
-    from sparktxn.testing.servers import MotoServer
+    from tests.servers import MotoServer
 
     with temporary_folder() as folder, MotoServer(Path(folder)) as server:
         server.create_bucket("bench")

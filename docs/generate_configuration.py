@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyspark_txnlog.options import OPTIONS
-from sparktxn.config.consumer import CONSUMER_SETTINGS
 from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
-from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import TOPIC_SETTINGS
+from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 
 TARGET = Path(__file__).with_name("configuration.md")
 

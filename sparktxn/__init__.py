@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
+    from sparktxn.kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
+    from sparktxn.kafka.message import OFFSET_END as OFFSET_END
+    from sparktxn.kafka.message import OFFSET_INVALID as OFFSET_INVALID
+    from sparktxn.kafka.message import OFFSET_STORED as OFFSET_STORED
+    from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
+    from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from sparktxn.kafka.message import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
+    from sparktxn.kafka.message import ConsumerGroupMetadata as ConsumerGroupMetadata
+    from sparktxn.kafka.message import IsolationLevel as IsolationLevel
+    from sparktxn.kafka.message import Message as Message
+    from sparktxn.kafka.message import TopicPartition as TopicPartition
     from sparktxn.log.look.views import PartitionView as PartitionView
     from sparktxn.log.look.views import ReadView as ReadView
-    from sparktxn.message import OFFSET_BEGINNING as OFFSET_BEGINNING
-    from sparktxn.message import OFFSET_END as OFFSET_END
-    from sparktxn.message import OFFSET_INVALID as OFFSET_INVALID
-    from sparktxn.message import OFFSET_STORED as OFFSET_STORED
-    from sparktxn.message import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
-    from sparktxn.message import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
-    from sparktxn.message import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
-    from sparktxn.message import ConsumerGroupMetadata as ConsumerGroupMetadata
-    from sparktxn.message import IsolationLevel as IsolationLevel
-    from sparktxn.message import Message as Message
-    from sparktxn.message import TopicPartition as TopicPartition
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.scan.plan import ReadTask as ReadTask
@@ -85,7 +85,7 @@ _HOMES: Final = {
         "did_you_mean",
     ),
     "sparktxn.log.look.views": ("PartitionView", "ReadView"),
-    "sparktxn.message": (
+    "sparktxn.kafka.message": (
         "OFFSET_BEGINNING",
         "OFFSET_END",
         "OFFSET_INVALID",

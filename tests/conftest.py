@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.testing.servers import MotoServer, S3Server, SeaweedServer
+from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn.config.consumer import CONSUMER_SETTINGS
-from sparktxn.config.producer import PRODUCER_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.format import bounds
 from sparktxn.format.commands import Command
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
+from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.state import limits
 from sparktxn.structs import StateRecord
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour

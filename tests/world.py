@@ -20,8 +20,8 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
+from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.message import Message, TopicPartition
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer

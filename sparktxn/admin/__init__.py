@@ -9,7 +9,7 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
-from sparktxn.admin.values import (
+from sparktxn.kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -31,7 +31,7 @@ from sparktxn.admin.values import (
     TopicDescription,
     TopicPartitionInfo,
 )
-from sparktxn.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
+from sparktxn.kafka.metadata import BrokerMetadata, ClusterMetadata, PartitionMetadata, TopicMetadata
 
 __all__ = [
     "AbortTransactionSpec",

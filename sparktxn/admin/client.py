@@ -16,7 +16,10 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
-from sparktxn.admin.values import (
+from sparktxn.clock import Clock, Deadline, in_time
+from sparktxn.fork import ForkGuard
+from sparktxn.internaltopics import listed
+from sparktxn.kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ConsumerGroupDescription,
@@ -33,13 +36,10 @@ from sparktxn.admin.values import (
     TopicDescription,
     node_of,
 )
-from sparktxn.clock import Clock, Deadline, in_time
-from sparktxn.config.admin import AdminSettings
-from sparktxn.fork import ForkGuard
-from sparktxn.internaltopics import listed
+from sparktxn.kafka.message import IsolationLevel, TopicPartition
+from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.log.log import Log
-from sparktxn.message import IsolationLevel, TopicPartition
-from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.registry import clock_at
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX

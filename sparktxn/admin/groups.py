@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sparktxn.admin.topics import existing_topic, refusal
-from sparktxn.admin.values import ConsumerGroupDescription, ConsumerGroupState, ConsumerGroupTopicPartitions, node_of
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit
+from sparktxn.kafka.admin import ConsumerGroupDescription, ConsumerGroupState, ConsumerGroupTopicPartitions, node_of
+from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.log.log import Log
-from sparktxn.message import TopicPartition, topic_partitions
 from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["alter_group_offsets", "delete_group", "describe_group", "group_offsets"]

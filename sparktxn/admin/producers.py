@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.message import TopicPartition
 
 __all__ = ["PartitionProducerState", "ProducerState", "describe_producers"]
 

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.admin.topics import refusal
-from sparktxn.admin.values import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.internaltopics import refuse_change
+from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
-from sparktxn.message import TopicPartition
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparktxn import arguments
-from sparktxn.admin.values import (
+from sparktxn.clock import Deadline
+from sparktxn.config.topic import TOPIC_SETTINGS, check_topic_settings
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
+from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, DeleteTopic
+from sparktxn.format.names import check_topic_name
+from sparktxn.format.schema import check_schema
+from sparktxn.internaltopics import refuse_change
+from sparktxn.kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -18,13 +25,6 @@ from sparktxn.admin.values import (
     TopicPartitionInfo,
     node_of,
 )
-from sparktxn.clock import Deadline
-from sparktxn.config.topic import TOPIC_SETTINGS, check_topic_settings
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
-from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, DeleteTopic
-from sparktxn.format.names import check_topic_name
-from sparktxn.format.schema import check_schema
-from sparktxn.internaltopics import refuse_change
 from sparktxn.log.log import Log
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState

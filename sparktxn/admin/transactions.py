@@ -16,8 +16,8 @@ from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import EndTxn, InitProducerId
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.message import TopicPartition
 from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
 from sparktxn.structs import TransactionState as TransactionRecord
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment, PartitionKey
-from sparktxn.message import OFFSET_INVALID
+from sparktxn.kafka.message import OFFSET_INVALID
 
 if TYPE_CHECKING:
     from sparktxn.consumer.reading import Reading

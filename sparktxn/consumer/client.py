@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, in_time
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits
@@ -22,10 +21,11 @@ from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
 from sparktxn.internaltopics import listed
+from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
+from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.look.views import PartitionView
-from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
-from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
 from sparktxn.store import Store

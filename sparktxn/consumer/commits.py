@@ -14,12 +14,12 @@ from typing import Final
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, callers_own_time
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Starts
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
+from sparktxn.kafka.message import TopicPartition
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.message import TopicPartition
 
 __all__ = ["Commits"]
 

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.background import Background
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.errors import StoreError, ViewExpired
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.look.entryhistory import History
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore

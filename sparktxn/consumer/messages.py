@@ -6,7 +6,7 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from sparktxn.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.scan.history import key_and_value
 from sparktxn.scan.plan import LOG_APPEND_TIME
 

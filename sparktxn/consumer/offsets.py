@@ -9,9 +9,9 @@ from sparktxn.clock import Deadline
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.structs import CommittedOffset
 
 __all__ = ["GroupOffsets", "OffsetsSeen", "Starts", "unknown_partition"]

@@ -18,7 +18,6 @@ from typing import Final
 
 from sparktxn.background import Background
 from sparktxn.clock import Deadline
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.messages import internal_messages_of, messages_of
@@ -33,9 +32,10 @@ from sparktxn.errors import (
     StoreUnavailable,
     ViewExpired,
 )
+from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, Message
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
-from sparktxn.message import OFFSET_INVALID, OFFSET_STORED, Message
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
 
 __all__ = ["Reading"]

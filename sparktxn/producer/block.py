@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from sparktxn.errors import KafkaException, StoreError
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.states import TransactionState
 from sparktxn.producer.values import Positioned
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.fork import ForkGuard
 from sparktxn.internaltopics import listed
+from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
+from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
-from sparktxn.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.producer.batches import produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch

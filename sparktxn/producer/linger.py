@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline, time_left_s
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.outbox import Outbox

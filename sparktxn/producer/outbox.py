@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline, acquired_in_time
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import KafkaError, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, Limits

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparktxn.clock import callers_own_time
 from sparktxn.errors import KafkaError
-from sparktxn.message import Message
+from sparktxn.kafka.message import Message
 from sparktxn.stage.segments import DeliveryCallback
 
 __all__ = ["DeliveryCallback", "Reports"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -16,6 +15,7 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.internaltopics import refuse_change
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.staged import StageTopic

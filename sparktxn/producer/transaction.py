@@ -32,7 +32,7 @@ from sparktxn.format.commands import (
     PrepareTxn,
     TxnOffsetCommit,
 )
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.prepared import PreparedTransaction

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.message import ConsumerGroupMetadata, Headers, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition
 from sparktxn.producer.reports import DeliveryCallback
 
 __all__ = [

@@ -16,7 +16,7 @@ from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.writer import upload_segment

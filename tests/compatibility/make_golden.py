@@ -47,12 +47,12 @@ def contents(uri: str) -> dict[str, Any]:
 
 
 def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list[str]:
-    from tests.compatibility.drained import drained
+    from tests.compatibility.consume_all import consume_all
 
     settings = {"bootstrap.servers": uri, "group.id": "all", "isolation.level": isolation, "enable.auto.commit": False}
     with Consumer(settings) as consumer:
         consumer.assign([TopicPartition(topic, number, -2) for number in range(partition_count)])
-        tables = drained(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
+        tables = consume_all(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
         return sorted(json.dumps(row, default=str) for table in tables for row in table.to_pylist())
 
 

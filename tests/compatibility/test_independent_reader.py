@@ -18,7 +18,7 @@ from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
 from sparktxn.store import Store
 from tests.compatibility import independent_reader, independent_replay
-from tests.compatibility.drained import drained
+from tests.compatibility.consume_all import consume_all
 from tests.compatibility.independent_reader import (
     Damaged,
     Replay,
@@ -58,7 +58,7 @@ def consumed(workload: Workload, topic: str, isolation: str) -> pa.Table:
     with Consumer(settings, auto_offset_reset="earliest") as consumer:
         partitions = consumer.list_topics(topic).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, -2) for number in partitions])
-        tables = list(drained(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout)))
+        tables = list(consume_all(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout)))
     return pa.concat_tables(tables)
 
 
@@ -118,7 +118,7 @@ def test_messages_one_by_one(workload: Workload, reader: StoreReader, state: Rep
     found = {}
     with Consumer(settings) as consumer:
         consumer.assign([TopicPartition("orders", number, -2) for number in range(4)])
-        for message in drained(consumer, consumer.poll):
+        for message in consume_all(consumer, consumer.poll):
             headers = message.headers()
             found[message.partition(), message.offset()] = {
                 "key": message.key(),

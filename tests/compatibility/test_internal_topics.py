@@ -12,7 +12,7 @@ import pytest
 from sparktxn import Consumer, TopicPartition
 from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit
 from sparktxn.store import Store
-from tests.compatibility.drained import drained
+from tests.compatibility.consume_all import consume_all
 from tests.compatibility.independent_history import History
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.workload import GROUP, Workload, written
@@ -52,7 +52,7 @@ def test_every_row_and_offset(workload: Workload, history: History, topic: str) 
     found: dict[int, dict[str, Any]] = {}
     with Consumer({**workload.settings, "group.id": "all", "enable.auto.commit": False}) as consumer:
         consumer.assign([TopicPartition(topic, 0, -2)])
-        for message in drained(consumer, consumer.poll):
+        for message in consume_all(consumer, consumer.poll):
             value = json.loads(message.value() or "{}")
             entry = (message.offset() or 0) >> 20
             row = {"entry": entry, "timestamp_ms": message.timestamp()[1], **json.loads(message.key() or b""), **value}

@@ -17,22 +17,22 @@ import pytest
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep
-from sparktxn.message import Message, TopicPartition
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import PreparedTransaction, Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.testing.checkers import check_checkpoints, check_order
-from sparktxn.testing.clientcheckers import check_client_history
-from sparktxn.testing.clienthistory import ClientHistory, Transaction
-from sparktxn.testing.clientscenarios import come_to_rest
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from sparktxn.testing.history import Outcome
-from sparktxn.testing.sharedobjects import SharedObjects
-from sparktxn.testing.truth import digest_of, replay
+from tests.simulation.checkers import check_checkpoints, check_order
+from tests.simulation.clientcheckers import check_client_history
+from tests.simulation.clienthistory import ClientHistory, Transaction
+from tests.simulation.clientscenarios import come_to_rest
+from tests.simulation.history import Outcome
+from tests.simulation.sharedobjects import SharedObjects
+from tests.simulation.truth import digest_of, replay
 from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash

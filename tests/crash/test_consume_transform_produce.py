@@ -36,7 +36,7 @@ class Services:
         self.kills = 0
 
     def die_at(self, verb: str, prefix: str, count: int, when: str, *, early: bool) -> None:
-        armed = [sys.executable, "-m", "tests.crash.armed", verb, prefix, str(count), when, *self._arguments]
+        armed = [sys.executable, "-m", "tests.crash.die_at_operation", verb, prefix, str(count), when, *self._arguments]
         ended = subprocess.run(
             [*armed, *(["--publish-early"] if early else [])], cwd=ROOT, capture_output=True, timeout=120
         )

@@ -22,9 +22,9 @@ from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from sparktxn.testing.history import observe
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
+from tests.producercommands import ProducerCommands
+from tests.simulation.history import observe
+from tests.simulation.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
 from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash

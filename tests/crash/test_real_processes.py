@@ -1,7 +1,7 @@
 """Processes that are killed and paused at any moment, on a local disk and on two S3 servers behind a faulty proxy.
 
 Transactional writers (fused and early-published), a read-process-write job, a viewer and a sweeper run the clients that
-users run. Each notes the answers; afterwards nothing may contradict the store: see `verdict.py`.
+users run. Each notes the answers; afterwards nothing may contradict the store: see `journal_checker.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from random import SystemRandom
 import pytest
 
 from sparktxn.testing.faultproxy import FaultProxy
-from sparktxn.testing.servers import S3Server
-from tests.crash.ordeal import Ordeal, Plan, Report, Weather
-from tests.crash.verdict import judge
+from tests.crash.chaos import ChaosRun, NetworkFaults, Plan, Report
+from tests.crash.journal_checker import check_journals
+from tests.servers import S3Server
 
 pytestmark = pytest.mark.crash
 
@@ -31,23 +31,23 @@ def seed() -> int:
 
 
 def on_disk(folder: Path, plan: Plan) -> Report:
-    ordeal = Ordeal(folder / "journals", str(folder / "store"), CHECKPOINTS, seed(), plan)
-    report = ordeal.run(CHECKPOINTS)
+    chaos = ChaosRun(folder / "journals", str(folder / "store"), CHECKPOINTS, seed(), plan)
+    report = chaos.run(CHECKPOINTS)
     print(report)
-    assert judge(ordeal.evidence()) == []
+    assert check_journals(chaos.evidence()) == []
     return report
 
 
 def on_s3(folder: Path, server: S3Server, plan: Plan) -> Report:
-    bucket = f"ordeal-{os.getpid()}-{next(buckets)}"
+    bucket = f"chaos-{os.getpid()}-{next(buckets)}"
     server.create_bucket(bucket)
     number = seed()
     with FaultProxy(server.endpoint_url) as proxy:
         direct = {**server.options, **REMOTE}
-        ordeal = Ordeal(folder / "journals", f"s3://{bucket}/store", direct, number, plan)
-        report = ordeal.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, Weather(proxy, number))
+        chaos = ChaosRun(folder / "journals", f"s3://{bucket}/store", direct, number, plan)
+        report = chaos.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, NetworkFaults(proxy, number))
     print(report)
-    assert judge(ordeal.evidence()) == []
+    assert check_journals(chaos.evidence()) == []
     return report
 
 

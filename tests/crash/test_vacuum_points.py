@@ -17,8 +17,8 @@ from sparktxn.format import names
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.testing.faultystore import Died, Fault, Operation
-from sparktxn.testing.truth import digest_of
 from tests.maintenance.vacuumworld import LEFT, Process, World
+from tests.simulation.truth import digest_of
 
 pytestmark = pytest.mark.crash
 

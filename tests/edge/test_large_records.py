@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn import CommandRefused, Consumer, KafkaError, KafkaException, Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
-from tests.compatibility.drained import drained
+from tests.compatibility.consume_all import consume_all
 
 MIB = 1024 * 1024
 LARGEST = 47 * MIB
@@ -38,7 +38,7 @@ def transactional(uri: str) -> Producer:
 def sizes_in(uri: str, topic: str) -> list[int]:
     with Consumer({"bootstrap.servers": uri, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        tables = drained(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
+        tables = consume_all(consumer, lambda timeout: consumer.consume_arrow(timeout=timeout))
         return [len(value.as_py()) for table in tables for value in table.column("value")]
 
 

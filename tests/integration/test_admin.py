@@ -24,7 +24,7 @@ from sparktxn.admin import (
 )
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreNotFound
 from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
-from sparktxn.message import OFFSET_END, OFFSET_INVALID, IsolationLevel, TopicPartition
+from sparktxn.kafka.message import OFFSET_END, OFFSET_INVALID, IsolationLevel, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.store import Store
 

@@ -19,7 +19,7 @@ from sparktxn.admin import (
     TransactionState,
 )
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, ProducerFenced
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch
 from tests import world as worlds

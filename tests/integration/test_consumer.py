@@ -26,7 +26,7 @@ from sparktxn.errors import (
 )
 from sparktxn.format import names
 from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
-from sparktxn.message import (
+from sparktxn.kafka.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,

@@ -24,7 +24,7 @@ from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
-from sparktxn.message import Message
+from sparktxn.kafka.message import Message
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back

@@ -10,8 +10,8 @@ import pytest
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.follow.state import StateParts
-from sparktxn.message import TopicPartition
 from tests.world import World
 
 PARTITIONS = 50

@@ -16,8 +16,8 @@ from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format import names
 from sparktxn.format.commands import DeleteGroup, EndTxn, InitProducerId, OffsetCommit, OffsetToCommit
+from sparktxn.kafka.message import OFFSET_END, Message, TopicPartition
 from sparktxn.maintenance import sweep, vacuum
-from sparktxn.message import OFFSET_END, Message, TopicPartition
 from tests import world as worlds
 from tests.world import messages
 

@@ -11,7 +11,7 @@ import pytest
 from sparktxn import PreparedTransaction
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced
-from sparktxn.message import ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from tests import world as worlds
 from tests.world import error_of

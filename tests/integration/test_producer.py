@@ -23,7 +23,7 @@ from sparktxn.errors import (
     StoreUnavailable,
     TransactionAborted,
 )
-from sparktxn.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from tests.world import World, error_of
 

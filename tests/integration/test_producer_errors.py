@@ -26,7 +26,7 @@ from sparktxn.errors import (
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from sparktxn.stage import segments
 from tests.world import World, error_of, flags

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparktxn.errors import ErrorCode, KafkaException, TransactionAborted
-from sparktxn.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from tests.world import World, error_of, flags
 
 GROUP = ConsumerGroupMetadata("group")

@@ -19,12 +19,12 @@ import pytest
 from pyspark_txnlog.options import READ, WRITE, ReadOptions, WriteOptions
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.config.consumer import ConsumerSettings
-from sparktxn.config.producer import ProducerSettings
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.maintenance import Sweeper
 from sparktxn.store import read_task
 from sparktxn.testing.faultproxy import Fault, FaultProxy
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 
 pytestmark = pytest.mark.moto
 

@@ -33,8 +33,8 @@ from sparktxn.background import ThreadBackground
 from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.maintenance import Sweeper, sweep, vacuum
-from sparktxn.message import TopicPartition
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back

@@ -18,7 +18,7 @@ from sparktxn.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from sparktxn.message import OFFSET_END, TopicPartition
+from sparktxn.kafka.message import OFFSET_END, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from tests.world import World, error_of
 

@@ -10,7 +10,7 @@ import pytest
 from sparktxn.admin import AdminClient, OffsetSpec
 from sparktxn.errors import ErrorCode, KafkaError, ProducerFenced, TransactionAborted
 from sparktxn.format.commands import EndTxn, ExpireProducers, ExpireTransactionalId
-from sparktxn.message import OFFSET_END, ConsumerGroupMetadata, IsolationLevel, TopicPartition
+from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, IsolationLevel, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from tests.world import World, error_of, flags, messages, position
 

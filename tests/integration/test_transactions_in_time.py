@@ -10,11 +10,11 @@ import pytest
 from sparktxn.consumer import Consumer
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, ExpireProducers, InitProducerId
+from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.maintenance import sweep
-from sparktxn.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
 from sparktxn.store import Store
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld, next_number
 
 GROUP = ConsumerGroupMetadata("group")

@@ -14,7 +14,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
 from tests.world import next_number, open_log
 
 LEFT, RIGHT = (1, 0), (1, 1)

@@ -10,9 +10,9 @@ from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.structs import PartitionSegments
-from sparktxn.testing.checkers import digest_of, truth_after
 from sparktxn.testing.faultystore import Fault
-from sparktxn.testing.history import observe
+from tests.simulation.checkers import digest_of, truth_after
+from tests.simulation.history import observe
 
 LEFT, RIGHT = (1, 0), (1, 1)
 

@@ -8,8 +8,8 @@ from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnk
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry
-from sparktxn.testing.checkers import digest_of
 from sparktxn.testing.faultystore import Died, Fault, Operation
+from tests.simulation.checkers import digest_of
 
 LEFT, RIGHT = (1, 0), (1, 1)
 

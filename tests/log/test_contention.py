@@ -11,8 +11,8 @@ from sparktxn.format.commands import CreateTopic, InitProducerId
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.simulator import FaultRates, Process, Simulator
+from tests.producercommands import ProducerCommands
+from tests.simulation.simulator import FaultRates, Process, Simulator
 from tests.world import open_log
 
 WRITERS = 16

@@ -11,7 +11,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import InitProducerId
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)
 DENIED = [Fault.REFUSED, Fault.RESPONSE_LOST, Fault.TWICE]

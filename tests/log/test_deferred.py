@@ -15,7 +15,7 @@ from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.state import machine
-from sparktxn.testing.checkers import digest_of, truth_after
+from tests.simulation.checkers import digest_of, truth_after
 
 LEFT = (1, 0)
 

@@ -10,9 +10,9 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, ExpireProducers, InitProducerId
-from sparktxn.testing.checkers import digest_of
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
+from tests.simulation.checkers import digest_of
 
 LEFT, RIGHT = (1, 0), (1, 1)
 

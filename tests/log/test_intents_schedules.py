@@ -20,9 +20,9 @@ from sparktxn.format.entry import decode_entry
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
 from sparktxn.log.write.committer import Ticket
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.simulator import Process, Simulator
-from sparktxn.testing.truth import replay
+from tests.producercommands import ProducerCommands
+from tests.simulation.simulator import Process, Simulator
+from tests.simulation.truth import replay
 
 SETTINGS = StoreSettings(checkpoint_entries=7, request_timeout_ms=2_000)
 WRITERS, LISTS, SEEDS = 7, 6, 60

@@ -10,8 +10,8 @@ from sparktxn.format.commands import InitProducerId, PrepareTxn
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.faultystore import Fault
-from sparktxn.testing.producercommands import ProducerCommands
 from tests.log.conftest import LEFT, RIGHT, Client, Shared
+from tests.producercommands import ProducerCommands
 from tests.world import open_log
 
 TIMEOUT_S = 60

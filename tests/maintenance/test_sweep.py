@@ -26,7 +26,7 @@ from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld
 
 LEFT, RIGHT = (1, 0), (1, 1)

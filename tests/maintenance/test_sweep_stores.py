@@ -14,7 +14,7 @@ from sparktxn.format.commands import InitProducerId
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.producercommands import ProducerCommands
+from tests.producercommands import ProducerCommands
 
 BUCKET = "sweeping"
 

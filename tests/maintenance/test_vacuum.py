@@ -14,8 +14,8 @@ from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteT
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
-from sparktxn.testing.truth import digest_of
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World
+from tests.simulation.truth import digest_of
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sparktxn import Consumer, Producer, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.store import Store, read_task
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
 OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}

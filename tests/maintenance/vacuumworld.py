@@ -17,9 +17,9 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
-from sparktxn.testing.history import observe
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.truth import digest_of, replay
+from tests.producercommands import ProducerCommands
+from tests.simulation.history import observe
+from tests.simulation.truth import digest_of, replay
 from tests.world import next_number, open_log
 
 LEFT, RIGHT = (1, 0), (1, 1)

@@ -48,6 +48,48 @@ print(consumer.poll(5).value())
 assert not {"pyspark", "fsspec"} & set(sys.modules)
 """
 
+KIT = """
+import sys
+sys.path[:0] = sys.argv[1:4]
+for absent in ("greenlet", "hypothesis", "fsspec", "moto"):
+    try:
+        __import__(absent)
+    except ImportError:
+        continue
+    raise SystemExit(f"{absent} can be imported: this test shows nothing")
+
+import importlib, pkgutil
+import sparktxn.testing
+
+for module in pkgutil.iter_modules(sparktxn.testing.__path__):
+    importlib.import_module(f"sparktxn.testing.{module.name}")
+import pytest
+
+raise SystemExit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[4]]))
+"""
+
+OBJECT_STORE_TEST = """
+import pathlib
+import pytest
+from sparktxn.testing.objectstore_tests import ObjectStoreTests, Opening
+
+class Files:
+    def __init__(self, folder): self.folder = folder
+    def read(self, name): return (self.folder / name).read_bytes() if (self.folder / name).exists() else None
+    def write(self, name, data):
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_bytes(data)
+
+class TestALocalFolder(ObjectStoreTests):
+    @pytest.fixture
+    def opening(self, tmp_path): return Opening(str(tmp_path))
+
+    @pytest.fixture
+    def truth(self, tmp_path): return Files(tmp_path)
+
+    test_eight_racers_have_one_winner_each_round = None  # processes: they would import the parent's modules
+"""
+
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([str(word) for word in arguments], cwd=cwd, capture_output=True, text=True, check=False)
@@ -83,19 +125,26 @@ def distribution_closure(names: list[str]) -> set[str]:
     return found
 
 
+def metadata_of(unpacked: Path) -> str:
+    return (next(unpacked.glob("*.dist-info")) / "METADATA").read_text()
+
+
+def site_of(folder: Path, required: list[str]) -> Path:
+    """Fills a folder with what the named distributions need, and nothing else."""
+    for name in distribution_closure(required):
+        distribution = importlib.metadata.distribution(name)
+        for top in {Path(str(file)).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            (folder / top).symlink_to(Path(str(distribution.locate_file(top))))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def core_site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The unpacked wheel, and a folder with nothing but what its metadata says that it needs."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", unpacked, wheel, cwd=unpacked)
-    metadata = next(unpacked.glob("*.dist-info")) / "METADATA"
-    required = re.findall(r"^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*$", metadata.read_text(), re.MULTILINE)
-    needed = tmp_path_factory.mktemp("needed")
-    for name in distribution_closure(required):
-        distribution = importlib.metadata.distribution(name)
-        for top in {Path(str(file)).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
-            (needed / top).symlink_to(Path(str(distribution.locate_file(top))))
-    return unpacked, needed
+    required = re.findall(r"^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*$", metadata_of(unpacked), re.MULTILINE)
+    return unpacked, site_of(tmp_path_factory.mktemp("needed"), required)
 
 
 def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
@@ -142,3 +191,19 @@ def test_the_installed_connector_is_found_by_listing_packages(tmp_path: Path) ->
     """Spark looks for ``pyspark_*`` with pkgutil.iter_modules: the development installation must show up there."""
     listing = "import pkgutil; print([m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')])"
     assert "'pyspark_txnlog'" in run(sys.executable, "-c", listing, cwd=tmp_path).stdout
+
+
+def test_the_kit_for_object_stores_needs_its_own_extra_only(core_site: tuple[Path, Path], tmp_path: Path) -> None:
+    """An author of an object store installs `sparktxn[testing]` and subclasses `ObjectStoreTests`."""
+    extra = re.findall(
+        r"""^Requires-Dist: ([A-Za-z0-9._-]+)[^;\n]*; extra == ['"]testing['"]$""",
+        metadata_of(core_site[0]),
+        re.MULTILINE,
+    )
+    assert extra == ["pytest"]
+    (tmp_path / "site").mkdir()
+    program = tmp_path / "test_my_store.py"
+    program.write_text(OBJECT_STORE_TEST)
+    site = site_of(tmp_path / "site", extra)
+    done = run(sys.executable, "-I", "-S", "-c", KIT, *core_site, site, program, cwd=tmp_path)
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout

@@ -27,7 +27,7 @@ from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.machine import apply_list
 from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 COMMANDS = [command for command in Command.__args__ if command is not Appends]
 EDGES = (0, 1, 2, 5, 7, 999, 32_766, 32_767, 32_768, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**62, 2**63 - 1)

@@ -29,8 +29,8 @@ from sparktxn.structs import (
     TransactionStatus,
 )
 from sparktxn.testing.clocks import ManualClock
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 IDS = ["x", "y", "z"]
 GROUPS = ["g", "h"]

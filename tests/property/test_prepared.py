@@ -23,8 +23,8 @@ from sparktxn.errors import CommandRefused
 from sparktxn.format.commands import AddPartitionsToTxn, Command, CommandResult, InitProducerId
 from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.state.laststable import last_stable_offset
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 pytestmark = pytest.mark.kafka("K130", "K132")
 

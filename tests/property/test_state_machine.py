@@ -33,9 +33,9 @@ from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import AbortedTransaction, SegmentRef
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
-from sparktxn.testing.referencemodel import ReferenceModel
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
+from tests.referencemodel import ReferenceModel
 
 pytestmark = pytest.mark.kafka(
     "K30",

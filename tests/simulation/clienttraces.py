@@ -19,7 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, seal_document
-from sparktxn.message import TopicPartition
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.producer import Producer
 from sparktxn.producer.states import TransactionState
 from sparktxn.stage.staged import StagedSegment
@@ -27,12 +27,12 @@ from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, Operation, Script
-from sparktxn.testing.offers import init_mark, marks_of
-from tests.simulation.stage import LEFT, Stage, Visitor, entry_name
+from tests.simulation.offers import init_mark, marks_of
+from tests.simulation.scripted import LEFT, ScriptedWorld, Visitor, entry_name
 
 __all__ = ["ClientTrace"]
 
-ClientTrace = Callable[[Stage], None]
+ClientTrace = Callable[[ScriptedWorld], None]
 _SINKS = {"without a sink": (None, None), "with versions": (SinkCommit("app", "", 1), SinkCommit("app", "", 2))}
 
 
@@ -62,7 +62,7 @@ def no_entries(operation: Operation) -> Fault:
     return Fault.UNAVAILABLE if names.parse_entry(operation.name) is not None else Fault.NONE
 
 
-def values(stage: Stage) -> list[str]:
+def values(stage: ScriptedWorld) -> list[str]:
     """All that is committed, by a reader that opens the store now."""
     uri, _ = stage.connect(stage.settings)
     with Store.open(uri) as store:
@@ -75,7 +75,7 @@ def values(stage: Stage) -> list[str]:
         ]
 
 
-def marks(stage: Stage) -> set[str]:
+def marks(stage: ScriptedWorld) -> set[str]:
     """The marks of all commands in the log."""
     found: set[str] = set()
     for name, data in stage.shared.history.items():
@@ -96,7 +96,7 @@ def staged(store: Store, value: str) -> list[StagedSegment]:
 # --- an acknowledged batch is stored --------------------------------------------------------------------------------
 
 
-def other_rows_after_an_unknown_commit(stage: Stage) -> None:
+def other_rows_after_an_unknown_commit(stage: ScriptedWorld) -> None:
     """The outcome of A is unknown; the same handle commits B, with the same transaction number and sequences."""
     for fault in (Fault.RESPONSE_LOST, Fault.LATE):
         for kind, (first, second) in _SINKS.items():
@@ -119,7 +119,7 @@ def other_rows_after_an_unknown_commit(stage: Stage) -> None:
 # --- one client never stops another ---------------------------------------------------------------------------------
 
 
-def a_list_that_no_entry_can_hold(stage: Stage) -> None:
+def a_list_that_no_entry_can_hold(stage: ScriptedWorld) -> None:
     """It has got past every check of a client; the others of the process go on, and the store can be opened."""
     visitor = stage.visitor()
     wrong: list[Any] = [
@@ -143,7 +143,7 @@ def a_list_that_no_entry_can_hold(stage: Stage) -> None:
 # --- what was reported as failed does not happen later --------------------------------------------------------------
 
 
-def an_offset_commit_that_was_reported_as_failed(stage: Stage) -> None:
+def an_offset_commit_that_was_reported_as_failed(stage: ScriptedWorld) -> None:
     """Its process goes on later, when another one has committed a newer offset."""
     told: list[object] = []
     visitor = stage.visitor()
@@ -175,7 +175,7 @@ def _go_on(visitor: Visitor, consumer: Consumer, told: list[object]) -> None:
     raise AssertionError("nothing was told of the commit")
 
 
-def an_init_that_was_given_up(stage: Stage) -> None:
+def an_init_that_was_given_up(stage: ScriptedWorld) -> None:
     """Its put got no answer, and its producer is closed; the live owner of the id must not be fenced by it later."""
     for number, weather in enumerate((silent, answers_lost(Fault.REFUSED), answers_lost(Fault.UNAVAILABLE))):
         timeout_ms = 123_456 + number
@@ -199,7 +199,7 @@ def an_init_that_was_given_up(stage: Stage) -> None:
         stage.submit(live.append(LEFT, 0, transaction=1), live.end(1))
 
 
-def a_commit_that_was_given_up(stage: Stage) -> None:
+def a_commit_that_was_given_up(stage: ScriptedWorld) -> None:
     """It was never sent, and its producer is closed."""
     visitor = stage.visitor()
     producer = Producer({"bootstrap.servers": visitor.uri, "transactional.id": "job"})
@@ -222,7 +222,7 @@ def a_commit_that_was_given_up(stage: Stage) -> None:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def two_instances_of_one_service(stage: Stage) -> None:
+def two_instances_of_one_service(stage: ScriptedWorld) -> None:
     """One group and two transactional ids: both have read the same input, and only one may commit its output."""
     feeder = Producer({"bootstrap.servers": stage.uri})
     feeder.produce("left", "input")
@@ -260,7 +260,7 @@ def _reads(uri: str) -> Consumer:
     return consumer
 
 
-def the_offsets_of_a_dead_producer(stage: Stage) -> None:
+def the_offsets_of_a_dead_producer(stage: ScriptedWorld) -> None:
     """It has published its group's offsets and is dead; its successor has a transactional id of its own."""
     feeder = Producer({"bootstrap.servers": stage.uri})
     feeder.produce("left", "input")
@@ -281,7 +281,7 @@ def the_offsets_of_a_dead_producer(stage: Stage) -> None:
     raise AssertionError("its successor waits for good")
 
 
-def a_block_that_fails(stage: Stage) -> None:
+def a_block_that_fails(stage: ScriptedWorld) -> None:
     """What it has consumed is consumed again by the next block."""
     feeder = Producer({"bootstrap.servers": stage.uri})
     feeder.produce("left", "input")
@@ -303,7 +303,7 @@ def a_block_that_fails(stage: Stage) -> None:
 # --- the log and its readers ----------------------------------------------------------------------------------------
 
 
-def an_entry_that_is_lost(stage: Stage) -> None:
+def an_entry_that_is_lost(stage: ScriptedWorld) -> None:
     """A process that opens the log then, or has opened it before and writes, reports it; none fills the place."""
     visitor = stage.visitor()
     stage.go_on(3)
@@ -316,7 +316,7 @@ def an_entry_that_is_lost(stage: Stage) -> None:
     assert lost not in stage.shared.objects, "its place was filled"
 
 
-def an_entry_of_a_newer_version(stage: Stage) -> None:
+def an_entry_of_a_newer_version(stage: ScriptedWorld) -> None:
     """It holds a command that this version does not know: the store is not damaged."""
     stage.go_on()
     name = entry_name(stage.calm.entry)
@@ -332,7 +332,7 @@ def an_entry_of_a_newer_version(stage: Stage) -> None:
     raise AssertionError("a command that is not known was passed over")
 
 
-def _requires(stage: Stage, **features: list[str]) -> None:
+def _requires(stage: ScriptedWorld, **features: list[str]) -> None:
     """Put the entry of a newer version, after which the store requires `features`."""
     document = json.loads(stage.shared.objects[entry_name(stage.calm.entry)])
     document["previous"] = document.pop("checksum")
@@ -341,7 +341,7 @@ def _requires(stage: Stage, **features: list[str]) -> None:
     stage.shared.put_if_absent(entry_name(document["entry"]), data)
 
 
-def a_feature_that_readers_must_know(stage: Stage) -> None:
+def a_feature_that_readers_must_know(stage: ScriptedWorld) -> None:
     """A process that does not know it neither opens the store nor follows the log past the entry that requires it."""
     visitor = stage.visitor()
     stage.go_on()
@@ -356,7 +356,7 @@ def a_feature_that_readers_must_know(stage: Stage) -> None:
             raise AssertionError(f"its readers must know a feature, and the log was {what} without it")
 
 
-def a_feature_that_writers_must_know(stage: Stage) -> None:
+def a_feature_that_writers_must_know(stage: ScriptedWorld) -> None:
     """A process that does not know it reads the store, and puts nothing."""
     visitor = stage.visitor()
     stage.go_on()
@@ -377,7 +377,7 @@ def a_feature_that_writers_must_know(stage: Stage) -> None:
 class _WrongClock(ManualClock):
     """The stage's time, but the date is wrong."""
 
-    def __init__(self, stage: Stage, off_s: float) -> None:
+    def __init__(self, stage: ScriptedWorld, off_s: float) -> None:
         super().__init__()
         self._true = stage.clock
         self._off_s = off_s
@@ -392,7 +392,7 @@ class _WrongClock(ManualClock):
         self._true.sleep(seconds)
 
 
-def a_clock_that_is_far_off(stage: Stage) -> None:
+def a_clock_that_is_far_off(stage: ScriptedWorld) -> None:
     """Ten years ahead or a month behind: it writes nothing, and the log's time stays what it was."""
     for off_s in (10 * 365 * 86_400, -30 * 86_400):
         before_ms = stage.truths_timestamp_ms()
@@ -404,7 +404,7 @@ def a_clock_that_is_far_off(stage: Stage) -> None:
         assert stage.truths_timestamp_ms() - before_ms < 60_000, "the log's time has moved for good"
 
 
-def records_that_were_purged(stage: Stage) -> None:
+def records_that_were_purged(stage: ScriptedWorld) -> None:
     """A transaction that has lost records by purge() does not commit."""
     producer = Producer({"bootstrap.servers": stage.uri, "transactional.id": "purges"})
     producer.init_transactions()
@@ -421,7 +421,7 @@ def records_that_were_purged(stage: Stage) -> None:
     assert not values(stage)
 
 
-def a_fence_that_a_flush_meets(stage: Stage) -> None:
+def a_fence_that_a_flush_meets(stage: ScriptedWorld) -> None:
     """The producer is fatally wrong from this moment: error_cb, state and reports say so before it aborts."""
     fatal: list[bool] = []
     reported: list[bool] = []
@@ -441,7 +441,7 @@ def a_fence_that_a_flush_meets(stage: Stage) -> None:
     assert (fatal, reported) == ([True], [True])
 
 
-def many_large_lists(stage: Stage) -> None:
+def many_large_lists(stage: ScriptedWorld) -> None:
     """They travel in entries of which each is small enough: no entry takes more than fits, and one list."""
     visitor = stage.visitor()
     metadata = "m" * 4_000

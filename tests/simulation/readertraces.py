@@ -16,8 +16,8 @@ from sparktxn.scan.alignment import Cut, aligned_cut
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.producercommands import ProducerCommands
-from tests.simulation.stage import LEFT, RIGHT, SETTINGS, Stage, entry_name, plain_offset
+from tests.producercommands import ProducerCommands
+from tests.simulation.scripted import LEFT, RIGHT, SETTINGS, ScriptedWorld, entry_name, plain_offset
 from tests.simulation.traces import TRACES, fused, trace_of
 
 __all__ = ["TRACES"]
@@ -29,7 +29,7 @@ TOKEN = "ab" * 10
 
 
 @trace_of(15)
-def an_intent_that_two_have_in_hand(stage: Stage) -> None:
+def an_intent_that_two_have_in_hand(stage: ScriptedWorld) -> None:
     """The owner wins with its own list; a winner that had read the intent before must not apply it again."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
@@ -43,7 +43,7 @@ def an_intent_that_two_have_in_hand(stage: Stage) -> None:
 
 
 @trace_of(15)
-def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: Stage) -> None:
+def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: ScriptedWorld) -> None:
     """Listed before it was applied, taken up W entries later: its base says that the outcome is unknown by now."""
     theirs = plain_offset("theirs")
     taken_up: list[Command] = [SettleIntent(f"{TOKEN}-0", stage.calm.entry, command_count=1), theirs]
@@ -55,7 +55,7 @@ def an_intent_that_is_taken_up_after_the_memory_has_ended(stage: Stage) -> None:
 
 
 @trace_of(16)
-def a_refusal_of_an_intent_is_final(stage: Stage) -> None:
+def a_refusal_of_an_intent_is_final(stage: ScriptedWorld) -> None:
     """The refusal is in an entry: a writer that takes the intent up later, where the state would allow it, may not."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
@@ -66,7 +66,7 @@ def a_refusal_of_an_intent_is_final(stage: Stage) -> None:
 
 
 @trace_of(17)
-def a_cancel_obeys_the_same_window(stage: Stage) -> None:
+def a_cancel_obeys_the_same_window(stage: ScriptedWorld) -> None:
     """W entries after the list was applied no state knows: "cancelled" would be a lie."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
@@ -79,7 +79,7 @@ def a_cancel_obeys_the_same_window(stage: Stage) -> None:
 
 
 @trace_of(34)
-def a_lone_hot_winner_takes_up_what_waits(stage: Stage) -> None:
+def a_lone_hot_winner_takes_up_what_waits(stage: ScriptedWorld) -> None:
     """A process that has left an intent and sleeps is served by one that wins entry after entry."""
     theirs = plain_offset("theirs")
     base = stage.calm.entry
@@ -94,19 +94,19 @@ def a_lone_hot_winner_takes_up_what_waits(stage: Stage) -> None:
 # --- cuts -----------------------------------------------------------------------------------------------------------
 
 
-def _cut(stage: Stage, starts: dict[tuple[str, int], int], rows_max: int | None = None) -> tuple[ReadView, Cut]:
+def _cut(stage: ScriptedWorld, starts: dict[tuple[str, int], int], rows_max: int | None = None) -> tuple[ReadView, Cut]:
     view = stage.calm.view(None, stage.calm.deadline())
     return view, aligned_cut(stage.shared, view, starts, rows_max=rows_max)
 
 
-def _open(stage: Stage, name: str, where: tuple[int, int]) -> ProducerCommands:
+def _open(stage: ScriptedWorld, name: str, where: tuple[int, int]) -> ProducerCommands:
     producer = stage.initialise(name)
     stage.submit(producer.append(where, 0, transaction=1))
     return producer
 
 
 @trace_of(21)
-def a_cut_below_the_users_start(stage: Stage) -> None:
+def a_cut_below_the_users_start(stage: ScriptedWorld) -> None:
     """The start lies inside a transaction: the cut is clamped to it."""
     _open(stage, "open", LEFT)
     stage.submit(*fused(stage.initialise("job")))
@@ -116,7 +116,7 @@ def a_cut_below_the_users_start(stage: Stage) -> None:
 
 
 @trace_of(22)
-def a_limit_smaller_than_a_transaction(stage: Stage) -> None:
+def a_limit_smaller_than_a_transaction(stage: ScriptedWorld) -> None:
     """It is taken whole, not never."""
     stage.submit(*fused(stage.initialise("job")))
     _, cut = _cut(stage, {}, rows_max=1)
@@ -124,7 +124,7 @@ def a_limit_smaller_than_a_transaction(stage: Stage) -> None:
 
 
 @trace_of(23)
-def a_chain_of_transactions_without_end(stage: Stage) -> None:
+def a_chain_of_transactions_without_end(stage: ScriptedWorld) -> None:
     """Each is open before the one before it ends, over both partitions: the cut waits, and says so."""
     a, b = stage.initialise("a"), stage.initialise("b")
     stage.submit(a.append(LEFT, 0, transaction=1))
@@ -146,7 +146,7 @@ def a_chain_of_transactions_without_end(stage: Stage) -> None:
 
 
 @trace_of(25)
-def a_time_later_than_the_newest_entry(stage: Stage) -> None:
+def a_time_later_than_the_newest_entry(stage: ScriptedWorld) -> None:
     """The answer names its entry and its time: the caller sees that it was still open."""
     asked_ms = stage.clock.wall_ms() + 60_000
     first = stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms)
@@ -162,7 +162,7 @@ def a_time_later_than_the_newest_entry(stage: Stage) -> None:
 
 
 @trace_of(26)
-def one_wrong_clock_and_time_outs(stage: Stage) -> None:
+def one_wrong_clock_and_time_outs(stage: ScriptedWorld) -> None:
     """An entry stamped an hour ahead: by entries' time nothing would ever time out again, or everything at once."""
     stage.clock.now_s += 3_600
     stage.go_on()
@@ -186,7 +186,7 @@ def one_wrong_clock_and_time_outs(stage: Stage) -> None:
 # --- micro-batches --------------------------------------------------------------------------------------------------
 
 
-def _driver(stage: Stage) -> tuple[ProducerCommands, int]:
+def _driver(stage: ScriptedWorld) -> tuple[ProducerCommands, int]:
     """A run as a driver begins it, and the number of its next transaction."""
     producer = stage.initialise("sink")
     known = stage.calm.transaction("sink")
@@ -194,13 +194,13 @@ def _driver(stage: Stage) -> tuple[ProducerCommands, int]:
     return producer, known.transaction + 1
 
 
-def _batch(stage: Stage, batch_id: int, **members: str) -> list[Command]:
+def _batch(stage: ScriptedWorld, batch_id: int, **members: str) -> list[Command]:
     producer, number = _driver(stage)
     return [producer.batch(number, batch_id, **members), producer.end(number)]
 
 
 @trace_of(27)
-def a_run_that_registers_again(stage: Stage) -> None:
+def a_run_that_registers_again(stage: ScriptedWorld) -> None:
     """A, B, A: a superseded run does not come back."""
     stage.submit(*_batch(stage, 0, run_id="A"))
     stage.submit(*_batch(stage, 1, run_id="B"))
@@ -209,7 +209,7 @@ def a_run_that_registers_again(stage: Stage) -> None:
 
 
 @trace_of(28)
-def a_batch_that_is_there_with_other_rows(stage: Stage) -> None:
+def a_batch_that_is_there_with_other_rows(stage: ScriptedWorld) -> None:
     """The same batch id of another run, with another content: an error, no silent loss of rows."""
     stage.submit(*_batch(stage, 0, run_id="A", fingerprint="rows 0 to 1"))
     with pytest.raises(CommandRefused):
@@ -217,7 +217,7 @@ def a_batch_that_is_there_with_other_rows(stage: Stage) -> None:
 
 
 @trace_of(29)
-def batch_ids_that_begin_again_under_another_query(stage: Stage) -> None:
+def batch_ids_that_begin_again_under_another_query(stage: ScriptedWorld) -> None:
     """A new query's batch 0 is no repetition of the old query's, which is fenced."""
     stage.submit(*_batch(stage, 0, writer_id="old"))
     stage.submit(*_batch(stage, 1, writer_id="old"))
@@ -232,7 +232,7 @@ def batch_ids_that_begin_again_under_another_query(stage: Stage) -> None:
 
 
 @trace_of(30)
-def a_batch_of_an_aborted_transaction_again(stage: Stage) -> None:
+def a_batch_of_an_aborted_transaction_again(stage: ScriptedWorld) -> None:
     """Its sequence is remembered, and its records are not there: no success with the old offsets."""
     producer = stage.initialise("job")
     stage.submit(producer.append(LEFT, 0, transaction=1))
@@ -244,7 +244,7 @@ def a_batch_of_an_aborted_transaction_again(stage: Stage) -> None:
 
 
 @trace_of(36)
-def an_append_for_a_topic_that_was_made_again(stage: Stage) -> None:
+def an_append_for_a_topic_that_was_made_again(stage: ScriptedWorld) -> None:
     """It names the topic's id, and the new one has another."""
     append = stage.initialise("job").append(LEFT, 0, transaction=1)
     writer = stage.submits(append)

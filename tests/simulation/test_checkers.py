@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.format.commands import Append
-from sparktxn.testing import checkers
-from sparktxn.testing.checkers import ABORTED, COMMITTED, Truth, replay
-from sparktxn.testing.history import History, Outcome
-from sparktxn.testing.scenarios import record
-from sparktxn.testing.sharedobjects import SharedObjects
-from sparktxn.testing.simulator import FaultRates
+from tests.simulation import checkers
+from tests.simulation.checkers import ABORTED, COMMITTED, Truth, replay
+from tests.simulation.history import History, Outcome
+from tests.simulation.scenarios import record
+from tests.simulation.sharedobjects import SharedObjects
+from tests.simulation.simulator import FaultRates
 
 pytestmark = pytest.mark.simulation
 

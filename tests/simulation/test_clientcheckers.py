@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.testing import clientcheckers as checkers
-from sparktxn.testing.clienthistory import (
+from tests.simulation import clientcheckers as checkers
+from tests.simulation.clienthistory import (
     Batch,
     ClientHistory,
     Committed,
@@ -19,8 +19,8 @@ from sparktxn.testing.clienthistory import (
     Request,
     Transaction,
 )
-from sparktxn.testing.cycles import check_cycles, components
-from sparktxn.testing.history import Outcome
+from tests.simulation.cycles import check_cycles, components
+from tests.simulation.history import Outcome
 
 pytestmark = pytest.mark.simulation
 

@@ -24,9 +24,9 @@ from sparktxn.state.delta import Refusal
 from sparktxn.state.producers import next_sequence
 from sparktxn.store import Store
 from sparktxn.structs import PendingOffsets
-from sparktxn.testing.scenarios import simulate
 from tests.simulation import clienttraces as traces
-from tests.simulation.stage import Stage
+from tests.simulation.scenarios import simulate
+from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
 
@@ -34,8 +34,8 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage()
+def stage() -> Iterator[ScriptedWorld]:
+    made = ScriptedWorld()
     yield made
     made.close()
 
@@ -171,7 +171,7 @@ _SEEDS = 150
 
 
 @pytest.mark.parametrize("trace", dict.fromkeys(trace for _, trace in BUILDS), ids=lambda trace: trace.__name__)
-def test_the_trace_holds(stage: Stage, trace: traces.ClientTrace) -> None:
+def test_the_trace_holds(stage: ScriptedWorld, trace: traces.ClientTrace) -> None:
     trace(stage)
 
 
@@ -179,7 +179,7 @@ def test_the_trace_holds(stage: Stage, trace: traces.ClientTrace) -> None:
     ("without", "trace"), [pytest.param(*build, id=f"{build[0].__name__}-{build[1].__name__}") for build in BUILDS]
 )
 def test_a_build_without_the_rule_breaks_its_trace(
-    monkeypatch: Patch, stage: Stage, without: Build, trace: traces.ClientTrace
+    monkeypatch: Patch, stage: ScriptedWorld, without: Build, trace: traces.ClientTrace
 ) -> None:
     without(monkeypatch)
     with pytest.raises((AssertionError, DamagedObject)):

@@ -8,9 +8,9 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.format.commands import EndTxn
-from sparktxn.testing.scenarios import record, record_clients
-from sparktxn.testing.simulator import Simulator
-from sparktxn.testing.truth import replay
+from tests.simulation.scenarios import record, record_clients
+from tests.simulation.simulator import Simulator
+from tests.simulation.truth import replay
 
 pytestmark = pytest.mark.simulation
 

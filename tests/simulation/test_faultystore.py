@@ -9,7 +9,7 @@ import pytest
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, at_operation
-from sparktxn.testing.sharedobjects import SharedObjects
+from tests.simulation.sharedobjects import SharedObjects
 
 pytestmark = pytest.mark.simulation
 

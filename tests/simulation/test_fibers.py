@@ -11,7 +11,7 @@ import pytest
 from sparktxn import background, dropped, registry
 from sparktxn.producer import linger
 from sparktxn.testing.faultystore import Died
-from sparktxn.testing.simulator import FaultRates, Process, Simulator
+from tests.simulation.simulator import FaultRates, Process, Simulator
 
 
 def threads_of(module: object) -> Any:

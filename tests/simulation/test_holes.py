@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn.format import commands as command_module
 from tests.simulation import readertraces
-from tests.simulation.stage import Stage
+from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
 
@@ -22,8 +22,8 @@ NOT_BUILT = {
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage()
+def stage() -> Iterator[ScriptedWorld]:
+    made = ScriptedWorld()
     yield made
     made.close()
 
@@ -32,9 +32,9 @@ def stage() -> Iterator[Stage]:
     "hole",
     [pytest.param(number, marks=pytest.mark.holes(number)) for number in sorted(readertraces.TRACES)],
 )
-def test_the_trace_of_hole(stage: Stage, hole: int) -> None:
+def test_the_trace_of_hole(stage: ScriptedWorld, hole: int) -> None:
     for trace in readertraces.TRACES[hole]:
-        fresh = Stage()
+        fresh = ScriptedWorld()
         try:
             trace(fresh)
         finally:

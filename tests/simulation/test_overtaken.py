@@ -12,10 +12,10 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead, decode_head
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.maintenance.vacuum import _Round
-from sparktxn.testing.overtakenprograms import small_objects
-from sparktxn.testing.scenarios import record_overtaken
-from sparktxn.testing.simulate import run_seeds
 from tests.maintenance import test_vacuum_rules as rules
+from tests.simulation.overtakenprograms import small_objects
+from tests.simulation.scenarios import record_overtaken
+from tests.simulation.simulate import run_seeds
 
 pytestmark = pytest.mark.simulation
 

@@ -9,10 +9,10 @@ import pytest
 from sparktxn.errors import KafkaException
 from sparktxn.format.commands import CreateTopic
 from sparktxn.producer import Producer
-from sparktxn.testing.director import Act
-from sparktxn.testing.scenarios import simulate
-from sparktxn.testing.truth import entry_and_digest
-from tests.simulation.stage import SETTINGS, Stage, entry_name
+from tests.simulation.director import Act
+from tests.simulation.scenarios import simulate
+from tests.simulation.scripted import SETTINGS, ScriptedWorld, entry_name
+from tests.simulation.truth import entry_and_digest
 
 pytestmark = pytest.mark.simulation
 
@@ -29,8 +29,8 @@ PINNED = [
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage()
+def stage() -> Iterator[ScriptedWorld]:
+    made = ScriptedWorld()
     yield made
     made.close()
 
@@ -40,7 +40,7 @@ def test_the_seed_holds(scenario: str, seed: int) -> None:
     simulate(seed, scenario)
 
 
-def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stage: Stage) -> None:
+def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stage: ScriptedWorld) -> None:
     """It slept in its commit, was fenced, and its entry was vacuumed: the same call would never be answered."""
 
     def program(act: Act[KafkaException]) -> KafkaException:
@@ -67,7 +67,7 @@ def test_a_producer_whose_outcome_nobody_can_tell_is_not_told_to_call_again(stag
     assert not told.error.retriable()
 
 
-def test_a_handle_that_slept_while_a_vacuum_passed_finds_topics_and_no_damage(stage: Stage) -> None:
+def test_a_handle_that_slept_while_a_vacuum_passed_finds_topics_and_no_damage(stage: ScriptedWorld) -> None:
     """It stands on a checkpoint whose parts are gone, and has not read all of them: the store is not damaged."""
     stage.checkpoint()
 
@@ -93,7 +93,7 @@ def test_a_handle_that_slept_while_a_vacuum_passed_finds_topics_and_no_damage(st
     )
 
 
-def test_a_state_that_a_vacuum_passes_while_it_is_compared_is_no_damage(stage: Stage) -> None:
+def test_a_state_that_a_vacuum_passes_while_it_is_compared_is_no_damage(stage: ScriptedWorld) -> None:
     """A checker reads parts as the process itself does: those that are gone are read from a newer checkpoint."""
     stage.checkpoint()
 

@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from sparktxn.log.follow.follower import Follower
-from sparktxn.testing import simulate as command
 from sparktxn.testing.faultystore import Fault
-from sparktxn.testing.scenarios import (
+from tests.simulation import simulate as command
+from tests.simulation.scenarios import (
     CLIENT_SCENARIOS,
     COMMAND_SCENARIOS,
     SCENARIOS,
@@ -31,7 +31,7 @@ SEEDS = {
 }
 TRACES = """
 import logging
-from sparktxn.testing.scenarios import SCENARIOS, simulate
+from tests.simulation.scenarios import SCENARIOS, simulate
 logging.getLogger("sparktxn").setLevel(logging.CRITICAL + 1)
 for scenario in SCENARIOS:
     print(scenario, simulate(3, scenario).trace)
@@ -47,7 +47,7 @@ def seeds(scenario: str) -> list[int]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_all_guarantees_hold(scenario: str) -> None:
     failures = command.run_seeds(scenario, seeds(scenario)).failures
-    replays = [f"python -m sparktxn.testing.simulate --scenario {scenario} --seed {seed}" for _, seed, _ in failures]
+    replays = [f"python -m tests.simulation.simulate --scenario {scenario} --seed {seed}" for _, seed, _ in failures]
     assert not failures, f"{failures}\nreplay: {replays}"
 
 

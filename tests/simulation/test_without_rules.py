@@ -21,7 +21,7 @@ from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.state import coordinator, groups, machine, partitions, transactions
 from sparktxn.state import intents as state_intents
 from tests.simulation import readertraces, traces
-from tests.simulation.stage import Stage
+from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
 
@@ -136,7 +136,7 @@ BUILDS: list[tuple[Callable[[Patch], None], traces.Trace]] = [
 def test_a_build_without_the_rule_breaks_its_trace(
     monkeypatch: pytest.MonkeyPatch, without: Callable[[Patch], None], trace: traces.Trace
 ) -> None:
-    stage = Stage()
+    stage = ScriptedWorld()
     without(monkeypatch)
     with pytest.raises(AssertionError):
         trace(stage)

@@ -16,14 +16,14 @@ from sparktxn.log.log import Log
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
-from sparktxn.testing.checkers import check_checkpoints
-from sparktxn.testing.director import Act
 from sparktxn.testing.faultystore import Fault
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.truth import ABORTED, digest_of
-from tests.simulation.stage import LEFT, NO_RETENTION, RIGHT, SETTINGS, Stage, entry_name, plain_offset
+from tests.producercommands import ProducerCommands
+from tests.simulation.checkers import check_checkpoints
+from tests.simulation.director import Act
+from tests.simulation.scripted import LEFT, NO_RETENTION, RIGHT, SETTINGS, ScriptedWorld, entry_name, plain_offset
+from tests.simulation.truth import ABORTED, digest_of
 
-Trace = Callable[[Stage], None]
+Trace = Callable[[ScriptedWorld], None]
 TRACES: dict[int, list[Trace]] = {}
 
 
@@ -50,7 +50,7 @@ def fused(
 
 
 @trace_of(1)
-def young_by_time_and_old_by_content(stage: Stage) -> None:
+def young_by_time_and_old_by_content(stage: ScriptedWorld) -> None:
     """A5: opened on an old state, paused; the slot is vacuumed; the probe finds it absent just now, and wins it."""
     command = plain_offset("late")
     writer = stage.submits(command)
@@ -61,7 +61,7 @@ def young_by_time_and_old_by_content(stage: Stage) -> None:
 
 
 @trace_of(2)
-def paused_between_the_look_and_the_put(stage: Stage) -> None:
+def paused_between_the_look_and_the_put(stage: ScriptedWorld) -> None:
     """A2: confirmed and fresh, then paused before the put; the put is answered "created"."""
     command = plain_offset("late")
     writer = stage.submits(command)
@@ -75,7 +75,7 @@ def paused_between_the_look_and_the_put(stage: Stage) -> None:
 
 
 @trace_of(3)
-def won_then_vacuumed_before_the_confirm(stage: Stage) -> None:
+def won_then_vacuumed_before_the_confirm(stage: ScriptedWorld) -> None:
     """A3: genuinely won; below the horizon by the time of the confirm. It must not be done again."""
     commands = fused(stage.initialise("job"))
     writer = stage.submits(*commands)
@@ -87,7 +87,7 @@ def won_then_vacuumed_before_the_confirm(stage: Stage) -> None:
 
 
 @trace_of(3)
-def what_nobody_can_tell_any_more_is_unknown(stage: Stage) -> None:
+def what_nobody_can_tell_any_more_is_unknown(stage: ScriptedWorld) -> None:
     """A3, and a newer producer has fenced the writer: it can know neither "done" nor "refused"."""
     commands = fused(stage.initialise("job"))
     writer = stage.submits(*commands)
@@ -101,7 +101,7 @@ def what_nobody_can_tell_any_more_is_unknown(stage: Stage) -> None:
 
 
 @trace_of(4)
-def a_loss_on_a_slot_that_was_created_again(stage: Stage) -> None:
+def a_loss_on_a_slot_that_was_created_again(stage: ScriptedWorld) -> None:
     """E1: W2's win of slot 1 is not heard of; it is vacuumed, and W1's late put creates it again with W1's entry."""
     first, second = plain_offset("first"), plain_offset("second")
     slot = stage.calm.entry + 1
@@ -119,7 +119,7 @@ def a_loss_on_a_slot_that_was_created_again(stage: Stage) -> None:
 
 
 @trace_of(5)
-def done_before_by_an_entry_of_its_own_that_is_not_in_the_log(stage: Stage) -> None:
+def done_before_by_an_entry_of_its_own_that_is_not_in_the_log(stage: ScriptedWorld) -> None:
     """H1: after "below" it opens again; "already done" must not come from its own entry, put into a deleted slot."""
     command = plain_offset("late")
     writer = stage.submits(command)
@@ -133,7 +133,7 @@ def done_before_by_an_entry_of_its_own_that_is_not_in_the_log(stage: Stage) -> N
     stage.check_agreement()
 
 
-def _oldest_head(stage: Stage) -> tuple[int, str]:
+def _oldest_head(stage: ScriptedWorld) -> tuple[int, str]:
     return min(found for name in stage.shared.history if (found := names.parse_checkpoint_head(name)))
 
 
@@ -143,7 +143,7 @@ def _viewing(act: Act[ReadView]) -> ReadView:
 
 
 @trace_of(6)
-def a_paused_reader_and_a_slot_that_was_created_again(stage: Stage) -> None:
+def a_paused_reader_and_a_slot_that_was_created_again(stage: ScriptedWorld) -> None:
     """C1c: the reader finds the re-created entry after its old state, and would pin a view that never was."""
     command = fused(stage.initialise("job"))
     slot = stage.calm.entry + 1
@@ -164,7 +164,7 @@ def a_paused_reader_and_a_slot_that_was_created_again(stage: Stage) -> None:
 
 
 @trace_of(6)
-def a_paused_reader_that_finds_no_news(stage: Stage) -> None:
+def a_paused_reader_that_finds_no_news(stage: ScriptedWorld) -> None:
     """C1: 404 without end would be a view that never changes."""
     reader = stage.act("reader", _viewing)
     reader.until("get", entry_name(stage.calm.entry + 1), times=2)
@@ -173,7 +173,7 @@ def a_paused_reader_that_finds_no_news(stage: Stage) -> None:
 
 
 @trace_of(7)
-def an_older_horizon_written_last(stage: Stage) -> None:
+def an_older_horizon_written_last(stage: ScriptedWorld) -> None:
     """B1: a paused vacuum writes its marker after a greater one; the slots in between stay deleted."""
     command = plain_offset("late")
     writer = stage.submits(command)
@@ -186,7 +186,7 @@ def an_older_horizon_written_last(stage: Stage) -> None:
 
 
 @trace_of(8)
-def a_predecessor_that_a_duplicate_put_has_created_again(stage: Stage) -> None:
+def a_predecessor_that_a_duplicate_put_has_created_again(stage: ScriptedWorld) -> None:
     """G1: entry N is there, with the right token, and was deleted all the same: it confirms nothing."""
     first, second = plain_offset("first"), plain_offset("second")
     one = stage.submits(first)
@@ -204,7 +204,7 @@ def a_predecessor_that_a_duplicate_put_has_created_again(stage: Stage) -> None:
 
 
 @trace_of(18)
-def a_conflict_that_was_applied(stage: Stage) -> None:
+def a_conflict_that_was_applied(stage: ScriptedWorld) -> None:
     """D1: 409, for a retry below us whose first try had been applied: only the body says who has won."""
     mine = plain_offset("mine")
     writer = stage.submits(mine)
@@ -215,7 +215,7 @@ def a_conflict_that_was_applied(stage: Stage) -> None:
 
 
 @trace_of(18)
-def a_slot_that_somebody_else_has(stage: Stage) -> None:
+def a_slot_that_somebody_else_has(stage: ScriptedWorld) -> None:
     """The same answer, and the body is another's."""
     mine, theirs = plain_offset("mine"), plain_offset("theirs")
     writer = stage.submits(mine)
@@ -226,7 +226,7 @@ def a_slot_that_somebody_else_has(stage: Stage) -> None:
     stage.check_agreement()
 
 
-def _at_its_deadline(stage: Stage, *, lands: bool) -> None:
+def _at_its_deadline(stage: ScriptedWorld, *, lands: bool) -> None:
     mine = plain_offset("mine")
 
     def program(act: Act[list[CommandResult]]) -> list[CommandResult]:
@@ -254,19 +254,19 @@ def _at_its_deadline(stage: Stage, *, lands: bool) -> None:
 
 
 @trace_of(18)
-def a_put_that_lands_after_the_deadline(stage: Stage) -> None:
+def a_put_that_lands_after_the_deadline(stage: ScriptedWorld) -> None:
     """The deadline passes with the slot unresolved: unknown, never "failed", and never the next slot."""
     _at_its_deadline(stage, lands=True)
 
 
 @trace_of(18)
-def a_put_that_lands_after_its_repetition(stage: Stage) -> None:
+def a_put_that_lands_after_its_repetition(stage: ScriptedWorld) -> None:
     """The same bytes under the same number, put again; the late one loses."""
     _at_its_deadline(stage, lands=False)
 
 
 @trace_of(19)
-def more_that_waits_does_not_change_a_body_that_was_sent(stage: Stage) -> None:
+def more_that_waits_does_not_change_a_body_that_was_sent(stage: ScriptedWorld) -> None:
     """While the slot is unresolved a second list arrives: the slot's bytes stay, the list goes into another entry."""
     first, second = plain_offset("first"), plain_offset("second")
 
@@ -292,7 +292,7 @@ def more_that_waits_does_not_change_a_body_that_was_sent(stage: Stage) -> None:
 
 
 @trace_of(20)
-def a_delayed_commit_and_the_next_transaction(stage: Stage) -> None:
+def a_delayed_commit_and_the_next_transaction(stage: ScriptedWorld) -> None:
     """M2: the commit of transaction 1 is asked for again while transaction 2 is open: it must not settle that one."""
     producer = stage.initialise("job")
     stage.submit(*fused(producer))
@@ -308,7 +308,7 @@ def a_delayed_commit_and_the_next_transaction(stage: Stage) -> None:
 
 
 @trace_of(20)
-def a_producer_that_wakes_after_it_was_fenced(stage: Stage) -> None:
+def a_producer_that_wakes_after_it_was_fenced(stage: ScriptedWorld) -> None:
     """M2: its offsets and its commit were on their way; a newer instance has initialised: none of it counts."""
     producer = stage.initialise("job")
     commands: list[Command] = [producer.offset(1, "group", LEFT, 7), producer.end(1)]
@@ -322,7 +322,7 @@ def a_producer_that_wakes_after_it_was_fenced(stage: Stage) -> None:
 
 
 @trace_of(31)
-def an_entry_that_cannot_be_read(stage: Stage) -> None:
+def an_entry_that_cannot_be_read(stage: ScriptedWorld) -> None:
     """Neither mine nor a valid entry: an error and a stop, not a loss."""
     mine = plain_offset("mine")
     writer = stage.submits(mine)
@@ -335,7 +335,7 @@ def an_entry_that_cannot_be_read(stage: Stage) -> None:
 
 
 @trace_of(33)
-def a_win_that_was_read_back_is_made_durable_before_it_is_told(stage: Stage) -> None:
+def a_win_that_was_read_back_is_made_durable_before_it_is_told(stage: ScriptedWorld) -> None:
     """The first attempt may have died before it reached the disk's folder."""
     mine = plain_offset("mine")
     writer = stage.submits(mine)
@@ -350,7 +350,7 @@ def a_win_that_was_read_back_is_made_durable_before_it_is_told(stage: Stage) -> 
 # --- deleting -------------------------------------------------------------------------------------------------------
 
 
-def _missing_segments(stage: Stage) -> list[str]:
+def _missing_segments(stage: ScriptedWorld) -> list[str]:
     """Segments that the log names and that are not there, of those that were ever uploaded."""
     log = stage.log(SETTINGS)
     view = log.view(None, log.deadline())
@@ -363,12 +363,12 @@ def _missing_segments(stage: Stage) -> list[str]:
     return missing
 
 
-def _upload(stage: Stage, append: Append, topic: str) -> None:
+def _upload(stage: ScriptedWorld, append: Append, topic: str) -> None:
     stage.shared.put_if_absent(names.segment(topic, append.topic_id, append.partition, append.segment), b"records")
 
 
 @trace_of(9)
-def a_slow_writer_and_the_segment_floor(stage: Stage) -> None:
+def a_slow_writer_and_the_segment_floor(stage: ScriptedWorld) -> None:
     """M3: uploaded, then paused past every check; the vacuum deletes what no entry names; the put must not name it."""
     producer = stage.initialise("job")
     append = producer.append(LEFT, 0, transaction=1, born=stage.calm.entry)
@@ -384,7 +384,7 @@ def a_slow_writer_and_the_segment_floor(stage: Stage) -> None:
 
 
 @trace_of(10)
-def a_vacuum_that_loses_its_slot_to_whom_it_has_not_seen(stage: Stage) -> None:
+def a_vacuum_that_loses_its_slot_to_whom_it_has_not_seen(stage: ScriptedWorld) -> None:
     """M3: it must mark from a state that holds its own floor, not from the one that it planned with."""
     producer = stage.initialise("job")
     for _ in range(4):
@@ -407,7 +407,7 @@ def _vacuuming(act: Act[object]) -> object:
 
 
 @trace_of(10)
-def a_vacuum_whose_outcome_is_unknown(stage: Stage) -> None:
+def a_vacuum_whose_outcome_is_unknown(stage: ScriptedWorld) -> None:
     """It deletes nothing before it knows that its entry was won: the answer is lost, and the process stops there."""
     for _ in range(4):
         stage.checkpoint()
@@ -420,7 +420,7 @@ def a_vacuum_whose_outcome_is_unknown(stage: Stage) -> None:
 
 
 @trace_of(33)
-def a_marker_is_durable_before_the_first_delete(stage: Stage) -> None:
+def a_marker_is_durable_before_the_first_delete(stage: ScriptedWorld) -> None:
     """What is deleted stays deleted after a power cut; the marker that says so must too."""
     for _ in range(4):
         stage.checkpoint()
@@ -449,7 +449,7 @@ def _checkpointing(act: Act[Log]) -> Log:
 
 
 @trace_of(11)
-def two_checkpointers_seal_other_ranges_from_one_offset(stage: Stage) -> None:
+def two_checkpointers_seal_other_ranges_from_one_offset(stage: ScriptedWorld) -> None:
     """M4: A seals (1, 2) and pauses; B seals (1, 2, 3). Each checkpoint must show all, once."""
     producer = stage.initialise("job")
     for number in (1, 2):
@@ -464,7 +464,7 @@ def two_checkpointers_seal_other_ranges_from_one_offset(stage: Stage) -> None:
 
 
 @trace_of(12)
-def a_checkpoint_that_cannot_be_read_is_no_horizon(stage: Stage) -> None:
+def a_checkpoint_that_cannot_be_read_is_no_horizon(stage: ScriptedWorld) -> None:
     """M4: the vacuum relies on nothing that it has not read: else the entries are gone, and so is the state."""
     stage.submit(plain_offset("kept"))
     stage.checkpoint()
@@ -484,7 +484,7 @@ def a_checkpoint_that_cannot_be_read_is_no_horizon(stage: Stage) -> None:
 
 
 @trace_of(13)
-def a_checkpoint_that_is_published_behind_a_vacuum(stage: Stage) -> None:
+def a_checkpoint_that_is_published_behind_a_vacuum(stage: ScriptedWorld) -> None:
     """M4: its older parts were just deleted; no process relies on it, and the store works on."""
     slow = stage.act("slow", _checkpointing)
     slow.until("put_if_absent", names.CHECKPOINTS)
@@ -496,7 +496,7 @@ def a_checkpoint_that_is_published_behind_a_vacuum(stage: Stage) -> None:
 
 
 @trace_of(14)
-def sealing_changes_nothing_that_validation_asks(stage: Stage) -> None:
+def sealing_changes_nothing_that_validation_asks(stage: ScriptedWorld) -> None:
     """M7: processes that have sealed, opened from a checkpoint, or only followed answer alike."""
     follower = stage.log(SETTINGS)
     producer = stage.initialise("job")
@@ -513,7 +513,7 @@ def sealing_changes_nothing_that_validation_asks(stage: Stage) -> None:
 
 
 @trace_of(32)
-def a_view_whose_segments_are_gone_has_expired(stage: Stage) -> None:
+def a_view_whose_segments_are_gone_has_expired(stage: ScriptedWorld) -> None:
     """A reader distinguishes "the vacuum has passed this view" from "the store is damaged" by the horizon."""
     entry = stage.calm.entry
     stage.go_past()
@@ -522,7 +522,7 @@ def a_view_whose_segments_are_gone_has_expired(stage: Stage) -> None:
 
 
 @trace_of(35)
-def the_winner_that_owed_a_checkpoint_dies(stage: Stage) -> None:
+def the_winner_that_owed_a_checkpoint_dies(stage: ScriptedWorld) -> None:
     """Any winner more than K behind makes it, a little later."""
     every = dataclasses.replace(SETTINGS, checkpoint_entries=4)
 

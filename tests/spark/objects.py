@@ -6,7 +6,7 @@ import urllib.parse
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 
 
 def copy_objects(server: S3Server, bucket: str, prefix: str, folder: Path) -> Path:

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparktxn.testing.faultproxy import Fault, FaultProxy
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 from tests.spark.drivers import Driver, committed_batches, fill, numbers
 from tests.spark.objects import copy_objects
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 from tests.spark.drivers import ROOT, numbers
 from tests.spark.objects import copy_objects
 

@@ -14,7 +14,7 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests
-from sparktxn.testing.servers import S3Server
+from tests.servers import S3Server
 
 BUCKET = "conformance"
 

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition, arguments
-from sparktxn.message import topic_partitions
+from sparktxn.kafka.message import topic_partitions
 
 ONE: Any = numpy.int32(1)
 FIVE: Any = numpy.int64(5)

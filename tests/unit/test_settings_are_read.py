@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import sparktxn
-from sparktxn.config.admin import AdminSettings
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.config.maintenance import SweepSettings, VacuumSettings
-from sparktxn.config.producer import ProducerSettings
 from sparktxn.config.store import StoreSettings
 from sparktxn.config.topic import TOPIC_SETTINGS
+from sparktxn.kafka.settings.admin import AdminSettings
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.kafka.settings.producer import ProducerSettings
 
 PACKAGE = Path(sparktxn.__file__).parent
 SAYS_THAT_IT_HAS_NO_EFFECT = ("Only checked", "Kept and not applied")

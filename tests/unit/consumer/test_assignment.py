@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.consumer.assignment import Assignment, Progress, logical_position
+from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from sparktxn.log.look.views import PartitionView
-from sparktxn.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from sparktxn.structs import TopicState
 
 

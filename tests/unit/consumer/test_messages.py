@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.consumer.messages import messages_of
-from sparktxn.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from sparktxn.scan.reader import output_schema
 
 ROWS: list[dict[str, Any]] = [

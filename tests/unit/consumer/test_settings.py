@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparktxn.config.consumer import ConsumerSettings
 from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.kafka.settings.consumer import ConsumerSettings
 
 REQUIRED = {"bootstrap.servers": "/data/log", "group.id": "g"}
 

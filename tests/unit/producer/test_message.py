@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from sparktxn.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, ConsumerGroupMetadata, Message, TopicPartition
+from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, ConsumerGroupMetadata, Message, TopicPartition
 
 
 def test_a_message_answers_as_confluents() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparktxn.clock import Deadline, SystemClock
-from sparktxn.config.producer import ProducerSettings
+from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.topics import Topics
 from sparktxn.structs import TopicState

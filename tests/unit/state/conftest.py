@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 
 @pytest.fixture

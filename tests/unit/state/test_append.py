@@ -11,8 +11,8 @@ from sparktxn.format.names import segment_file
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.producers import SEQUENCE_MAX
 from sparktxn.structs import AbortedTransaction
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 HERE = (1, 0)
 

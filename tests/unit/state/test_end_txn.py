@@ -9,8 +9,8 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic, InitProducerId
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)
 

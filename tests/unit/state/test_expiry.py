@@ -24,7 +24,7 @@ from sparktxn.state import transactions
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.touches import touches
 from sparktxn.structs import ProducerState, TransactionStatus
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, RequireFeatures
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 
 def test_features_are_added_sorted_and_kept(log: PureLog) -> None:

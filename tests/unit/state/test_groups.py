@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from sparktxn.state.limits import METADATA_BYTES_MAX
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 HERE = (1, 0)
 KEY = ("offset", "group", *HERE)

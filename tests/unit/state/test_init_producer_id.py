@@ -10,7 +10,7 @@ from sparktxn.format.commands import InitProducerId
 from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 HERE = (1, 0)
 

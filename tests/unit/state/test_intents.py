@@ -14,7 +14,7 @@ from sparktxn.state.delta import Context, Delta
 from sparktxn.state.intents import INTENT_WINDOW, intent_key, settlement
 from sparktxn.state.machine import Applied, apply, apply_list
 from sparktxn.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 
 def skip(log: PureLog, entry: int) -> None:

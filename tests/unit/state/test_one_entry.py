@@ -9,8 +9,8 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, Command, DeleteRecords, EndTxn, InitProducerId
 from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.structs import TransactionStatus
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)
 SEEN = {

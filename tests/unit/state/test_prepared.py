@@ -18,8 +18,8 @@ from sparktxn.format.commands import (
 from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)
 

@@ -9,8 +9,8 @@ import pytest
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
 from sparktxn.state.sinks import check_batch
-from sparktxn.testing.producercommands import ProducerCommands
-from sparktxn.testing.purelog import PureLog
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, TopicState
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 HERE = (1, 0)
 SCHEMA = (("id", "int64", False),)

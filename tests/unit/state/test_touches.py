@@ -10,7 +10,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Append, Appends, Command, EndTxn
 from sparktxn.state import machine, touches
 from sparktxn.structs import PartitionState, StoreState
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 
 def test_every_command_says_what_it_touches() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Command, InitProducerId, Vacuum
-from sparktxn.testing.purelog import PureLog
+from tests.purelog import PureLog
 
 HERE = (1, 0)
 

@@ -1,0 +1,1 @@
+"""The shapes that programs for confluent-kafka know: messages, metadata, what administration takes and gives."""

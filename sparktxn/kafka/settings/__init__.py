@@ -1,0 +1,1 @@
+"""The settings of the clients, by the names that librdkafka has for them."""

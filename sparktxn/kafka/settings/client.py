@@ -1,0 +1,76 @@
+"""Sorting a client's dictionary of settings: its own, the store's, and librdkafka's that mean nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparktxn.config.settings import Setting, setting, text
+from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
+from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
+
+__all__ = ["SortedSettings", "address_setting", "none_if_empty", "sort_settings"]
+
+_ADDRESS: Final = "bootstrap.servers"
+_EXPECTED_ADDRESS: Final = "the store's address, such as /data/log or s3://bucket/prefix"
+
+
+def address_setting() -> Any:
+    """Return the dataclass field of the store's address, which all clients share."""
+    return setting(
+        _ADDRESS,
+        "",
+        text,
+        "The store's address: a path, file://, s3://bucket/prefix or memory://name (alias store.uri).",
+        aliases=("store.uri", "metadata.broker.list"),
+    )
+
+
+def none_if_empty(value: str) -> str | None:
+    """Return None for a setting that is empty text."""
+    return value or None
+
+
+class SortedSettings(NamedTuple):
+    """A client's settings by dotted name, with defaults; the names that were given; the settings of the store."""
+
+    values: dict[str, Any]
+    given: set[str]
+    store_options: StoreOptions
+
+
+def sort_settings(
+    settings: Sequence[Setting], given: Mapping[str, Any], client: str, required: Mapping[str, str] | None = None
+) -> SortedSettings:
+    """Parse the settings in `given`, whose names are dotted.
+
+    Names of librdkafka's that have no meaning here are accepted and change nothing. `required` are names that must have
+    a value, in addition to the address, with what is expected.
+
+    Raises:
+        ConfigurationError: a name is unknown, a value is wrong, or a required one is missing.
+    """
+    by_name = {name: known for known in settings for name in (known.name, *known.aliases)}
+    values: dict[str, Any] = {known.name: known.default for known in settings}
+    named: set[str] = set()
+    store_options = StoreOptions()
+    ignored: list[str] = []
+    for name, value in given.items():
+        if (known := by_name.get(name)) is not None:
+            if value is None:
+                continue  # as in librdkafka: not given
+            values[known.name] = known.parse(name, value)
+            named.add(known.name)
+        elif is_store_setting(name):
+            store_options[name] = value
+        elif name in IGNORED_SETTINGS:
+            ignored.append(name)
+        else:
+            nearest = did_you_mean(name, [*by_name, *(row.name for row in STORE_SETTINGS)])
+            raise ConfigurationError(f'No such configuration property: "{name}"{nearest}')
+    report_ignored(ignored, client)
+    for name, expected in {**(required or {}), _ADDRESS: _EXPECTED_ADDRESS}.items():
+        if not values[name]:
+            raise ConfigurationError(f'Failed to create {client}: "{name}" must be configured: {expected}')
+    return SortedSettings(values, named, store_options)

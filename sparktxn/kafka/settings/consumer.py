@@ -1,0 +1,146 @@
+"""Settings of a consumer, under librdkafka's names and with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sparktxn.config.settings import (
+    boolean,
+    choice,
+    function,
+    identifier,
+    integer,
+    setting,
+    settings_of,
+    text,
+    values_by_field,
+)
+from sparktxn.config.store import StoreOptions
+from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
+
+__all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
+
+_RESET_ALIASES: Final = {
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "largest": "latest",
+    "end": "latest",
+    "none": "error",
+}
+_RESET = choice("smallest", "earliest", "beginning", "largest", "latest", "end", "error", "none")
+
+
+def _offset_reset(name: str, value: Any) -> str:
+    """smallest, earliest, beginning, largest, latest, end or error"""
+    word: str = _RESET(name, value)
+    return _RESET_ALIASES.get(word, word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings:
+    """The settings of a consumer. `store_options` are for Store.open."""
+
+    uri: str = address_setting()
+    client_id: str = setting("client.id", "rdkafka", text, "The client's name; accepted and not used.")
+    group_id: str = setting(
+        "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
+    )
+    group_instance_id: str | None = setting(
+        "group.instance.id",
+        "",
+        identifier,
+        "Returned by consumer_group_metadata(); no static membership yet.",
+        convert=none_if_empty,
+    )
+    read_committed: bool = setting(
+        "isolation.level",
+        "read_committed",
+        choice("read_committed", "read_uncommitted"),
+        "Whether records of open and aborted transactions are read.",
+        convert="read_committed".__eq__,
+    )
+    auto_offset_reset: str = setting(
+        "auto.offset.reset",
+        "latest",
+        _offset_reset,
+        "Where to begin without a valid offset: earliest, latest, or error.",
+    )
+    enable_auto_commit: bool = setting(
+        "enable.auto.commit",
+        True,
+        boolean,
+        "Commit stored offsets on their own, inside poll(), consume() and close().",
+        aliases=("auto.commit.enable",),
+    )
+    auto_commit_interval_ms: int = setting(
+        "auto.commit.interval.ms", 5_000, integer(0, 86_400_000), "How often offsets are committed on their own."
+    )
+    enable_auto_offset_store: bool = setting(
+        "enable.auto.offset.store",
+        True,
+        boolean,
+        "Store each record's offset when it is handed out; else store_offsets() does it.",
+    )
+    enable_partition_eof: bool = setting(
+        "enable.partition.eof", False, boolean, "Hand out a _PARTITION_EOF message when a partition's end is reached."
+    )
+    exclude_internal_topics: bool = setting(
+        "exclude.internal.topics",
+        True,
+        boolean,
+        "Whether a subscribed pattern leaves __transaction_state and __consumer_offsets out; by name they can always be subscribed to.",
+    )
+    fetch_wait_ms_max: int = setting(
+        "fetch.wait.max.ms",
+        500,
+        integer(0, 300_000),
+        "How long an idle consumer waits, at most, between two polls of the log.",
+    )
+    fetch_bytes_max: int = setting(
+        "fetch.max.bytes",
+        52_428_800,
+        integer(0, 2_147_483_135),
+        "How many bytes of decoded records are held at a time, at least one segment.",
+    )
+    partition_fetch_bytes_max: int = setting(
+        "max.partition.fetch.bytes",
+        1_048_576,
+        integer(1, 1_000_000_000),
+        "How many bytes of one partition are handed out before it is another's turn, at least one record.",
+        aliases=("fetch.message.max.bytes",),
+    )
+    check_crcs: bool = setting("check.crcs", True, boolean, "Verify the checksum of every segment that is read.")
+    error_cb: Callable[[Any], None] | None = setting(
+        "error_cb", None, function, "Called with a KafkaError inside poll() when the store does not answer."
+    )
+    on_commit: Callable[[Any, Any], None] | None = setting(
+        "on_commit",
+        None,
+        function,
+        "Called with (KafkaError or None, [TopicPartition]) inside poll() after an offset commit.",
+        aliases=("offset_commit_cb",),
+    )
+    store_options: dict[str, Any] = field(default_factory=StoreOptions)
+
+    @property
+    def isolation(self) -> Literal["read_committed", "read_uncommitted"]:
+        """``read_committed`` or ``read_uncommitted``."""
+        return "read_committed" if self.read_committed else "read_uncommitted"
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> ConsumerSettings:
+        """Return the settings of `given`, whose names are dotted.
+
+        Names of librdkafka's that have no meaning here are accepted and change nothing.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value is wrong, or group.id or the store's address is missing.
+        """
+        required = {"group.id": "the consumer group's name"}
+        values, _, store_options = sort_settings(CONSUMER_SETTINGS, given, "consumer", required)
+        return cls(**values_by_field(cls, values), store_options=store_options)
+
+
+CONSUMER_SETTINGS: Final = settings_of(ConsumerSettings)

@@ -1,0 +1,304 @@
+"""Starts the workers of `chaos_workload.py`, kills and pauses them as one seed says, and collects evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from sparktxn import Consumer, Store, TopicPartition
+from sparktxn.store import read_task
+from sparktxn.testing.faultproxy import Fault, FaultProxy
+from tests.crash.chaos_workload import (
+    FENCED,
+    GROUP,
+    INPUTS,
+    OUTPUT,
+    PROGRESS,
+    STARTS_AGAIN,
+    Task,
+    progress_of,
+)
+from tests.crash.journal_checker import Evidence, notes_of
+from tests.crash.worker_forker import WorkerForker
+
+__all__ = ["ChaosRun", "NetworkFaults", "Plan", "Report"]
+
+_ENDS_WITHIN_S: Final = 120.0
+_TRIES: Final = 400
+"""How often a writer is looked at until it is found inside a transaction that has published."""
+
+
+class Plan(NamedTuple):
+    """What is done to the workers. A gap is the time from one blow to the next."""
+
+    kills: int
+    pauses: int
+    writers: int
+    gap_max_s: float
+    timeout_ms: int = 1_000
+
+
+class Report(NamedTuple):
+    """What came of it."""
+
+    seed: int
+    kills: int
+    pauses: int
+    deaths: Counter[str]
+    notes: Counter[str]
+    seconds: float
+    requests: int = 0
+
+    def __str__(self) -> str:
+        deaths = ", ".join(f"{count} {name}" for name, count in sorted(self.deaths.items()))
+        notes = ", ".join(f"{count} {what}" for what, count in sorted(self.notes.items()))
+        return (
+            f"seed {self.seed}: {self.kills} kills, {self.pauses} pauses in {self.seconds:.1f} s, "
+            f"{self.requests} requests; ends of processes: {deaths}; notes: {notes}"
+        )
+
+
+class NetworkFaults:
+    """Faults at random between the workers and an S3 server, from entering to leaving the context."""
+
+    _FAULTS: Final = (
+        *(Fault.DROP_AFTER, Fault.DROP_AFTER, Fault.UNAVAILABLE_BEFORE, Fault.UNAVAILABLE_AFTER),
+        *(Fault.DROP_AFTER, Fault.UNAVAILABLE_AFTER, Fault.CONFLICT_BEFORE, Fault.DELAY, Fault.DELAY, Fault.HANG_AFTER),
+    )
+
+    def __init__(self, proxy: FaultProxy, seed: int) -> None:
+        self._proxy = proxy
+        self._random = Random(f"weather/{seed}")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._blow, daemon=True)
+        self.requests = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _blow(self) -> None:
+        while not self._over.wait(self._random.uniform(0.05, 0.4)):
+            self.requests += len(self._proxy.requests)
+            self._proxy.clear()
+            fault = self._random.choice(self._FAULTS)
+            reads = fault in (Fault.UNAVAILABLE_BEFORE, Fault.DELAY) and self._random.random() < 0.3
+            path = self._random.choice(("/_log/", "/_log/", "/topics/"))
+            times = self._random.choice((1, 1, 2))
+            method = "GET" if reads else "PUT"
+            self._proxy.inject(fault, method=method, path=path, times=times, delay_s=self._random.uniform(0.05, 0.5))
+        self.requests += len(self._proxy.requests)
+        self._proxy.clear()
+
+
+class _Worker:
+    """The newest process of one worker."""
+
+    def __init__(self, role: str, name: str) -> None:
+        self.role, self.name = role, name
+        self.incarnation = -1
+        self.pid = 0
+        self.paused = False
+        self.done = False
+
+
+def _stopped(pid: int) -> bool:
+    """Pauses a process; False if it has ended."""
+    os.kill(pid, signal.SIGSTOP)
+    while True:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in "TtZX":
+            return state in "Tt"
+        time.sleep(0.001)
+
+
+class ChaosRun:
+    """One store's trial: `run`, then `evidence`."""
+
+    def __init__(self, folder: Path, uri: str, options: dict[str, Any], seed: int, plan: Plan) -> None:
+        self._folder, self._uri, self._options = folder, uri, options
+        self._seed, self._plan = seed, plan
+        self._random = Random(f"blows/{seed}")
+        names = [("writer", f"writer-{number}") for number in range(plan.writers)]
+        names += [("transformer", "transformer-0"), ("viewer", "viewer-0")]
+        names += [("sweeper", "sweeper-0"), ("vacuumer", "vacuumer-0")]
+        self._workers = [_Worker(role, name) for role, name in names]
+        self._killed: set[int] = set()
+        self._replaced: dict[int, str] = {}
+        self._deaths: Counter[str] = Counter()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(
+        self, workers_options: dict[str, Any], weather: AbstractContextManager[NetworkFaults | None] | None = None
+    ) -> Report:
+        """Starts all workers, strikes as planned, and lets them end in peace. `workers_options` reach the store too."""
+        began_s = time.monotonic()
+        self._create_topics()
+        kills = pauses = 0
+        blows = ["kill"] * self._plan.kills + ["replace", "outlast"] * (self._plan.pauses // 2)
+        blows += ["replace"] * (self._plan.pauses % 2)
+        self._random.shuffle(blows)
+        wakes: list[tuple[float, int, _Worker | None]] = []
+        with WorkerForker(remote="://" in self._uri) as self._forker:
+            with weather or nullcontext() as blowing:
+                for worker in self._workers:
+                    self._start(worker, workers_options)
+                for blow in blows:
+                    self._live(self._random.uniform(0.0, self._plan.gap_max_s), wakes, workers_options)
+                    victim = self._victim(blow)
+                    if blow == "kill":
+                        self._killed.add(victim.pid)
+                        os.kill(victim.pid, signal.SIGKILL)
+                        kills += 1
+                        continue
+                    tries = _TRIES if blow == "outlast" else 1
+                    while not self._paused(victim, tries):
+                        tries -= 1
+                        self._live(0.005, wakes, workers_options)
+                    pauses += 1
+                    past_timeout_s = (
+                        2 * self._plan.timeout_ms / 1000 + 0.5
+                    )  # a sweeper may be killed, and begins to count again
+                    if blow == "replace":
+                        self._replaced[victim.pid] = victim.name
+                        wakes.append((time.monotonic() + past_timeout_s, victim.pid, None))
+                        self._start(victim, workers_options)
+                    else:
+                        victim.paused = True
+                        wakes.append((time.monotonic() + past_timeout_s, victim.pid, victim))
+                while wakes or self._replaced:
+                    self._live(0.05, wakes, workers_options)
+            for roles in (("writer",), ("transformer",), ("viewer", "sweeper", "vacuumer")):
+                for role in roles:
+                    (self._folder / f"stop-{role}").touch()
+                self._wait_for(roles, wakes, workers_options)
+        notes = Counter(note["what"] for notes in notes_of(self._folder).values() for note in notes)
+        requests = blowing.requests if blowing is not None else 0
+        seconds = time.monotonic() - began_s
+        return Report(self._seed, kills, pauses, self._deaths, notes, seconds, requests)
+
+    def _create_topics(self) -> None:
+        with Store.open(self._uri, options=self._options, create=True) as store:
+            for topic, count in {**INPUTS, OUTPUT: INPUTS["orders"], PROGRESS: self._plan.writers}.items():
+                arrow = {"segment.format": "arrow"} if self._random.random() < 0.5 else {}
+                store.create_topic(topic, count, settings=arrow)
+
+    def _paused(self, victim: _Worker, tries: int) -> bool:
+        """Pauses a writer: while there are tries, only one that has published records in a transaction just now."""
+        if not _stopped(victim.pid):  # it was coming to its own end: its successor is struck
+            return False
+        journal = self._folder / f"{victim.name}.{victim.incarnation}.journal"
+        notes = journal.read_bytes().splitlines() if journal.exists() else []
+        if tries <= 1 or (notes and notes[-1].startswith(b'{"what":"published"')):
+            return True
+        os.kill(victim.pid, signal.SIGCONT)
+        return False
+
+    def _victim(self, blow: str) -> _Worker:
+        """Return the worker to strike: writers mostly, and only they are paused."""
+        ready = [worker for worker in self._workers if not worker.paused and not worker.done]
+        writers = [worker for worker in ready if worker.role == "writer"]
+        others = [worker for worker in ready if worker.role != "writer"]
+        if writers and (blow != "kill" or not others or self._random.random() < 0.7):
+            return self._random.choice(writers)
+        assert others, "everybody is paused: plan fewer pauses, or longer gaps"
+        return self._random.choice(others)
+
+    def _start(self, worker: _Worker, options: dict[str, Any]) -> None:
+        worker.incarnation += 1
+        worker.paused = False
+        worker.pid = self._forker.start(
+            Task(
+                worker.role,
+                worker.name,
+                worker.incarnation,
+                self._uri,
+                options,
+                str(self._folder),
+                self._seed,
+                self._plan.timeout_ms,
+            )
+        )
+
+    def _live(self, seconds: float, wakes: list[tuple[float, int, _Worker | None]], options: dict[str, Any]) -> None:
+        """Lets the time pass: wakes who is due, and starts again who has ended."""
+        until_s = time.monotonic() + seconds
+        while True:
+            for due in [wake for wake in wakes if wake[0] <= time.monotonic()]:
+                wakes.remove(due)
+                os.kill(due[1], signal.SIGCONT)
+                if due[2] is not None:
+                    due[2].paused = False
+            self._start_again(options)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, 0.01))
+
+    def _start_again(self, options: dict[str, Any]) -> None:
+        for pid, code in self._forker.ended().items():
+            by_pid = {worker.pid: worker for worker in self._workers}
+            worker = by_pid.get(pid)
+            replaced = self._replaced.pop(pid, None)
+            expected = {0: "at peace", FENCED: "fenced", STARTS_AGAIN: "to start again", -signal.SIGKILL: "killed"}
+            if code not in expected or (code == -signal.SIGKILL and pid not in self._killed):
+                raise AssertionError(f"{worker.name if worker else replaced} ended with {code}:\n{self._outputs()}")
+            self._deaths[f"replaced and {expected[code]}" if replaced else expected[code]] += 1
+            if worker is not None:
+                worker.done = code == 0
+                if not worker.done:
+                    self._start(worker, options)
+
+    def _wait_for(
+        self, roles: tuple[str, ...], wakes: list[tuple[float, int, _Worker | None]], options: dict[str, Any]
+    ) -> None:
+        gives_up_s = time.monotonic() + _ENDS_WITHIN_S
+        waited_for = [worker for worker in self._workers if worker.role in roles]
+        while not all(worker.done for worker in waited_for):
+            late = [worker.name for worker in waited_for if not worker.done]
+            assert time.monotonic() < gives_up_s, f"{late} do not come to an end:\n{self._outputs()}"
+            self._live(0.02, wakes, options)
+
+    def _outputs(self) -> str:
+        written = [(path.name, path.read_text()[-3000:]) for path in sorted(self._folder.glob("*.output"))]
+        return "\n".join(f"--- {name}\n{text}" for name, text in written if text)
+
+    def evidence(self) -> Evidence:
+        """What the store holds now, and all notes."""
+        records: dict[tuple[str, int], list[tuple[int, dict[str, Any]]]] = {}
+        with Store.open(self._uri, options=self._options) as store:
+            view = store.view([*INPUTS, OUTPUT])
+            for partition in view.partitions.values():
+                assert partition.last_stable_offset == partition.log_end_offset, "a transaction is left open"
+            for task in store.plan(view, store.ranges(view)):
+                found = records.setdefault((task.topic, task.partition), [])
+                for batch in read_task(task, self._options):
+                    rows = zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
+                    found += [(offset, json.loads(value)) for offset, value in rows]
+        progress = {
+            worker.name: self._offset(progress_of(worker.name), PROGRESS, int(worker.name.rsplit("-", 1)[1]))
+            for worker in self._workers
+            if worker.role == "writer"
+        }
+        consumed = {number: self._offset(GROUP, "orders", number) for number in range(INPUTS["orders"])}
+        return Evidence(records, progress, consumed, notes_of(self._folder))
+
+    def _offset(self, group: str, topic: str, partition: int) -> int:
+        settings = {"bootstrap.servers": self._uri, **self._options, "group.id": group}
+        with Consumer(settings) as consumer:
+            return max(0, int(consumer.committed([TopicPartition(topic, partition)], 10)[0].offset))

@@ -1,0 +1,197 @@
+"""Scenarios of clients: which ones take part, and how everything comes to rest before it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from sparktxn.clock import RandomIds
+from sparktxn.format.commands import InitProducerId
+from sparktxn.log.log import Log
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.registry import lend_log, take_log_back
+from sparktxn.store import Store
+from sparktxn.structs import CommittedOffset, TransactionState, TransactionStatus
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock
+from tests.simulation.clienthistory import ClientHistory, Committed
+from tests.simulation.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
+from tests.simulation.impatientprograms import (
+    Client,
+    SinkJob,
+    committing_offsets,
+    impatient,
+    initialising,
+    producing,
+    sinking,
+    slipping,
+    storing,
+)
+from tests.simulation.maintenanceprograms import administering, preparing, sweeping, vacuuming
+from tests.simulation.offers import note_offers
+from tests.simulation.simulator import Offer, Simulator
+from tests.simulation.truth import records_of
+
+__all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared"]
+
+_PARQUET_EVERY: Final = 100
+_AT_REST: Final = replace(SETTINGS, checkpoint_entries=40)
+_CHECKPOINTS: Final = ((6, 3), (2, 2), (12, 2))
+
+
+def world_of(simulator: Simulator, history: ClientHistory, topics: dict[str, int]) -> ClientWorld:
+    """The world of a history: in one of a hundred segments are Parquet, compressed, as they are by default.
+
+    Checkpoints and sealed runs are few or many, by the seed.
+    """
+    world = ClientWorld(history, topics)
+    entries, segments = _CHECKPOINTS[simulator.seed // 2 % len(_CHECKPOINTS)]
+    world.store = replace(SETTINGS, checkpoint_entries=entries, checkpoint_seal_segments=segments)
+    if simulator.seed % _PARQUET_EVERY == _PARQUET_EVERY - 1:
+        world.settings = {}
+    return world
+
+
+def clients(simulator: Simulator, history: ClientHistory) -> None:
+    """Producers, one of them twice, a group that copies from one topic to another, often twice too, and readers.
+
+    Not all of them in every history: short ones find as much, and more of them fit into a second.
+    """
+    _clients(simulator, history)
+
+
+def _clients(simulator: Simulator, history: ClientHistory) -> ClientWorld:
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 2})
+    writers = {"writer": "first", "zombie": "first"} | ({"other": "second"} if simulator.seed % 3 == 0 else {})
+    for name, transactional_id in writers.items():
+        world.begin(name, writes=True)
+        simulator.add(name, writing(world, transactional_id, 2))
+    for name in ("copier", "copier's zombie")[: 1 + simulator.seed % 2]:
+        world.begin(name, writes=False)
+        simulator.add(name, copying(world, "copies"))
+    simulator.add("follower", following(world))
+    if simulator.seed % 2 == 0:
+        simulator.add("dirty reader", consuming(world, committed=False))
+    return world
+
+
+def maintained(simulator: Simulator, history: ClientHistory) -> None:
+    """The same with short time-outs, two sweeps, and two vacuums that leave nothing that is not needed."""
+    world = _clients(simulator, history)
+    world.timeout_ms = 4_000
+    for number in range(2):
+        simulator.add(f"sweep {number}", sweeping(world))
+        simulator.add(f"vacuum {number}", vacuuming(world))
+
+
+def administered(simulator: Simulator, history: ClientHistory) -> None:
+    """Writers, whose topics are deleted, made again, widened and trimmed, and whose transactions are aborted."""
+    world = world_of(simulator, history, {"in": 2, "left": 2, "out": 2, "gone": 2})
+    for name, transactional_id in {"writer": "first", "other": "second", "third": "third"}.items():
+        world.begin(name, writes=True)
+        simulator.add(name, writing(world, transactional_id, 3))
+    world.begin("copier", writes=False)
+    simulator.add("copier", copying(world, "copies"))
+    simulator.add("administrator", administering(world))
+    simulator.add("follower", following(world))
+    simulator.add("vacuum", vacuuming(world))
+
+
+def prepared(simulator: Simulator, history: ClientHistory) -> None:
+    """Transactions that a database decides, by two processes that take each other over, alongside writers and a
+    sweep."""
+    world = world_of(simulator, history, {"in": 1, "left": 1, "out": 1})
+    world.timeout_ms = 4_000
+    for name in ("coordinator", "coordinator's zombie"):
+        world.begin(name, writes=True)
+    program = preparing(world, "prepared", 8)
+    simulator.add("coordinator", program)
+    simulator.add("coordinator's zombie", program)
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "first", 3))
+    simulator.add("sweep", sweeping(world))
+    simulator.add("vacuum", vacuuming(world))
+    simulator.add("follower", following(world))
+
+
+def abandoned(simulator: Simulator, history: ClientHistory) -> None:
+    """Clients that do not wait, several in each process, on a store that falls silent; one query with two drivers."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
+    simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
+    draw = Random(f"{simulator.seed} clients")
+    job = SinkJob("query", 3)
+    works = {
+        "store": storing("stored"),
+        "offsets": committing_offsets,
+        "initialising": initialising("shared"),
+        "producing": producing,
+        "driver": sinking(job),
+        "slip": slipping,
+    }
+    for name in ("first", "second", "third"):
+        chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
+        world.begin(name, writes=True)
+        clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
+        simulator.add(name, impatient(world, clients_), threaded=True)
+    simulator.add("follower", following(world))
+
+
+def shared(simulator: Simulator, history: ClientHistory) -> None:
+    """Two or three instances of one service, each with a transactional id of its own, and no sweep."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 2})
+    world.timeout_ms = 4_000
+    history.draining["copies"] = "in"
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "first", 3))
+    for name in ("instance", "other instance", "third instance")[: 2 + simulator.seed % 2]:
+        world.begin(name, writes=False)
+        simulator.add(name, copying(world, "copies", alone=False))
+    simulator.add("follower", following(world))
+
+
+def come_to_rest(
+    objects: ObjectStore,
+    history: ClientHistory,
+    offered: Sequence[Offer] = (),
+    drawn: dict[str, int] | None = None,
+) -> None:
+    """Ends what was left open, as the next producer of each id would, and reads everything once more."""
+    clock = ManualClock()
+    log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
+    tail = log._follower.tail
+    known = [record for record in records_of(tail, "transactions/") if isinstance(record, TransactionState)]
+    open_ = [record.transactional_id for record in known if record.status is TransactionStatus.ONGOING]
+    for transactional_id in sorted(open_):
+        log.submit([InitProducerId(log.ids.token(), transactional_id)], log.deadline())
+    uri = f"{objects.uri}-at-rest"
+    lend_log(uri, log)
+    try:
+        with Store.open(uri) as store:
+            for isolation in ("read_committed", "read_uncommitted"):
+                view = store.view()
+                ranges = store.ranges(view, isolation=isolation)
+                batch = read_view(
+                    store,
+                    view,
+                    ranges,
+                    reader="the final reader",
+                    aligned=True,
+                    began=2**62,
+                    ended=lambda: 2**62,
+                    isolation=isolation,
+                )
+                history.final.append(batch)
+            if history.requests:
+                note_offers(history, objects, objects, offered, drawn or {}, view)  # type: ignore[arg-type]
+    finally:
+        take_log_back(uri)
+    names = {topic.topic_id: topic.name for topic in log.topics()}
+    history.offsets = [
+        Committed(record.group_id, names[record.topic_id], record.partition, record.offset)
+        for record in records_of(tail, "groups/")
+        if isinstance(record, CommittedOffset)
+        and record.topic_id in names
+        and record.group_id not in history.plain_groups
+    ]

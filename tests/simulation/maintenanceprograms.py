@@ -1,0 +1,271 @@
+"""Simulated processes alongside the writers: sweeps, vacuums, administrators, and databases that decide
+transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Struct
+
+from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
+from sparktxn.errors import KafkaException
+from sparktxn.kafka.message import TopicPartition
+from sparktxn.log.log import Log
+from sparktxn.maintenance import Sweeper, sweep, vacuum
+from sparktxn.producer import Producer
+from sparktxn.producer.prepared import PreparedTransaction
+from sparktxn.store import Store
+from tests.simulation.clienthistory import Transaction
+from tests.simulation.clientprograms import ClientWorld, Program, connect
+from tests.simulation.history import Outcome
+from tests.simulation.simulator import Process
+
+__all__ = ["Database", "administering", "preparing", "sweeping", "vacuuming"]
+
+_CALL_S: Final = 5.0
+_ADMINISTRATIONS: Final = 12
+_NOTHING_DECIDED: Final = PreparedTransaction(2**63 - 1, 0)
+"""What no producer has prepared: a transaction that waits is then aborted."""
+_VACUUM: Final = {"vacuum.retention.ms": 500, "vacuum.segment.age.ms": 0}
+_SWEEP: Final = {"transactional.id.expiration.ms": 7_200_000, "producer.id.expiration.ms": 7_200_000}
+
+
+class _Patience:
+    """How long a process waits before it looks again: the longer, the longer the log has stood still."""
+
+    def __init__(self, process: Process, log: Log, wait_s: float) -> None:
+        self._process = process
+        self._log = log
+        self._wait_s = wait_s
+        self._entry = log.entry
+        self.idle = 0
+
+    def wait(self) -> None:
+        """Waits; an entry of its own, or two, do not count."""
+        self.idle = self.idle + 1 if self._log.entry <= self._entry + 2 else 0
+        self._entry = self._log.entry
+        self._process.sleep(self._process.random.random() * self._wait_s * (1 + min(self.idle, 5) ** 3))
+
+
+def sweeping(world: ClientWorld) -> Program:
+    """Sweeps by what it has itself seen, and now and then by the store's clock, as long as another process works."""
+
+    def program(process: Process) -> None:
+        uri, log = connect(process, world)
+        patience = _Patience(process, log, 2 * world.timeout_ms / 1000)
+        with Store.open(uri) as store:
+            sweeper = Sweeper(store, _SWEEP)
+            while world.working:
+                with suppress(KafkaException):
+                    if process.random.random() < 0.7:
+                        sweeper.sweep(_CALL_S)
+                    else:
+                        sweep(store, _SWEEP, timeout_s=_CALL_S)
+                    world.history.operations += 1
+                patience.wait()
+
+    return program
+
+
+def vacuuming(world: ClientWorld) -> Program:
+    """Vacuums with hardly any retention, as long as another process works."""
+
+    def program(process: Process) -> None:
+        uri, log = connect(process, world)
+        patience = _Patience(process, log, 20.0)
+        with Store.open(uri) as store:
+            while world.working:
+                with suppress(KafkaException):
+                    if process.random.random() < 0.5 and not patience.idle:
+                        log.checkpoint()
+                    vacuum(store, _VACUUM, timeout_s=_CALL_S)
+                    world.history.operations += 1
+                patience.wait()
+
+    return program
+
+
+def administering(world: ClientWorld) -> Program:
+    """Deletes and makes topics, adds partitions, trims logs, aborts and fences, as long as another process writes."""
+
+    def program(process: Process) -> None:
+        uri, log = connect(process, world)
+        done = 0
+        with AdminClient({"bootstrap.servers": uri}) as admin:
+            # Not without end: a writer may sleep for an hour.
+            while world.writing and done < _ADMINISTRATIONS:
+                done += 1
+                with suppress(KafkaException):
+                    process.random.choice(_ADMINISTRATION)(process, world, admin, log)
+                    world.history.operations += 1
+                process.sleep(process.random.random() * 5)
+
+    return program
+
+
+def _delete_topic(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    # Noted first: whatever becomes of the call, the topic may be gone from now on.
+    world.history.deleted_topics.add("gone")
+    admin.delete_topics(["gone"], request_timeout=_CALL_S)["gone"].result()
+
+
+def _create_topic(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    new = NewTopic("gone", world.topics["gone"], config=world.settings)
+    admin.create_topics([new], request_timeout=_CALL_S)["gone"].result()
+
+
+def _add_partition(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    known = log.topic("left")
+    if known is not None and known.partition_count < 4:
+        admin.create_partitions([NewPartitions("left", known.partition_count + 1)])["left"].result()
+
+
+def _trim(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    world.history.trimmed_topics.add("left")
+    view = log.view(["left"], log.deadline(_CALL_S)).partitions["left", 0]
+    offset = process.random.randint(view.log_start_offset, view.last_stable_offset)
+    asked = TopicPartition("left", 0, offset)
+    admin.delete_records([asked], request_timeout=_CALL_S)[asked].result()
+
+
+def _abort(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    topic = process.random.choice([*world.topics])
+    found = admin.find_hanging_transactions(topic=topic, max_transaction_timeout_ms=0, request_timeout=_CALL_S)
+    for hanging in found.result():
+        spec = AbortTransactionSpec(hanging.topic_partition, hanging.producer_id, hanging.producer_epoch)
+        admin.abort_transaction(spec, request_timeout=_CALL_S).result()
+
+
+def _fence(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
+    admin.fence_producers(["second"], request_timeout=_CALL_S)["second"].result()
+
+
+_ADMINISTRATION: Final[tuple[Callable[[Process, ClientWorld, AdminClient, Log], None], ...]] = (
+    _delete_topic,
+    _create_topic,
+    _create_topic,
+    _add_partition,
+    _trim,
+    _abort,
+    _fence,
+)
+
+
+class Database(Struct):
+    """A database that decides a transactional id's transactions: each step of it is atomic, and durable at once.
+
+    `owner` is the process that has started last: a write of an older one is refused, as by a lock.
+    """
+
+    owner: str = ""
+    decided: str = ""
+
+
+def preparing(world: ClientWorld, transactional_id: str, transactions: int) -> Program:
+    """Transactions that a database decides: prepared here, committed there, then completed (KIP-939)."""
+    database = Database()
+    tried: list[Transaction] = []
+
+    def program(process: Process) -> None:
+        uri, _ = connect(process, world)
+        while True:
+            try:
+                me = f"{process.name} {process.ids.token()}"
+                producer = _taken_over(process, world, uri, me, transactional_id, database, tried)
+                while len(tried) < transactions:
+                    _decide(process, world, producer, me, database, tried)
+                break
+            except (KafkaException, _NotOwner):
+                process.sleep(process.random.random())
+        world.end(process.name)
+
+    return program
+
+
+class _NotOwner(Exception):
+    """Another process has taken the database over."""
+
+
+def _taken_over(
+    process: Process,
+    world: ClientWorld,
+    uri: str,
+    me: str,
+    transactional_id: str,
+    database: Database,
+    tried: list[Transaction],
+) -> Producer:
+    """A producer for which nothing is open any more: what the database has decided is completed first.
+
+    The transactional id is taken over before the database. The other way round a process that pauses in between could
+    fence a newer owner, and abort what that one then still decides.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": uri,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": world.timeout_ms,
+            "client.id": me,
+        }
+    )
+    _insist(process, world, lambda: producer.init_transactions(_CALL_S, keep_prepared=True))
+    process.operation("database: take over")
+    database.owner = me
+    before = [noted for noted in tried if noted.outcome is Outcome.UNKNOWN]
+    decided = PreparedTransaction.parse(database.decided) if database.decided else _NOTHING_DECIDED
+    _insist(process, world, lambda: producer.complete_transaction(decided, _CALL_S))
+    for noted in before:
+        # Those that the database had not decided when it was taken over never will be.
+        if noted.outcome is Outcome.UNKNOWN:
+            noted.outcome = Outcome.ABORTED
+    return producer
+
+
+def _decide(
+    process: Process,
+    world: ClientWorld,
+    producer: Producer,
+    me: str,
+    database: Database,
+    tried: list[Transaction],
+) -> None:
+    random = process.random
+    noted = world.history.begin(process.name, "prepared")
+    noted.fused = False
+    tried.append(noted)
+    producer.begin_transaction()
+    for number in range(random.randint(1, 3)):
+        topic = random.choice(("in", "left"))
+        value = f"{noted.name}.{number}<"
+        producer.produce(topic, value, partition=0)
+        noted.sent.append((topic, 0, value))
+    world.history.operations += 1 + len(noted.sent)
+    found: list[PreparedTransaction] = []
+    _insist(process, world, lambda: found.append(producer.prepare_transaction(_CALL_S)))
+    if random.random() < 0.2:
+        _insist(process, world, lambda: producer.abort_transaction(_CALL_S))
+        noted.outcome = Outcome.ABORTED
+        return
+    process.operation("database: decide")
+    if database.owner != me:
+        raise _NotOwner
+    noted.ending = process.simulator.steps
+    database.decided = str(found[0])
+    noted.outcome = Outcome.COMMITTED
+    _insist(process, world, lambda: producer.complete_transaction(found[0], _CALL_S))
+
+
+def _insist(process: Process, world: ClientWorld, call: Callable[[], object]) -> None:
+    """Calls again as long as the error says so."""
+    while True:
+        world.history.operations += 1
+        try:
+            call()
+        except KafkaException as error:
+            if not error.error.retriable() or error.error.txn_requires_abort():
+                raise
+            process.sleep(0.1)
+        else:
+            return
