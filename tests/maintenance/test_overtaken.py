@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from sparktxn.errors import DamagedObject
 from sparktxn.format import names
+from sparktxn.format.checkpoint import part_of
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.state import StateParts
 from sparktxn.testing.faultystore import Died, Fault, Operation
-from tests.maintenance.vacuumworld import Process, World
+from tests.maintenance.vacuumworld import LEFT, TOPIC, Process, World
+from tests.simulation.truth import digest_of, replay
 
 
 @pytest.fixture
@@ -36,6 +40,42 @@ def test_a_process_older_than_all_checkpoints_publishes_nothing_that_is_gone(wor
     world.grow(checkpoints=2)
     world.process().vacuum()
     world.check()
+
+
+def deferring_process_that_a_vacuum_has_passed(world: World) -> Process:
+    """It has all parts of its checkpoint but the partitions', and defers entries that a newer checkpoint holds."""
+    world.grow(checkpoints=1)
+    idle = world.process()
+    tail = idle.log._follower.tail
+    tail.load([part for part in tail.parts.refs if not part.startswith("partitions/")])
+    world.grow(checkpoints=2)
+    idle.log.refresh(idle.log.deadline())
+    assert tail is idle.log._follower.tail
+    assert tail.parts.is_behind(part_of(("partition", *LEFT)))
+    assert tail.checkpoint_entry < world.heads()[-1]
+    assert world.process().vacuum().horizon > tail.checkpoint_entry
+    return idle
+
+
+def test_deferred_entries_are_applied_once_though_a_vacuum_has_passed_their_checkpoint(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    idle = deferring_process_that_a_vacuum_has_passed(world)
+    with pytest.raises(DamagedObject, match="names it and it does not exist"):
+        idle.log._follower.tail.parts.get(("partition", *LEFT))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], "it is no damage"
+    assert digest_of(idle.log) == replay(world.objects)[-1].digest, "its owner opens another state"
+    world.check()
+
+
+def test_a_build_that_takes_any_part_from_a_newer_checkpoint_applies_entries_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = deferring_process_that_a_vacuum_has_passed(world)
+    tail = idle.log._follower.tail
+    true = replay(world.objects)[tail.entry].partitions[TOPIC, 0]
+    monkeypatch.setattr(StateParts, "is_behind", lambda *_: False)
+    assert tail.parts.get(("partition", *LEFT)).log_end_offset > true.log_end_offset
 
 
 def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_written(world: World) -> None:

@@ -11,6 +11,7 @@ Entries that touch a part which is being read are not worth deferring: they are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, Final
 
 from msgspec import Struct
@@ -159,15 +160,11 @@ class DeferredEntries:
 
     def _joined(self, parts: frozenset[str]) -> Group:
         """Return the group of `parts`, made from all groups that one of them belongs to."""
-        joined: Group | None = None
-        for part in parts:
-            group = self.groups.get(part)
-            if joined is None:
-                joined = group
-            elif group is not None and group is not joined:
-                joined = self._merged(joined, group)
-        if joined is None:
-            joined = Group()
+        found = {id(group): group for part in parts if (group := self.groups.get(part)) is not None}
+        if len(found) == 1:
+            (joined,) = found.values()
+        else:
+            joined = reduce(self._merged, _in_order(found.values())) if found else Group()
         if not joined.parts.issuperset(parts):
             joined.parts |= parts
             self.groups.update(dict.fromkeys(parts, joined))
@@ -184,7 +181,7 @@ class DeferredEntries:
 
     def all_groups(self) -> list[Group]:
         """Return each group once."""
-        return list({id(group): group for group in self.groups.values()}.values())
+        return _in_order({id(group): group for group in self.groups.values()}.values())
 
     def open_groups(self) -> list[Group]:
         """Return the groups whose entries may leave a transaction open that holds a partition or an offset."""
@@ -223,3 +220,8 @@ class DeferredEntries:
     def _drop(self, group: Group) -> None:
         for part in group.parts:
             del self.groups[part]
+
+
+def _in_order(groups: Iterable[Group]) -> list[Group]:
+    """Return groups by their first entries: the order of a set's parts differs from process to process."""
+    return sorted(groups, key=lambda group: group.entries[0].entry)

@@ -162,7 +162,7 @@ class StateParts:
 
     def _catch_up(self, group: Group) -> None:
         """Apply the entries of a group; those before one that cannot be applied stay applied."""
-        missing = self.unloaded(group.parts)
+        missing = self.unloaded(sorted(group.parts))
         if len(missing) > 1:
             self._load_many(missing)
         count = 0
@@ -283,7 +283,7 @@ class StateParts:
                 moved[part] = self._moved(part, records[part], head.entry)
             else:
                 moved[part] = {record.key: record for record in records[part]} if part in records else None
-        for part in self._deferred.pass_over(head.entry):
+        for part in sorted(self._deferred.pass_over(head.entry)):
             if part not in moved:
                 self._parts.pop(part, None)
         for part, placed in moved.items():

@@ -236,7 +236,14 @@ class Tail:
         try:
             return LoadedPart(read_part(self._objects, ref))
         except DamagedObject as damaged:
-            kept = self._part_kept(part)
+            newer = head_past(
+                self._objects, self.checkpoint_entry, at_most=self.confirmed_entry, excluded=self._excluded
+            )
+            if newer is not None and self.parts.is_behind(part):
+                # The newer checkpoint may hold deferred entries, which would be applied twice. The horizon says that a
+                # vacuum has passed this state, so its owner opens another.
+                raise
+            kept = self._part_of(newer, part)
             if kept is not None:
                 return kept
             head = self.parts.head
@@ -250,15 +257,8 @@ class Tail:
             records = list(replay.parts.part(part).values())
             return LoadedPart(records, is_rebuilt=True, base=replay.parts.base)
 
-    def _part_kept(self, part: str) -> LoadedPart | None:
-        """Return the part as a newer checkpoint has it, if a vacuum has passed this one.
-
-        No applied entry has changed it in between. None if a deferred entry changes it: the newer checkpoint may hold
-        that entry already, and it would be applied twice.
-        """
-        if self.parts.is_behind(part):
-            return None
-        newer = head_past(self._objects, self.checkpoint_entry, at_most=self.confirmed_entry, excluded=self._excluded)
+    def _part_of(self, newer: CheckpointHead | None, part: str) -> LoadedPart | None:
+        """Return the part as a newer checkpoint has it; no entry in between has changed it."""
         if newer is None or part not in newer.parts:
             return None
         try:
