@@ -16,7 +16,7 @@ import pytest
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
-from sparktxn.format import bounds
+from sparktxn.format import decodeguard
 from sparktxn.format.commands import Command
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
@@ -232,12 +232,12 @@ def test_no_guarantee_names_a_test_before_the_table_of_tests() -> None:
 
 
 LIMITS = {
-    "decoded size of a segment": f"{bounds.DECODED_BYTES_MAX >> 30} GiB",
-    "rows of a segment": f"2^{bounds.ROWS_MAX.bit_length() - 1}",
-    "row groups of a Parquet file, record batches of an Arrow file": f"{bounds._PARTS_MAX:,}",
-    "footer of a Parquet file": f"{bounds._FOOTER_BYTES_MAX >> 20} MiB",
-    "header of a Parquet page": f"{bounds._HEADER_BYTES_MAX >> 10} KiB",
-    "depth of nested structures in a Parquet footer": f"{bounds._DEPTH_MAX}",
+    "decoded size of a segment": f"{decodeguard.DECODED_BYTES_MAX >> 30} GiB",
+    "rows of a segment": f"2^{decodeguard.ROWS_MAX.bit_length() - 1}",
+    "row groups of a Parquet file, record batches of an Arrow file": f"{decodeguard._PARTS_MAX:,}",
+    "footer of a Parquet file": f"{decodeguard._FOOTER_BYTES_MAX >> 20} MiB",
+    "header of a Parquet page": f"{decodeguard._HEADER_BYTES_MAX >> 10} KiB",
+    "depth of nested structures in a Parquet footer": f"{decodeguard._DEPTH_MAX}",
     "partitions of a topic": f"{limits.PARTITION_COUNT_MAX:,}",
     "`timeout_ms` of a transactional id": f"{limits.TRANSACTION_TIMEOUT_MS_MAX:,}",
     "metadata of an offset": f"{limits.METADATA_BYTES_MAX:,} bytes",

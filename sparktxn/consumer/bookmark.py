@@ -10,7 +10,7 @@ from sparktxn.consumer.assignment import NO_TOPIC_ID, Assignment, PartitionKey
 from sparktxn.kafka.message import OFFSET_INVALID
 
 if TYPE_CHECKING:
-    from sparktxn.consumer.reading import Reading
+    from sparktxn.consumer.polling import Reading
 
 __all__ = ["Bookmark", "bookmark", "rewind"]
 

@@ -15,7 +15,7 @@ from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
-from sparktxn.consumer.reading import Reading
+from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError

@@ -22,7 +22,7 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.look.entryhistory import History
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.history import history_of, read_history
+from sparktxn.scan.internalrows import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, is_internal

@@ -7,7 +7,7 @@ from itertools import repeat
 import pyarrow as pa
 
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
-from sparktxn.scan.history import key_and_value
+from sparktxn.scan.internalrows import key_and_value
 from sparktxn.scan.plan import LOG_APPEND_TIME
 
 __all__ = ["internal_messages_of", "messages_of"]

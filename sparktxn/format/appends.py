@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format.bounds import check_parquet
 from sparktxn.format.commands import Append, Appends, Command
+from sparktxn.format.decodeguard import check_parquet
 from sparktxn.format.segment import checksum
 
 __all__ = ["APPENDS_SCHEMA", "ENTRY_BYTES_MAX", "decode_appends", "encode_appends", "expand", "fold"]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.bounds import check_parquet
+from sparktxn.format.decodeguard import check_parquet
 from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TRANSACTION, SegmentRef
 
 __all__ = ["MANIFEST_SCHEMA", "decode_manifest", "encode_manifest"]

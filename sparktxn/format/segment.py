@@ -16,7 +16,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
-from sparktxn.format.bounds import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
+from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
 from sparktxn.format.schema import (
     RECORD_SCHEMA,
     TIMESTAMP_COLUMN,

@@ -46,8 +46,8 @@ from sparktxn.producer.values import (
 from sparktxn.registry import acquire_log, clock_at, release_log
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.stage.columns import conformed, slices, tables_of
+from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.segments import purged
-from sparktxn.stage.sizes import row_above
 from sparktxn.stage.splitting import given_partitions, row_partitions, split
 
 if TYPE_CHECKING:

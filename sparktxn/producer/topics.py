@@ -19,7 +19,7 @@ from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
 from sparktxn.stage.staged import StageTopic
-from sparktxn.stage.writer import RECORD_BYTES_MAX
+from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

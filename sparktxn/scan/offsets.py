@@ -14,7 +14,7 @@ from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
-from sparktxn.scan.history import offset_for_time_in_history
+from sparktxn.scan.internalrows import offset_for_time_in_history
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     Isolation,

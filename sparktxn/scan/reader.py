@@ -17,7 +17,7 @@ from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, sto
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, output_schema, reserved_name
-from sparktxn.scan.history import read_history
+from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import SegmentRef

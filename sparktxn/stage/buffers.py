@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.config.topic import topic_setting
+from sparktxn.stage.recordsizes import rows_that_fit
 from sparktxn.stage.segments import PendingSegment, Row, Uploads
-from sparktxn.stage.sizes import rows_that_fit
 from sparktxn.stage.splitting import key_column
 from sparktxn.stage.staged import StageTopic
-from sparktxn.stage.writer import RECORD_BYTES_MAX
+from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 __all__ = ["Buffers", "Limits", "PartitionBuffer", "TopicBuffer"]
 

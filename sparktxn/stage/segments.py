@@ -19,7 +19,7 @@ from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.writer import upload_segment
+from sparktxn.stage.uploading import upload_segment
 
 __all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged"]
 

@@ -20,11 +20,11 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.columns import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
+from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.segments import PendingSegment, Uploads
-from sparktxn.stage.sizes import row_above
 from sparktxn.stage.splitting import given_partitions, row_partitions, split
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.writer import RECORD_BYTES_MAX
+from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 __all__ = ["SegmentStager", "StageTopic", "StagedSegment"]
 

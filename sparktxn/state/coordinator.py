@@ -131,7 +131,7 @@ def _end(delta: Delta, transaction: TransactionState, committed: bool, context: 
     prepare = TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
     complete = TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT
     prepared = transition(transaction, prepare)
-    # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/history.py).
+    # No reader sees it before COMPLETE_x takes its place; it is what the history shows (state/recording.py).
     delta.put(prepared)
     published = published_as(prepared)
     for where in prepared.partitions:

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
-from sparktxn.format.bounds import DECODED_BYTES_MAX, ROWS_MAX
 from sparktxn.format.commands import Append, CommandResult
+from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
 from sparktxn.format.names import parse_segment_born, segment_token
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn.errors import DamagedObject
-from sparktxn.format import bounds, segment
+from sparktxn.format import decodeguard, segment
 from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, encode_segment
 
@@ -46,7 +46,7 @@ def as_parquet(table: pa.Table) -> bytes:
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "DECODED_BYTES_MAX", LIMIT)
+    monkeypatch.setattr(decodeguard, "DECODED_BYTES_MAX", LIMIT)
     monkeypatch.setattr(segment, "DECODED_BYTES_MAX", LIMIT)
 
 

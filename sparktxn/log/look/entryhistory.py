@@ -19,8 +19,8 @@ from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Delta
-from sparktxn.state.history import HistoryChange, RecordingDelta
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
+from sparktxn.state.recording import HistoryChange, RecordingDelta
 from sparktxn.structs import StateKey, StateRecord, TopicState
 
 __all__ = ["EntryHistory", "History", "entry_not_before", "find_entry", "first_entry"]

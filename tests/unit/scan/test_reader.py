@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired
-from sparktxn.format import bounds, names
+from sparktxn.format import decodeguard, names
 from sparktxn.format.segment import checksum, encode_segment
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.scan.reader import output_schema, read
@@ -270,7 +270,7 @@ def test_files_that_expand_are_guarded_against_where_no_checksum_is_compared(
     log = PartitionLog(memory_store())
     log.append(3)
     (task,) = plan(log)
-    monkeypatch.setattr(bounds, "DECODED_BYTES_MAX", 1)
+    monkeypatch.setattr(decodeguard, "DECODED_BYTES_MAX", 1)
     if check_checksums:
         assert next(read(log.objects, task)).num_rows == 3
     else:

@@ -11,8 +11,8 @@ from sparktxn.background import Background, InlineBackground, ThreadBackground
 from sparktxn.clock import Deadline
 from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
+from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.segments import Uploads
-from sparktxn.stage.sizes import payload_bytes
 from tests.unit.stage.stores import CountingIds, ManualClock, ScriptedStore, stage_topic, stored
 
 CLOCK = ManualClock()

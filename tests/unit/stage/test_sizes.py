@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.stage.sizes import payload_bytes, record_bytes, row_bytes, rows_that_fit
+from sparktxn.stage.recordsizes import payload_bytes, record_bytes, row_bytes, rows_that_fit
 
 rows = st.lists(
     st.fixed_dictionaries(

@@ -9,9 +9,9 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnavailable
 from sparktxn.format.names import parse_segment_born
 from sparktxn.format.segment import RECORD_SCHEMA, stored_schema
-from sparktxn.stage import writer
+from sparktxn.stage import uploading
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.writer import upload_segment
+from sparktxn.stage.uploading import upload_segment
 from tests.unit.stage.stores import CountingIds, ManualClock, ScriptedStore, stage_topic, stored
 
 TABLE = pa.Table.from_pylist(
@@ -137,7 +137,7 @@ def test_others_bytes_under_our_name_are_damage() -> None:
 
 
 def test_more_than_one_put_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "OBJECT_SIZE_MAX", 100)
+    monkeypatch.setattr(uploading, "OBJECT_SIZE_MAX", 100)
     objects = ScriptedStore()
     with pytest.raises(CommandRefused, match=r"topic 't' has .* expected at most 100") as caught:
         upload(objects, stage_topic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sparktxn.state.history import RecordingDelta
+from sparktxn.state.recording import RecordingDelta
 from sparktxn.structs import CommittedOffset, StateKey, TransactionState, TransactionStatus
 
 S = TransactionStatus

@@ -13,8 +13,8 @@ from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import ReadTask
-from sparktxn.state.history import HistoryChange
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, TRANSACTION_STATE, entry_of, first_offset
+from sparktxn.state.recording import HistoryChange
 from sparktxn.structs import CommittedOffset, TopicState, TransactionState, TransactionStatus
 
 __all__ = ["history_of", "key_and_value", "offset_for_time_in_history", "read_history"]

@@ -15,7 +15,7 @@ from sparktxn.format.segment import checksum, encode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
-from sparktxn.stage.sizes import payload_bytes
+from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.staged import StagedSegment, StageTopic
 
 __all__ = ["RECORD_BYTES_MAX", "StageTopic", "StagedSegment", "upload_segment"]
