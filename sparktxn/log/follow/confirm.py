@@ -43,11 +43,13 @@ class Passed(NamedTuple):
     """A vacuum has passed a premise, so that answers which rely on it are void.
 
     `entries` is True if the premise's entry is below `horizon`, `names` if objects that it names may be deleted.
+    `damage` is what the work met, if it did not end.
     """
 
     horizon: int
     entries: bool
     names: bool
+    damage: DamagedObject | FormatVersionError | None = None
 
 
 def judge(objects: ObjectStore, premise: Premise) -> Passed | None:
@@ -70,11 +72,11 @@ def attempt(objects: ObjectStore, premise: Callable[[], Premise], work: Callable
     """
     try:
         return work()
-    except (DamagedObject, FormatVersionError):
+    except (DamagedObject, FormatVersionError) as damage:
         passed = judge(objects, premise())
         if passed is None:
             raise
-        return passed
+        return passed._replace(damage=damage)
 
 
 def confirm(objects: ObjectStore, premise: Callable[[], Premise], work: Callable[[], Result]) -> Result | Passed:

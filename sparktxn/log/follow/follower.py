@@ -82,7 +82,18 @@ class Follower:
         result = attempt(self._objects, self._premise, work)
         if isinstance(result, Passed):
             self.reopen()
+            self._check_progress(result)
         return result
+
+    def _check_progress(self, passed: Passed) -> None:
+        """Check that opening again has led to a state that the same horizon has not passed.
+
+        Raises:
+            DamagedObject, FormatVersionError: it has not, so the next attempt would meet the same damage.
+        """
+        again = judge(self._objects, self._premise())
+        if passed.damage is not None and again is not None and again.horizon == passed.horizon:
+            raise passed.damage
 
     def insist(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns of the state, as `attempt`; after the state was opened again, of the new one."""
