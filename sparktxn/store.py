@@ -50,7 +50,7 @@ from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, plan_ranges
+from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
@@ -279,7 +279,8 @@ class Store:
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, _ISOLATIONS)
         return {
-            key: (partition.log_start_offset, _end(partition, isolation)) for key, partition in view.partitions.items()
+            key: (partition.log_start_offset, end_of(partition, isolation))
+            for key, partition in view.partitions.items()
         }
 
     def plan(
@@ -538,10 +539,6 @@ def _address(uri: object) -> str:
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
     return arguments.text("uri", os.fspath(uri))
-
-
-def _end(partition: PartitionView, isolation: Isolation) -> int:
-    return partition.last_stable_offset if isolation == "read_committed" else partition.log_end_offset
 
 
 def read_task(
