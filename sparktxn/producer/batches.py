@@ -1,14 +1,21 @@
-"""Records that are given many at a time, as dictionaries of produce()'s arguments."""
+"""Records that are given many at a time: as dictionaries of produce()'s arguments, or as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.producer.reports import DeliveryCallback
+from sparktxn.producer.topics import too_large
+from sparktxn.stage.buffers import TopicBuffer
+from sparktxn.stage.columns import conformed, slices, tables_of
+from sparktxn.stage.recordsizes import row_above
+from sparktxn.stage.splitting import given_partitions
 
-__all__ = ["produce_each"]
+__all__ = ["checked_columns", "produce_each"]
 
 
 def produce_each(
@@ -42,3 +49,25 @@ def produce_each(
         else:
             queued += 1
     return queued
+
+
+def checked_columns(
+    target: TopicBuffer, batch: object, now_ms: int, *, by_row: bool
+) -> list[tuple[pa.Table, pa.Array | None]]:
+    """Return all rows of `batch` as `target` stores them; with `by_row`, also the partitions that the rows name.
+
+    All are checked before the caller queues any: a call that fails has queued nothing.
+
+    Raises:
+        TypeError: `batch` gives no rows.
+        ConfigurationError: a column is unknown, missing or of another type.
+        KafkaException: MSG_SIZE_TOO_LARGE, a record is above what the topic takes.
+    """
+    checked = []
+    for table in tables_of("batch", batch):
+        for rows in slices(table):
+            records = conformed(target.stage, rows, now_ms)
+            if (largest := row_above(records, target.size_max)) is not None:
+                raise too_large(target, largest)
+            checked.append((records, given_partitions(target.stage, rows) if by_row else None))
+    return checked

@@ -10,8 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-import pyarrow as pa
-
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
 from sparktxn.dropped import give_back_later, weakly
@@ -22,7 +20,7 @@ from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartitio
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.producer.batches import produce_each
+from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.linger import Linger
@@ -45,10 +43,8 @@ from sparktxn.producer.values import (
 )
 from sparktxn.registry import acquire_log, clock_at, release_log
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
-from sparktxn.stage.columns import conformed, slices, tables_of
-from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.segments import purged
-from sparktxn.stage.splitting import given_partitions, row_partitions, split
+from sparktxn.stage.splitting import row_partitions, split
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
@@ -207,7 +203,7 @@ class Producer:
     def produce_arrow(self, topic: str, batch: object, partition: int = -1) -> None:
         """Queues the rows of a record batch or table; no delivery reports are made for them.
 
-        `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: its rows are taken batch by batch.
+        `batch` may be any object with ``__arrow_c_stream__``, such as a data frame: all its rows are read first.
         For Kafka's record the columns are key, value, headers, timestamp and partition, of which value is required. For
         a typed topic they are the declared ones, and ``_timestamp``. What consume_arrow() returns can be given as it
         is: the columns that the log assigns are left out. Waits while too much is being uploaded, so memory stays
@@ -215,25 +211,16 @@ class Producer:
 
         Raises:
             TypeError: `batch` is something else.
-            ConfigurationError: a column is unknown, missing or of another type: nothing of the table is queued.
+            ConfigurationError: a column is unknown, missing or of another type: no row of the call is queued.
             KafkaException: as produce().
         """
         partition = arguments.integer("partition", partition)
         target = self._topics.find(*self._open_for(topic, "produce_arrow"))
         if partition >= target.partition_count:
             target = self._wider_topic(topic, partition)
-        for table in tables_of("batch", batch):
-            self._add_columns(target, table, partition)
-
-    def _add_columns(self, target: TopicBuffer, table: pa.Table, partition: int) -> None:
-        conformed_slices = []
-        for part in slices(table):
-            rows = conformed(target.stage, part, self._now_ms())
-            if (largest := row_above(rows, target.size_max)) is not None:
-                raise too_large(target, largest)
-            conformed_slices.append((rows, given_partitions(target.stage, part) if partition < 0 else None))
+        checked = checked_columns(target, batch, self._now_ms(), by_row=partition < 0)
         buffers = self._opened_buffers()
-        for rows, given in conformed_slices:
+        for rows, given in checked:
             if not rows.num_rows:
                 continue
             if partition >= 0:

@@ -84,7 +84,7 @@ class SegmentStager:
         self._buffers = Buffers(uploads, Limits(0, 0, bytes_max=2 * _BUFFERED_BYTES_MAX))
         self._uploaded: list[StagedSegment] = []
         self._finished = False
-        self._failed: StoreError | None = None
+        self._failed: Exception | None = None
         self._default_topic = self._topic(default_topic) if default_topic is not None else None
 
     def write(self, batch: object) -> None:
@@ -102,15 +102,24 @@ class SegmentStager:
         """
         if self._finished:
             raise RuntimeError("the stager has finished: open another one")
-        for table in tables_of("batch", batch):
-            for rows in slices(table):
-                for topic, part in self._by_topic(rows):
-                    self._stage(topic, part)
+        staged = False
+        try:
+            for table in tables_of("batch", batch):
+                for rows in slices(table):
+                    for topic, part in self._by_topic(rows):
+                        self._stage(topic, part)
+                        staged = True
+        except Exception as error:
+            # Rows before the wrong one are staged: a commit of them would be half of what the caller gave.
+            if staged and self._failed is None:
+                self._failed = error
+            raise
 
     def finish(self) -> list[StagedSegment]:
         """Uploads what waits; all segments by topic and partition, those of a partition in the order of its rows.
 
-        May be called again. After a failed upload every later call fails too: a commit can never miss its records.
+        May be called again. After a failed upload, or a `write` that failed after its first rows, every later call
+        raises that error again: a commit can never miss records.
 
         Raises:
             StoreUnavailable: an upload failed.

@@ -229,3 +229,44 @@ def test_a_table_is_queued_whole_or_not_at_all(uri: str) -> None:
         with pytest.raises(KafkaException):
             producer.produce_arrow("typed", values)
         assert len(producer) == 0
+
+
+def wrong_later() -> pa.RecordBatchReader:
+    """A stream whose first batch is right, and whose second one fails while it is read."""
+    schema = pa.schema([("value", pa.binary())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([b"first"])], schema=schema)
+        raise RuntimeError("the source has failed")
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def test_a_stream_that_fails_later_is_not_queued_in_part(uri: str) -> None:
+    with Producer({"bootstrap.servers": uri, **OPTIONS}) as producer:
+        with pytest.raises(pa.ArrowException, match="the source has failed"):
+            producer.produce_arrow("t", wrong_later())
+        assert producer.flush(10) == 0
+    assert read(uri, "t") is None
+
+
+@pytest.mark.parametrize("kind", ["stream", "table"])
+def test_a_stager_never_commits_a_part_of_a_failed_write(uri: str, kind: str) -> None:
+    times = pa.array([1] * 100_000 + [-1], pa.int64())
+    table = pa.table({"value": pa.array([b"x"] * len(times)), "timestamp": times})
+    with Store.open(uri, options=OPTIONS) as store:
+        stager = store.stage_plan(["t"]).open(seed=0, default_topic="t")
+        with pytest.raises((pa.ArrowException, ConfigurationError)) as failed:
+            stager.write(wrong_later() if kind == "stream" else table)
+        for call in (stager.finish, stager.finish):
+            with pytest.raises(type(failed.value)) as again:
+                call()
+            assert again.value is failed.value
+        other = store.stage_plan(["t"]).open(seed=0, default_topic="t")
+        with pytest.raises(TypeError):
+            other.write(5)
+        other.write(pa.table({"value": [b"right"]}))
+        store.commit(other.finish(), transactional_id="y")
+    found = read(uri, "t")
+    assert found is not None
+    assert found.column("value").to_pylist() == [b"right"]
