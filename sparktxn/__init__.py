@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sparktxn.stage.staged import StagedSegment as StagedSegment
     from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
     from sparktxn.store import CommitResult as CommitResult
+    from sparktxn.store import ReplayMismatch as ReplayMismatch
     from sparktxn.store import SinkCommit as SinkCommit
     from sparktxn.store import StagePlan as StagePlan
     from sparktxn.store import Store as Store
@@ -104,7 +105,7 @@ _HOMES: Final = {
     "sparktxn.stage.columns": ("check_columns",),
     "sparktxn.stage.staged": ("StagedSegment",),
     "sparktxn.state.internal": ("INTERNAL_TOPICS",),
-    "sparktxn.store": ("CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"),
+    "sparktxn.store": ("CommitResult", "ReplayMismatch", "SinkCommit", "StagePlan", "Store", "read_task"),
     "sparktxn.structs": ("TopicState",),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

@@ -11,8 +11,6 @@ The process that opens a `Store` plans and commits; others get picklable values 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
 import weakref
@@ -22,7 +20,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time, in_time
@@ -30,18 +27,12 @@ from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
 from sparktxn.errors import (
-    BatchRefused,
     CommandRefused,
     ErrorCode,
-    KafkaError,
-    KafkaException,
     OutcomeUnknown,
-    ProducerFenced,
-    SegmentExpired,
-    StoreUnavailable,
 )
 from sparktxn.fork import ForkGuard
-from sparktxn.format.commands import CreateTopic, SinkBatchCommit
+from sparktxn.format.commands import CreateTopic
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.internaltopics import refuse_change
@@ -52,14 +43,12 @@ from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
+from sparktxn.stage.batchcommits import BatchCommits, CommitResult, OnReplayMismatch, ReplayMismatch, SinkCommit
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
-from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.state.sinks import check_batch
-from sparktxn.state.transactions import fenced_because
-from sparktxn.structs import ProducerIdAndEpoch, TopicState, TransactionState
+from sparktxn.structs import TopicState
 
-__all__ = ["PARTITION_COUNT_MAX", "CommitResult", "SinkCommit", "StagePlan", "Store", "read_task"]
+__all__ = ["PARTITION_COUNT_MAX", "CommitResult", "ReplayMismatch", "SinkCommit", "StagePlan", "Store", "read_task"]
 
 TopicPartitionKey = tuple[str, int]
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
@@ -96,50 +85,6 @@ class StagePlan(Struct, frozen=True):
         return f"StagePlan(store_uri={self.store_uri!r}, born={self.born}, topics={sorted(self.topics)})"
 
 
-class SinkCommit(Struct, frozen=True):
-    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs.
-
-    Raises:
-        TypeError: an id is not a str, or `batch_id` is not a whole number.
-        ConfigurationError: an id is too long or not UTF-8, or `batch_id` is not from 0 to 2**63 - 1.
-    """
-
-    writer_id: str
-    run_id: str
-    batch_id: int
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "writer_id", arguments.identifier("writer_id", self.writer_id))
-        force_setattr(self, "run_id", arguments.identifier("run_id", self.run_id, may_be_empty=True))
-        force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
-
-
-class CommitResult(Struct, frozen=True):
-    """A committed transaction: its entry, or the one that had committed the same batch before (`replayed`)."""
-
-    entry: int
-    replayed: bool
-
-
-class _Contents(Struct, frozen=True):
-    """What a commit asks for: a segment is named by one transaction only."""
-
-    segments: tuple[str, ...]
-    sink: SinkCommit | None
-
-
-class _Writer(Struct):
-    """A transactional id's writer in this handle.
-
-    `sent` is what it has sent and does not know the outcome of. `stored` is what turned out to be committed after a
-    caller had got an error, with its entry.
-    """
-
-    transactions: TransactionWriter
-    sent: _Contents | None = None
-    stored: tuple[_Contents, int] | None = None
-
-
 def _clock_of(store: Store) -> Clock:
     return store.log.clock
 
@@ -157,7 +102,7 @@ class Store:
         self._dropped = weakref.finalize(self, give_back_later, partial(release_dropped, log, self._fork))
         self._dropped.atexit = False
         self._committing = threading.Lock()
-        self._writers: dict[str, _Writer] = {}
+        self._commits = BatchCommits(log)
 
     @classmethod
     def open(cls, uri: str, *, options: Mapping[str, Any] | None = None, create: bool = False) -> Store:
@@ -190,8 +135,7 @@ class Store:
         if not self._closed:
             self._closed = True
             if self._dropped.detach() and not self._fork.forked():
-                for writer in self._writers.values():
-                    writer.transactions.let_go()
+                self._commits.let_go()
                 release_log(self.log)
 
     def _check(self) -> None:
@@ -368,14 +312,18 @@ class Store:
         *,
         transactional_id: str,
         sink: SinkCommit | None = None,
+        on_replay_mismatch: OnReplayMismatch = "fail",
         timeout_s: float | None = None,
     ) -> CommitResult:
         """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
 
-        With `sink`, a batch that was committed before takes effect no second time, and claims nothing.
+        With `sink`, a batch that was committed before takes effect no second time, and claims nothing. If it is not
+        known to have had the same rows, `on_replay_mismatch` decides: "skip" writes nothing and says so in the
+        result's `mismatch`.
 
         Raises:
-            BatchRefused: a newer run or query has committed, or the batch was committed with other rows.
+            BatchRefused: a newer run or query has committed. With "fail" also where a batch id at or below the last
+                one is not known to have had these rows.
             SegmentExpired: vacuum has passed a segment: stage it again.
             ProducerFenced, CommandRefused: another producer has initialised the transactional id.
             StoreUnavailable: nothing was committed by the deadline: call again.
@@ -386,152 +334,15 @@ class Store:
         segments = arguments.items("staged", staged, StagedSegment)
         name = arguments.identifier("transactional_id", transactional_id)
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
+        arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
         deadline = self._deadline(timeout_s)
         # Two threads that commit under one id would take each other's transaction for their own.
         if not acquired_in_time(self._committing):
             raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
         try:
-            return self._commit(segments, name, batch, deadline)
+            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch)
         finally:
             self._committing.release()
-
-    def _commit(
-        self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit | None, deadline: Deadline
-    ) -> CommitResult:
-        contents = _Contents(tuple(sorted(segment.segment for segment in staged)), sink)
-        writer = self._writers.get(transactional_id)
-        if writer is None:
-            writer = self._writers[transactional_id] = _Writer(TransactionWriter(self.log))
-        self._resolve(writer, transactional_id, contents, deadline)
-        self.log.refresh(deadline)
-        if sink is not None:
-            replayed = self._replayed(staged, transactional_id, sink)
-            if replayed is not None:
-                return replayed
-        if not staged and sink is None:
-            return CommitResult(self.log.entry, replayed=False)
-        if writer.stored is not None and writer.stored[0] == contents:
-            return CommitResult(writer.stored[1], replayed=True)
-        state = self._initialised(writer.transactions, transactional_id, deadline)
-        try:
-            self._submit(writer, staged, state, contents, deadline)
-        except CommandRefused as refused:
-            # Another driver may have committed the very batch since the last refresh.
-            replayed = self._replayed(staged, transactional_id, sink) if sink is not None else None
-            if replayed is not None:
-                return replayed
-            raise _prescriptive(refused) from None
-        return CommitResult(self.log.entry, replayed=False)
-
-    def _submit(
-        self,
-        writer: _Writer,
-        staged: Sequence[StagedSegment],
-        state: TransactionState,
-        contents: _Contents,
-        deadline: Deadline,
-    ) -> None:
-        """Send a transaction and wait; while its outcome is unknown this handle keeps it, and begins no other."""
-        identity = TransactionIdentity(
-            state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
-        )
-        before = [] if contents.sink is None else [_batch(staged, state, contents.sink)]
-        writer.transactions.send(staged, before=before, after=[identity.end(committed=True)], transaction=identity)
-        writer.sent = contents
-        try:
-            writer.transactions.resolve(deadline)
-        finally:
-            writer.transactions.withdraw()
-
-    def _resolve(self, writer: _Writer, transactional_id: str, contents: _Contents, deadline: Deadline) -> None:
-        """Learn what has become of the transaction whose outcome is unknown; one with other contents is cancelled.
-
-        Two transactions would have one number and the same sequences: the second could be taken for the first.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
-        """
-        transactions, sent = writer.transactions, writer.sent
-        if not transactions.is_busy or sent is None:
-            return
-        try:
-            transactions.resolve(deadline, cancel=sent != contents)
-        except (OutcomeUnknown, StoreUnavailable) as error:
-            if not transactions.is_busy:
-                return
-            if sent == contents:
-                raise
-            raise StoreUnavailable(
-                f"nothing was written: what became of the commit before under {transactional_id!r} is not known "
-                f"by the deadline ({error}); call again"
-            ) from error
-        except CommandRefused:
-            return
-        writer.stored = (sent, self.log.entry)
-
-    def _replayed(
-        self, staged: Sequence[StagedSegment], transactional_id: str, sink: SinkCommit
-    ) -> CommitResult | None:
-        state = self.log.transaction(transactional_id)
-        if state is None:
-            return None
-        found = check_batch(state.sink, _batch(staged, state, sink))
-        if found is None:
-            return None
-        if isinstance(found, tuple):
-            raise BatchRefused(found.reason)
-        return CommitResult(found.entry, replayed=True)
-
-    def _initialised(
-        self, transactions: TransactionWriter, transactional_id: str, deadline: Deadline
-    ) -> TransactionState:
-        """Return the transactional id's state under this handle's own epoch; it is initialised once per handle."""
-        state = self.log.transaction(transactional_id)
-        if state is None or transactions.identity == NO_IDENTITY:
-            transactions.initialise(deadline, transactional_id=transactional_id)
-            state = self.log.transaction(transactional_id)
-        if state is None:
-            raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")
-        if transactions.identity != ProducerIdAndEpoch(state.producer_id, state.producer_epoch):
-            reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
-            raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
-        return state
-
-
-def _prescriptive(refused: CommandRefused) -> KafkaException:
-    """A refusal as the class that says what to do about it."""
-    code, reason = refused.error.code(), refused.error.str()
-    if code == ErrorCode.KAFKA_STORAGE_ERROR:
-        return SegmentExpired(reason)
-    if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-        return ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
-    return refused
-
-
-def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:
-    return SinkBatchCommit(
-        transactional_id=state.transactional_id,
-        producer_id=state.producer_id,
-        producer_epoch=state.producer_epoch,
-        transaction=state.transaction + 1,
-        writer_id=sink.writer_id,
-        run_id=sink.run_id,
-        batch_id=sink.batch_id,
-        fingerprint=_fingerprint(staged),
-    )
-
-
-def _fingerprint(staged: Sequence[StagedSegment]) -> str:
-    """Rows and bytes per topic, whatever the order of rows, tasks and segments: what a replay must repeat.
-
-    Not per partition: rows without a key take partitions in turn, so another order puts them elsewhere.
-    """
-    totals: dict[str, list[int]] = {}
-    for segment in staged:
-        total = totals.setdefault(str(segment.topic_id), [0, 0])
-        total[0] += segment.record_count
-        total[1] += segment.payload_bytes
-    return hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _address(uri: object) -> str:

@@ -54,12 +54,13 @@ class TxnLogWriter(DataSourceArrowWriter):
 
         Raises:
             OutcomeUnknown: the store did not answer in time; the write may have landed.
-            BatchRefused: the version was committed with other rows, or a later one was.
+            BatchRefused: the version is not above the last committed one and is not known to have had these rows, and
+                `onReplayMismatch` is fail.
         """
         options, staged = self._options, staged_segments(messages)
         if options.application_id is not None and options.application_version is not None:
             sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
-            commit_batch(options.path, options.store, staged, transactional_id=self._transactional_id, sink=sink)
+            commit_batch(options, staged, transactional_id=self._transactional_id, sink=sink)
             return
         with Store.open(options.path, options=options.store) as store:
             store.commit(staged, transactional_id=self._transactional_id)

@@ -161,8 +161,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
     Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query, or per batch write."),
-    Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version that was already committed does nothing."),
+    Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
+    Option("onReplayMismatch", _WRITES, "skip", _choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
     Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
@@ -318,6 +319,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     transactional_id: str | None
     application_id: str | None
     application_version: int | None
+    on_replay_mismatch: Literal["skip", "fail"]
     create_topic: bool
     create_topic_partitions: int
 
@@ -345,6 +347,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
             transactional_id=values.get("transactionalId"),
             application_id=values.get("txnAppId"),
             application_version=values.get("txnVersion"),
+            on_replay_mismatch=values["onReplayMismatch"],
             create_topic=values["createTopic"],
             create_topic_partitions=values["createTopicPartitions"],
         )

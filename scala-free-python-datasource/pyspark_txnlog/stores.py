@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparktxn import ProducerFenced, SinkCommit, Store
 
 if TYPE_CHECKING:
-    from sparktxn import StagedSegment
+    from pyspark_txnlog.options import WriteOptions
+    from sparktxn import CommitResult, ReplayMismatch, StagedSegment
 
-__all__ = ["commit_batch", "open_store"]
+__all__ = ["commit_batch", "open_store", "warn"]
+
+_log = logging.getLogger("sparktxn.spark")
 
 _Address = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -34,9 +39,9 @@ def _address(path: str, options: Mapping[str, str]) -> _Address:
 
 
 def commit_batch(
-    path: str, options: Mapping[str, str], staged: Sequence[StagedSegment], *, transactional_id: str, sink: SinkCommit
+    options: WriteOptions, staged: Sequence[StagedSegment], *, transactional_id: str, sink: SinkCommit
 ) -> None:
-    """Commits a batch that the log knows by `sink`.
+    """Commit a batch that the log knows by `sink`, or skip one that was committed before.
 
     Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
     That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced
@@ -44,13 +49,49 @@ def commit_batch(
     initialises.
 
     Raises:
-        BatchRefused: the run is superseded, or the batch was committed with other rows.
+        BatchRefused: the run is superseded, or the batch was committed with other rows and `onReplayMismatch` is fail.
         ProducerFenced: others took the transactional id over again and again.
         OutcomeUnknown: the store did not answer in time.
     """
+
+    def commit(store: Store) -> CommitResult:
+        return store.commit(
+            staged, transactional_id=transactional_id, sink=sink, on_replay_mismatch=options.on_replay_mismatch
+        )
+
     try:
-        open_store(path, options).commit(staged, transactional_id=transactional_id, sink=sink)
+        result = commit(open_store(options.path, options.store))
     except ProducerFenced:
         # The old handle stays open: a reader of this process may be using it.
-        store = _stores[_address(path, options)] = Store.open(path, options=options)
-        store.commit(staged, transactional_id=transactional_id, sink=sink)
+        store = _stores[_address(options.path, options.store)] = Store.open(options.path, options=options.store)
+        result = commit(store)
+    if result.mismatch is not None:
+        _report_mismatch(sink, result.mismatch)
+
+
+def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:
+    """Say that rows were left out; a version of an application that is merely old is passed over, as in Delta."""
+    is_stream = bool(sink.run_id)
+    named = f"micro-batch {sink.batch_id} of query" if is_stream else f"version {sink.batch_id} of application"
+    if mismatch.committed is None and not is_stream:
+        _log.info("%s %r is skipped: a later one is committed", named, sink.writer_id)
+        return
+    committed = mismatch.committed or "that the log no longer remembers"
+    advice = (
+        "The checkpoint folder was reset, restored from a copy, or is shared: rows that no micro-batch has written are "
+        "missing from the log"
+        if is_stream and not mismatch.is_last
+        else "The rows depend on when they are computed; those of the first time stay, and no other is missing"
+    )
+    warn(
+        f"{named} {sink.writer_id!r} is skipped: it is committed with other rows (fingerprint {committed}, now "
+        f"{mismatch.fingerprint}). {advice}. Set onReplayMismatch to fail to get an error instead"
+    )
+
+
+def warn(message: str) -> None:
+    """Show a warning on the driver's stderr, and log it where logging is configured."""
+    if _log.hasHandlers():
+        _log.warning(message)
+    # No line of source code: it would say nothing to the user.
+    warnings.warn_explicit(message, UserWarning, "txnlog", 1)

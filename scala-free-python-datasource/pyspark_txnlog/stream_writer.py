@@ -55,11 +55,13 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         return StagedMicroBatch(segments, _property(_QUERY_ID), _property(_RUN_ID), int(_property(_BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Names all that the tasks have uploaded in one entry; a micro-batch that is already there changes nothing.
+        """Name all that the tasks have uploaded in one entry; a micro-batch that is committed already changes nothing.
+
+        It is then skipped, with a warning if it had other rows (a query may compute others when it runs again).
 
         Raises:
-            BatchRefused: another run of the query has committed since, the transactional id belongs to another query
-                now, or the micro-batch was committed with other rows.
+            BatchRefused: another run of the query has committed since, or the transactional id belongs to another query
+                now. With `onReplayMismatch=fail` also a micro-batch that was committed with other rows.
             OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log shows the
             outcome.
         """
@@ -69,8 +71,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         first = parts[0]
         options = self._options
         commit_batch(
-            options.path,
-            options.store,
+            options,
             staged_segments(parts),
             transactional_id=options.transactional_id or f"spark-{first.query_id}",
             sink=SinkCommit(writer_id=first.query_id, run_id=first.run_id, batch_id=batchId),

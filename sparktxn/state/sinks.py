@@ -12,7 +12,7 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import SinkBatch, SinkState, TransactionState
 
-__all__ = ["check_batch", "sink_batch_commit"]
+__all__ = ["check_batch", "remembered_batch", "sink_batch_commit"]
 
 _BATCHES_TO_RETAIN: Final = 20
 _RUNS_TO_RETAIN: Final = 100
@@ -37,13 +37,28 @@ def check_batch(sink: SinkState | None, batch: SinkBatchCommit) -> SinkBatch | R
         )
     if not sink.batches or batch.batch_id > sink.batches[-1].batch_id:
         return None
-    for known in sink.batches:
-        if known.batch_id == batch.batch_id and known.fingerprint == batch.fingerprint:
-            return known
-    return Refusal(
-        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-        f"batch {batch.batch_id} of {batch.writer_id!r} was committed before with other rows (the last one is "
-        f"{sink.batches[-1].batch_id}): the source does not replay, or the checkpoint folder was reset or is shared",
+    known = remembered_batch(sink, batch.batch_id)
+    if known is not None and known.fingerprint == batch.fingerprint:
+        return known
+    return Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, _not_the_same(batch, known, sink.batches[-1]))
+
+
+def remembered_batch(sink: SinkState, batch_id: int) -> SinkBatch | None:
+    """Return the committed batch of that id, if it is among those that are kept."""
+    return next((known for known in sink.batches if known.batch_id == batch_id), None)
+
+
+def _not_the_same(batch: SinkBatchCommit, known: SinkBatch | None, last: SinkBatch) -> str:
+    """Return why a batch id that was used, or passed over, cannot be committed."""
+    named = f"batch {batch.batch_id} of {batch.writer_id!r}"
+    if known is None:
+        return (
+            f"{named} is below the last committed one, {last.batch_id}, and no longer remembered: whether it had the "
+            "same rows is not known. The checkpoint folder was reset or is shared, or a version does not grow"
+        )
+    return (
+        f"{named} was committed before with other rows (fingerprint {known.fingerprint}, now {batch.fingerprint}): the "
+        "source does not replay, or the checkpoint folder was reset or is shared"
     )
 
 

@@ -721,7 +721,7 @@ class TestWhenThingsBreak:
         assert set(errors) == {name}
         assert position(consumer, partition=0) == 0
         objects.put(name, data)
-        poll_until(lambda: len(found) == 2)  # a read from before the repair may still tell of the damage
+        poll_until(lambda: len(found) == 2)  # a read from before the repair may still report the damage
         assert found == [b"good", b"bad"]
         assert set(errors) == {name}
         assert values(consumer) == []

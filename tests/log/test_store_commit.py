@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from sparktxn import ProducerFenced, SinkCommit, Store, read_task
+from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store, read_task
 from sparktxn.clock import RandomIds
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
@@ -67,6 +67,53 @@ def test_a_handle_whose_id_was_taken_over_is_fenced_and_writes_nothing(store: St
         older.commit(staged(store, b"c"), transactional_id="job")
     newer.commit(staged(store, b"d"), transactional_id="job")
     assert values_of(store) == [b"a", b"b", b"d"]
+
+
+def committed_batches(store: Store, count: int, run_id: str = "run") -> None:
+    for number in range(count):
+        store.commit(staged(store, b"%d" % number), transactional_id="job", sink=SinkCommit("query", run_id, number))
+
+
+def test_a_replayed_batch_with_other_rows_is_refused_unless_the_caller_skips_it(store: Store) -> None:
+    committed_batches(store, 2)
+    other, sink, entry = staged(store, b"other"), SinkCommit("query", "run", 1), store.log.entry
+    with pytest.raises(BatchRefused, match=r"batch 1 of 'query' was committed before with other rows \(fingerprint "):
+        store.commit(other, transactional_id="job", sink=sink)
+    result = store.commit(other, transactional_id="job", sink=sink, on_replay_mismatch="skip")
+    assert (result.entry, result.replayed) == (entry, True)
+    assert result.mismatch is not None
+    assert result.mismatch.is_last
+    assert result.mismatch.committed not in (None, result.mismatch.fingerprint)
+    assert store.log.entry == entry
+    assert store.commit(staged(store, b"1"), transactional_id="job", sink=sink).mismatch is None
+
+
+def test_a_batch_that_is_no_longer_remembered_can_be_skipped(store: Store) -> None:
+    committed_batches(store, 25)
+    sink, entry = SinkCommit("query", "run", 1), store.log.entry
+    with pytest.raises(BatchRefused, match="no longer remembered"):
+        store.commit(staged(store, b"1"), transactional_id="job", sink=sink)
+    result = store.commit(staged(store, b"1"), transactional_id="job", sink=sink, on_replay_mismatch="skip")
+    assert (result.entry, result.replayed) == (entry, True)
+    assert result.mismatch is not None
+    assert (result.mismatch.committed, result.mismatch.is_last) == (None, False)
+    assert store.log.entry == entry
+
+
+@pytest.mark.parametrize("writer", ["query", "old"])
+def test_what_was_superseded_is_refused_although_the_caller_skips_other_rows(store: Store, writer: str) -> None:
+    store.commit(staged(store, b"a"), transactional_id="job", sink=SinkCommit("old", "run-0", 0))
+    store.commit(staged(store, b"b"), transactional_id="job", sink=SinkCommit("query", "run-1", 0))
+    store.commit(staged(store, b"c"), transactional_id="job", sink=SinkCommit("query", "run-2", 1))
+    sink = SinkCommit(writer, "run-1", 1)
+    with pytest.raises(BatchRefused, match="was superseded"):
+        store.commit(staged(store, b"d"), transactional_id="job", sink=sink, on_replay_mismatch="skip")
+    assert values_of(store) == [b"a", b"b", b"c"]
+
+
+def test_what_to_do_about_other_rows_is_checked(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="on_replay_mismatch"):
+        store.commit([], transactional_id="job", on_replay_mismatch="ignore")  # type: ignore[arg-type]
 
 
 class Faulty:

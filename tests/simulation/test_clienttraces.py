@@ -19,10 +19,10 @@ from sparktxn.log.write.tickets import Ticket
 from sparktxn.producer import failures
 from sparktxn.producer.failures import FAILURES, Failure, Operation
 from sparktxn.producer.transaction import Transactions
+from sparktxn.stage.batchcommits import BatchCommits
 from sparktxn.state import groups, machine, partitions, sinks
 from sparktxn.state.delta import Refusal
 from sparktxn.state.producers import next_sequence
-from sparktxn.store import Store
 from sparktxn.structs import PendingOffsets
 from tests.simulation import clienttraces as traces
 from tests.simulation.scenarios import simulate
@@ -49,7 +49,7 @@ def without_compared_batches(patch: Patch) -> None:
     """A handle forgets what is unknown, and a batch with the number and sequences of a stored one is a repetition."""
 
     kept = []
-    submit = Store._submit
+    submit = BatchCommits._submit
 
     def forget(self: Any, writer: Any, staged: Any, state: Any, *given: Any) -> None:
         transactions = writer.transactions
@@ -69,7 +69,7 @@ def without_compared_batches(patch: Patch) -> None:
         another = stored.transaction != command.transaction
         return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another transaction") if another else None
 
-    patch.setattr(Store, "_submit", forget)
+    patch.setattr(BatchCommits, "_submit", forget)
     patch.setattr(partitions, "_not_repeated", not_repeated)
     patch.setattr(machine, "_is_repetition", lambda list_, results: True)
     patch.setattr(sinks, "_after_the_end", lambda transaction, command: CommandResult(duplicate=True))

@@ -160,8 +160,11 @@ def test_a_version_of_an_application_is_written_once(spark: SparkSession, number
     for version, end in ((0, 10), (0, 10), (1, 5), (1, 5)):
         write(numbers(0, end), store, topic="t", txnAppId="app", txnVersion=version)
     assert read(spark, store, "t").count() == 15
+    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1)
+    write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=0)
+    assert read(spark, store, "t").count() == 15
     with pytest.raises(PySparkException, match="BatchRefused"):
-        write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1)
+        write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1, onReplayMismatch="fail")
     assert read(spark, store, "t").count() == 15
 
 

@@ -21,6 +21,7 @@ from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, Write
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, SinkCommit, Store
+from sparktxn.stage.batchcommits import BatchCommits
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -134,6 +135,25 @@ def test_a_topic_that_is_missing_in_a_micro_batch_fails_the_query_and_writes_not
     assert store.view().entry == entry
 
 
+@pytest.mark.spark
+def test_a_query_that_computes_other_rows_goes_on_after_a_crash_between_the_entry_and_sparks_record(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    store.create_topic("out")
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    spark.range(50).write.parquet(str(source))
+    frame = spark.readStream.schema("id long").parquet(str(source)).selectExpr("cast(rand() as string) value")
+    copy(frame, store, checkpoint, "out")
+    entry = store.view().entry
+    for record in checkpoint.glob("commits/*0*"):  # with its checksum: as a kill between the two would leave it
+        record.unlink()
+    copy(frame, store, checkpoint, "out")
+    assert store.view().entry == entry
+    spark.range(50, 60).write.mode("append").parquet(str(source))
+    copy(frame, store, checkpoint, "out")
+    assert spark.read.format("txnlog").option("topic", "out").load(store.uri).count() == 60
+
+
 # What follows needs no session: the reader and the writer as Spark calls them.
 
 
@@ -223,8 +243,8 @@ def test_a_checkpoint_of_another_store_is_refused(topic: Store) -> None:
 class MicroBatches:
     """The sink as Spark calls it: new writers for every step, the identity in the messages."""
 
-    def __init__(self, store: Store) -> None:
-        given = {"path": store.uri, "topic": "t"}
+    def __init__(self, store: Store, **options: str) -> None:
+        given = {"path": store.uri, "topic": "t", **options}
         self.store = store
         self.make: Callable[[], TxnLogStreamWriter] = lambda: TxnLogStreamWriter(
             WriteOptions.parse(given, WRITE_STREAM), VALUE, False
@@ -258,11 +278,37 @@ def test_a_superseded_run_is_refused(topic: Store) -> None:
     assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 20
 
 
-def test_a_replay_with_other_rows_is_refused(topic: Store) -> None:
+def test_a_replay_with_other_rows_is_skipped_with_one_warning(topic: Store, caplog: pytest.LogCaptureFixture) -> None:
     sink = MicroBatches(topic)
     sink.run("run-1", 0, range(10))
-    with pytest.raises(BatchRefused):
+    entry = topic.view().entry
+    with pytest.warns(
+        UserWarning, match=r"micro-batch 0 of query 'query' is skipped: .* \(fingerprint \w+, now \w+\)"
+    ) as seen:
         sink.run("run-2", 0, range(11))
+    assert len(seen) == 1
+    assert [record.name for record in caplog.records if record.levelname == "WARNING"] == ["sparktxn.spark"]
+    assert "no other is missing" in caplog.text
+    assert topic.view().entry == entry
+    sink.run("run-2", 1, range(10, 20))
+    assert sum(segment.record_count for segment in committed(Path(topic.uri))) == 20
+
+
+def test_a_skipped_micro_batch_below_the_last_one_warns_of_missing_rows(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    for batch_id in range(22):
+        sink.run("run-1", batch_id, range(batch_id, batch_id + 1))
+    for batch_id, committed_rows in ((20, "fingerprint \\w"), (0, "that the log no longer remembers")):
+        with pytest.warns(UserWarning, match=rf"{committed_rows}.*restored from a copy.*are missing from the log"):
+            sink.run("run-2", batch_id, range(500))
+
+
+def test_a_replay_with_other_rows_is_refused_if_that_is_asked_for(topic: Store) -> None:
+    sink = MicroBatches(topic, onreplaymismatch="fail")
+    sink.run("run-1", 0, range(10))
+    with pytest.raises(BatchRefused, match="with other rows"):
+        sink.run("run-2", 0, range(11))
+    sink.run("run-2", 0, range(10))
 
 
 def test_an_abort_deletes_nothing(topic: Store) -> None:
@@ -321,14 +367,14 @@ def test_a_run_that_is_superseded_in_the_middle_of_its_commit_is_refused(
 ) -> None:
     runs = TwoRuns(topic)
     runs.first.run("run-1", 0, range(10))
-    submit = Store._submit
+    submit = BatchCommits._submit
 
-    def overtaken(self: Store, *arguments: Any) -> None:
+    def overtaken(self: BatchCommits, *arguments: Any) -> None:
         monkeypatch.undo()
         runs.second(1, range(10, 20))
         submit(self, *arguments)
 
-    monkeypatch.setattr(Store, "_submit", overtaken)
+    monkeypatch.setattr(BatchCommits, "_submit", overtaken)
     with pytest.raises(BatchRefused, match="'run-1' of query 'query' was superseded"):
         runs.first.run("run-1", 1, numbers)
     assert runs.committed_numbers() == list(range(20))

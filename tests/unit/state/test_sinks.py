@@ -8,7 +8,7 @@ import pytest
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
-from sparktxn.state.sinks import check_batch
+from sparktxn.state.sinks import check_batch, remembered_batch
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 
@@ -72,8 +72,22 @@ def test_a_fenced_producer_commits_no_batch(log: PureLog, producer) -> None:
 def test_a_batch_below_all_that_are_remembered_is_an_error(log: PureLog, producer) -> None:
     for number in range(1, 26):
         commit(log, producer, number, number)
-    assert isinstance(found(log, producer, 1), Refusal)
+    refused = found(log, producer, 1)
+    assert isinstance(refused, Refusal)
+    assert refused.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert "below the last committed one, 25, and no longer remembered" in refused.reason
+    assert "other rows" not in refused.reason
     assert found(log, producer, 25).batch_id == 25
+
+
+def test_the_refusal_of_other_rows_names_both_fingerprints(log: PureLog, producer) -> None:
+    commit(log, producer, 1, 0, fingerprint="these")
+    refused = found(log, producer, 0, fingerprint="those")
+    assert isinstance(refused, Refusal)
+    assert "(fingerprint these, now those)" in refused.reason
+    sink = log.transaction("sink").sink
+    assert sink is not None
+    assert [remembered_batch(sink, number) for number in (0, 1)] == [sink.batches[0], None]
 
 
 @pytest.mark.parametrize("how", ["abort", "fence", "time-out"])
