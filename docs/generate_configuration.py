@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
 from pyspark_txnlog.options import OPTIONS
 from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
@@ -70,7 +71,16 @@ SPARK = """\
 ## Spark
 
 Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The
-store's settings and `storage.*` are options too.
+store's settings and `storage.*` are options too. A batch checks the limits of a stream's triggers and ignores them,
+with a warning.
+"""
+
+KAFKA = """\
+### Settings of Kafka's clients
+
+What `format("kafka")` hands to Kafka's clients, `kafka.*`, is accepted by `format("txnlog")`. Settings that are not in
+this table change nothing: one warning lists their names, never their values. One that looks like another misspelt is an
+error.
 """
 
 
@@ -106,6 +116,17 @@ def options_table() -> str:
     )
 
 
+def kafka_table() -> str:
+    """What becomes of settings of Kafka's clients that are not ignored."""
+    mapped = [(f"`{KAFKA_PREFIX}{name}`", f"the option `{option}`") for name, option in MAPPED_SETTINGS.items()]
+    refused = [
+        (f"`{KAFKA_PREFIX}{name}`", f"refused when {use}: {advice}")
+        for use, settings in (("reading", REFUSED_READING), ("writing", REFUSED_WRITING))
+        for name, advice in settings.items()
+    ]
+    return table(("setting", "here"), [*mapped, *refused])
+
+
 def document() -> str:
     """The whole document."""
     sections = [
@@ -124,6 +145,8 @@ def document() -> str:
         settings_table(VACUUM_SETTINGS),
         SPARK,
         options_table(),
+        KAFKA,
+        kafka_table(),
     ]
     return "\n".join(sections)
 

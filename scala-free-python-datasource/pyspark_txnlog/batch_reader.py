@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,15 +21,18 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyspark_txnlog.offsets import EARLIEST, LATEST, Partition, explicit_offset, partitions_of, within_log
+from pyspark_txnlog.bounds import check_ranges, resolved
+from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
 from pyspark_txnlog.stores import open_store
+from pyspark_txnlog.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_txnlog.bounds import Bound
     from sparktxn import ReadTask, ReadView, Store
 
 __all__ = ["TaskPartition", "TxnLogReader", "make_reader", "plan_partitions", "read_partition", "read_schema"]
@@ -37,6 +41,9 @@ _log = logging.getLogger("sparktxn.spark")
 
 _BATCH_ROWS: Final = 10_000
 """Spark takes batches of this size fastest."""
+
+_TASK_ROWS_MIN: Final = 50_000
+"""A task with fewer rows costs more than it saves; a full segment has as many by default."""
 
 _PUSH_DOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -48,38 +55,37 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-def read_schema(options: ReadOptions) -> tuple[StructType, int]:
-    """The columns of the topics that `options` name, and the entry of the view that has them."""
+def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
+    """The columns of the topics that `options` name, and what pins the view that has them."""
     view = _view(open_store(options.path, options.store), options, None)
-    return schema_of(view.topics.values(), options), view.entry
+    return schema_of(view.topics.values(), options), pin_view(view)
 
 
-def _view(store: Store, options: ReadOptions, entry: int | None) -> ReadView:
-    if entry is None:
-        entry = options.as_of_entry
-    timestamp_ms = options.as_of_timestamp_ms if entry is None else None
-    return store.view(options.topics, entry=entry, timestamp_ms=timestamp_ms)
+def _view(store: Store, options: ReadOptions, pinned: PinnedView | None) -> ReadView:
+    entry = options.as_of_entry if pinned is None else pinned.entry
+    return open_view(store, options, entry=entry, timestamp_ms=options.as_of_timestamp_ms if entry is None else None)
 
 
-def make_reader(options: ReadOptions, schema: StructType, entry: int | None) -> TxnLogReader:
-    """A reader of the view at `entry`, or of the newest one if the DataFrame has pinned none.
+def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> TxnLogReader:
+    """A reader of the pinned view, or of the newest one if the DataFrame has pinned none.
 
     Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
-    and unfiltered actions on one DataFrame are then planned apart, so without a pinned entry they could differ.
+    and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
     """
-    if _PUSH_DOWN_WORKER in sys.modules and entry is not None:
-        return FilteringTxnLogReader(options, schema, entry)
-    return TxnLogReader(options, schema, entry)
+    if _PUSH_DOWN_WORKER in sys.modules and pinned is not None:
+        return FilteringTxnLogReader(options, schema, pinned)
+    return TxnLogReader(options, schema, pinned)
 
 
 class TxnLogReader(DataSourceReader):
     """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, entry: int | None) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> None:
         self._options = options
         self._target = arrow_of(schema)
         self._store = open_store(options.path, options.store)
-        self._view = _view(self._store, options, entry)
+        self._view = _view(self._store, options, pinned)
+        self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,26 +108,26 @@ class TxnLogReader(DataSourceReader):
         """Offsets (start, end) of every partition that is read."""
         options, view = self._options, self._view
         partitions = partitions_of(view, options.assigned)
-        log_ends = {partition: view.partitions[partition].log_end_offset for partition in partitions}
-        starts = {
-            partition: within_log(
-                view,
-                partition,
-                explicit_offset(
-                    "startingOffsets", options.starting_offsets, view, partition, latest=log_ends, missing=EARLIEST
-                ),
-                fail=options.fail_on_data_loss,
-            )
-            for partition in partitions
-        }
+        asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
+        fail = options.fail_on_data_loss
+        starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
         last = readable_ends(self._store, view, starts, options)
-        ends = {
-            partition: explicit_offset(
-                "endingOffsets", options.ending_offsets, view, partition, latest=last, missing=LATEST
-            )
-            for partition in partitions
-        }
-        return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in partitions}
+        ends = self._resolved(options.ending, last)
+        check_ranges(options.starting, asked, options.ending, ends)
+        # An end by time may lie where a transaction is still open; a start may have been removed.
+        return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
+
+    def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
+        options = self._options
+        return resolved(
+            bound,
+            self._store,
+            self._view,
+            list(latest),
+            latest=latest,
+            isolation=options.isolation,
+            now_ms=self._now_ms,
+        )
 
 
 def readable_ends(
@@ -162,12 +168,21 @@ def plan_partitions(
     options: ReadOptions,
 ) -> list[InputPartition]:
     """The tasks of a read of `ranges`; none for ranges without records."""
-    rows_per_task = options.rows_per_task
-    if options.partitions_min is not None:
-        total = rows_at_most(view, ranges)
-        rows_per_task = min(rows_per_task or total + 1, max(1, math.ceil(total / options.partitions_min)))
+    rows_per_task = _rows_per_task(rows_at_most(view, ranges), options)
     tasks = store.plan(view, ranges, isolation=options.isolation, columns=columns, rows_per_task=rows_per_task)
     return [TaskPartition(task) for task in tasks]
+
+
+def _rows_per_task(total: int, options: ReadOptions) -> int:
+    """How many of `total` rows a task takes at most.
+
+    A planning process of Spark cannot ask the session how parallel it is: the machine's cores are the best guess.
+    """
+    if options.partitions_min is None:
+        spread = max(_TASK_ROWS_MIN, math.ceil(total / (os.cpu_count() or 1)))
+    else:
+        spread = max(1, math.ceil(total / options.partitions_min))
+    return spread if options.rows_per_task is None else min(spread, options.rows_per_task)
 
 
 def read_partition(partition: InputPartition, options: ReadOptions, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -180,8 +195,8 @@ def read_partition(partition: InputPartition, options: ReadOptions, target: pa.S
 class FilteringTxnLogReader(TxnLogReader):
     """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, entry: int) -> None:
-        super().__init__(options, schema, entry)
+    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView) -> None:
+        super().__init__(options, schema, pinned)
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

@@ -1,4 +1,4 @@
-"""Where a read starts and ends: offsets as options say them, resolved against a read view."""
+"""Offsets and timestamps by topic and partition, as options say them in JSON, and the partitions of a read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "ByPartition",
+    "Offsets",
     "Partition",
-    "StartingOffsets",
-    "explicit_offset",
     "parse_json",
     "parse_offsets",
+    "parse_timestamps",
+    "partition_exists",
     "partitions_of",
     "topic_named",
     "within_log",
@@ -29,12 +31,15 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 Partition = tuple[str, int]
-StartingOffsets = str | dict[str, dict[int, int]]
+ByPartition = dict[str, dict[int, int]]
+"""Numbers by topic and partition."""
+Offsets = str | ByPartition
 """``earliest``, ``latest``, or offsets by topic and partition, where -2 means earliest and -1 latest."""
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 _EXPECTED: Final = 'expected earliest, latest or JSON such as {"flights":{"0":23,"1":-2}}'
+_EXPECTED_TIMESTAMPS: Final = 'expected JSON such as {"flights":{"0":1700000000000,"1":1700000000000}}'
 
 
 def parse_json(name: str, value: str, expected: str) -> Any:
@@ -54,7 +59,7 @@ def parse_json(name: str, value: str, expected: str) -> Any:
         raise ConfigurationError(f"option {name!r} is not JSON that can be read; {expected}") from None
 
 
-def parse_offsets(name: str, value: str) -> StartingOffsets:
+def parse_offsets(name: str, value: str) -> Offsets:
     """The offsets of an option's text.
 
     Raises:
@@ -63,11 +68,24 @@ def parse_offsets(name: str, value: str) -> StartingOffsets:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return word
-    parsed = parse_json(name, value, _EXPECTED)
+    return _by_partition(name, value, "offset", EARLIEST, _EXPECTED)
+
+
+def parse_timestamps(name: str, value: str) -> ByPartition:
+    """The timestamps of an option's text, in milliseconds since 1970.
+
+    Raises:
+        ConfigurationError: names the option, and the position or the topic and partition that is wrong.
+    """
+    return _by_partition(name, value, "timestamp", 0, _EXPECTED_TIMESTAMPS)
+
+
+def _by_partition(name: str, value: str, what: str, minimum: int, expected: str) -> ByPartition:
+    parsed = parse_json(name, value, expected)
     if not isinstance(parsed, dict) or not parsed:
-        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
+        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {expected}")
     return {
-        topic: _topic_offsets(name, topic_named(name, topic), by_partition) for topic, by_partition in parsed.items()
+        topic: _of_topic(name, topic_named(name, topic), numbers, what, minimum) for topic, numbers in parsed.items()
     }
 
 
@@ -80,25 +98,28 @@ def topic_named(name: str, topic: str) -> str:
     return arguments.identifier(f"a topic of option {name!r}", topic)
 
 
-def _topic_offsets(name: str, topic: str, by_partition: Any) -> dict[int, int]:
-    if not isinstance(by_partition, dict) or not by_partition:
+def _of_topic(name: str, topic: str, numbers: Any, what: str, minimum: int) -> dict[int, int]:
+    if not isinstance(numbers, dict) or not numbers:
         raise ConfigurationError(
-            f"option {name!r} has {arguments.shown(by_partition)} for topic {topic!r}: expected offsets by partition, "
+            f"option {name!r} has {arguments.shown(numbers)} for topic {topic!r}: expected {what}s by partition, "
             f'as in {{"{topic}":{{"0":23}}}}'
         )
-    offsets: dict[int, int] = {}
-    for partition, offset in by_partition.items():
+    found: dict[int, int] = {}
+    for partition, number in numbers.items():
         if not _PARTITION.fullmatch(partition) or int(partition) > arguments.INT32_MAX:
             raise ConfigurationError(
                 f"option {name!r} has partition {partition!r} for topic {topic!r}: expected a number from 0"
             )
-        if type(offset) is not int or not EARLIEST <= offset <= arguments.INT64_MAX:
-            raise ConfigurationError(
-                f"option {name!r} has offset {arguments.shown(offset)} for partition {partition} of topic {topic!r}: "
-                "expected a number from 0, or -2 for earliest, or -1 for latest"
+        if type(number) is not int or not minimum <= number <= arguments.INT64_MAX:
+            expected = (
+                "milliseconds since 1970" if minimum == 0 else "a number from 0, or -2 for earliest, or -1 for latest"
             )
-        offsets[int(partition)] = offset
-    return offsets
+            raise ConfigurationError(
+                f"option {name!r} has {what} {arguments.shown(number)} for partition {partition} of topic {topic!r}: "
+                f"expected {expected}"
+            )
+        found[int(partition)] = number
+    return found
 
 
 def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None) -> list[Partition]:
@@ -111,51 +132,21 @@ def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None
         return sorted(view.partitions)
     partitions = sorted((topic, partition) for topic, numbers in assigned.items() for partition in numbers)
     for topic, partition in partitions:
-        _check_partition("assign", view, topic, partition)
+        partition_exists("assign", view, topic, partition)
     return partitions
 
 
-def _check_partition(name: str, view: ReadView, topic: str, partition: int) -> None:
+def partition_exists(name: str, view: ReadView, topic: str, partition: int) -> None:
+    """Raise if a topic of the view does not have a partition that the option `name` names.
+
+    Raises:
+        ConfigurationError: it does not; the message says which partitions it has.
+    """
     count = view.topics[topic].partition_count
     if partition >= count:
         raise ConfigurationError(
             f"option {name!r} names partition {partition} of topic {topic!r}, which has partitions 0 to {count - 1}"
         )
-
-
-def explicit_offset(
-    name: str,
-    offsets: StartingOffsets,
-    view: ReadView,
-    partition: Partition,
-    *,
-    latest: Mapping[Partition, int],
-    missing: int,
-) -> int:
-    """The offset that an option gives for `partition`; `latest` is where its topic ends, `missing` is the offset if it
-    gives none.
-
-    Raises:
-        ConfigurationError: the option names a partition that does not exist, or an offset past the end.
-    """
-    topic, number = partition
-    if isinstance(offsets, str):
-        asked = EARLIEST if offsets == "earliest" else LATEST
-    else:
-        by_partition = offsets.get(topic, {})
-        for named in by_partition:
-            _check_partition(name, view, topic, named)
-        asked = by_partition.get(number, missing)
-    if asked == EARLIEST:
-        return view.partitions[partition].log_start_offset
-    if asked == LATEST:
-        return latest[partition]
-    if asked > latest[partition]:
-        raise ConfigurationError(
-            f"option {name!r} has offset {asked} for partition {number} of topic {topic!r}: the last that can be "
-            f"read is {latest[partition]}"
-        )
-    return asked
 
 
 def within_log(view: ReadView, partition: Partition, offset: int, *, fail: bool) -> int:

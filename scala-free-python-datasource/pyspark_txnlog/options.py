@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from pyspark_txnlog.offsets import StartingOffsets, parse_json, parse_offsets, topic_named
+from pyspark_txnlog.admission import TriggerLimits
+from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
+from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
+from pyspark_txnlog.offsets import EARLIEST, LATEST, Offsets, parse_json, parse_offsets, parse_timestamps, topic_named
+from pyspark_txnlog.times import TimeAgo, is_relative, parse_duration_ms, parse_time, parse_time_ago
 from sparktxn import ConfigurationError, arguments, did_you_mean
 from sparktxn.store import PARTITION_COUNT_MAX
 
@@ -44,18 +48,17 @@ SCHEMA: Final = "read or readStream"
 _READS: Final = frozenset({READ, READ_STREAM})
 _WRITES: Final = frozenset({WRITE, WRITE_STREAM})
 _ALL: Final = _READS | _WRITES
+_BATCH: Final = frozenset({READ})
+_STREAM: Final = frozenset({READ_STREAM})
 
 _STORE_PREFIXES: Final = ("storage.", "store.", "checkpoint.", "clock.")
-_CLIENT_PREFIXES: Final = ("txnlog.", "kafka.")
-_CLIENT_SETTINGS: Final = {
-    "bootstrap.servers": "path",
-    "isolation.level": "isolationLevel",
-    "transactional.id": "transactionalId",
-}
+_CLIENT_PREFIXES: Final = ("txnlog.", KAFKA_PREFIX)
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and hands over all the same."""
 _TABLE_PREFIX: Final = "option."
 """CREATE TABLE hands its options over twice, once with this prefix, among properties of its own."""
+
+_ALIASES: Final = {"rowspertask": "maxrecordsperpartition"}
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
@@ -133,31 +136,65 @@ def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
 
 
+def _start(name: str, value: str) -> Offsets | TimeAgo:
+    if is_relative(value):
+        return parse_time_ago(name, value)
+    return parse_offsets(name, value)
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(_text(name, value))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigurationError(
+            f"option {name!r} is {arguments.shown(value)}: expected a regular expression as Python has them ({error})"
+        ) from None
+    return value.strip()
+
+
 class Option(NamedTuple):
-    """One option: its name, the uses that know it, its default as text, how it is parsed, and what it means."""
+    """One option: its name, the uses that know it, its default as text, how it is parsed, and what it means.
+
+    `ignored` are uses that check it and then warn that it has no effect.
+    """
 
     name: str
     uses: frozenset[str]
     default: str | None
     parse: Callable[[str, str], Any]
     meaning: str
+    ignored: frozenset[str] = frozenset()
 
 
 OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
     Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
+    Option("subscribePattern", _READS, None, _pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
     Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
-    Option("startingOffsets", _READS, None, parse_offsets, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default) or {"flights":{"0":23,"1":-2}}; -2 is earliest, -1 latest.'),
-    Option("endingOffsets", frozenset({READ}), "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}.'),
-    Option("maxOffsetsPerTrigger", frozenset({READ_STREAM}), None, _integer(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one."),
-    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split."),
-    Option("rowsPerTask", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries)."),
+    Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time, in milliseconds since 1970 or as `-10 minutes`. Comes before the two options that follow."),
+    Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
+    Option("startingOffsets", _READS, None, _start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), or `-10 minutes`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
+    Option("startingOffsetsByTimestampStrategy", _READS, "error", _choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
+    Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
+    Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
+    Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
+    Option("maxOffsetsPerTrigger", _STREAM, None, _integer(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one.", _BATCH),
+    Option("minOffsetsPerTrigger", _STREAM, None, _integer(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
+    Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
+    Option("maxBytesPerTrigger", _STREAM, None, _integer(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
+    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split. Default: as many as the machine that plans has cores, where a task then has 50,000 records or more."),
+    Option("maxRecordsPerPartition", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("alignment", _READS, "transaction", _choice("transaction", "lso"), "transaction ends every read where no transaction is cut; lso ends it at the last stable offsets, as Kafka does."),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
+    Option("groupIdPrefix", _READS, None, _identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
+    Option("kafka.group.id", _READS, None, _identifier, "Checked only, as groupIdPrefix."),
+    Option("fetchOffset.numRetries", _READS, "3", _integer(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", _integer(0), "Checked only, as fetchOffset.numRetries."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
     Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
     Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query, or per batch write."),
@@ -177,8 +214,26 @@ def _resolve(name: str) -> str:
     for prefix in _CLIENT_PREFIXES:
         bare = name.removeprefix(prefix)
         if bare != name:
-            return _CLIENT_SETTINGS.get(bare, bare).lower()
-    return name
+            return MAPPED_SETTINGS.get(bare, bare).lower()
+    return _ALIASES.get(name, name)
+
+
+def _known(name: str, use: str) -> Option | None:
+    """Return the option that `name`, lower-case, means for `use`; None for a setting of Kafka's clients without one.
+
+    Raises:
+        ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector refuses.
+    """
+    uses = _READS if use == SCHEMA else frozenset({use})
+    option = _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
+    if option is not None and (option.uses | option.ignored) & uses:
+        return option
+    if name.startswith(KAFKA_PREFIX):
+        check_setting(name.removeprefix(KAFKA_PREFIX), use, writing=use in _WRITES)
+        return None
+    if option is None:
+        raise _unknown(name, use)
+    raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
 
 
 def _unknown(name: str, use: str) -> ConfigurationError:
@@ -201,15 +256,29 @@ def _without_table_properties(given: Mapping[str, str]) -> Mapping[str, str]:
     return {**options, **location}
 
 
+_CREATE_TABLE: Final = "CREATE TABLE t USING txnlog OPTIONS (catalogTable 'true', path '...', topic '...')"
+_PATH_MISSING: Final = (
+    "option 'path' is missing: load() and save() take the store's URI; option 'kafka.bootstrap.servers' is the same. "
+    f"A table of the catalog keeps its options with {_CREATE_TABLE}"
+)
+_NO_OPTIONS: Final = (
+    "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "
+    "was created with columns, by saveAsTable() or without the option catalogTable. Create the table without columns, "
+    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write"
+)
+
+
 def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Values by the table's names, defaults filled in, and the settings of the store's handle.
+
+    Logs one warning with the names of options that change nothing.
 
     Raises:
         ConfigurationError: an option is unknown, belongs to another use, is given twice or has a wrong value.
     """
     values: dict[str, Any] = {}
     store: dict[str, str] = {}
-    uses = _READS if use == SCHEMA else frozenset({use})
+    without_meaning: list[str] = []
     for given_name, value in _without_table_properties(given).items():
         name = given_name.lower()
         if name in _SPARK_OWN:
@@ -218,26 +287,22 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
             # Credentials are among these: an error does not show them.
             store[name] = arguments.text(f"option {name!r}", value, secret=True)
             continue
-        option = _BY_LOWER.get(_resolve(name))
-        if option is None:
-            raise _unknown(name, use)
-        if not option.uses & uses:
-            raise ConfigurationError(
-                f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}"
-            )
-        parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
-        if values.setdefault(option.name, parsed) != parsed:
-            raise ConfigurationError(
-                f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"
-            )
+        option = _known(name, use)
+        if option is not None:
+            parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
+            if values.setdefault(option.name, parsed) != parsed:
+                raise ConfigurationError(
+                    f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"
+                )
+        if option is None or use in option.ignored:
+            without_meaning.append(name if option is None else option.name)
+    if use != SCHEMA:
+        warn_ignored(without_meaning, use)
     for option in OPTIONS:
         if option.name not in values and option.default is not None:
             values[option.name] = option.parse(option.name, option.default)
     if "path" not in values:
-        raise ConfigurationError(
-            "option 'path' is missing: load() and save() take the store's URI. "
-            "A table of the catalog keeps its options only if CREATE TABLE has OPTIONS (catalogTable 'true', ...)"
-        )
+        raise ConfigurationError(_PATH_MISSING if given else _NO_OPTIONS)
     return values, store
 
 
@@ -249,16 +314,20 @@ def _shown(options: ReadOptions | WriteOptions) -> str:
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
-    """The parsed options of a read; see OPTIONS for their meaning. `topics` are those of `assign` too."""
+    """The parsed options of a read; see OPTIONS for their meaning.
+
+    `topics` are those of `assign` too; with a `pattern` there are none, for the store's topics are matched.
+    """
 
     path: str
     store: dict[str, str]
     use: Literal["read", "readStream", "read or readStream"]
     topics: tuple[str, ...]
     assigned: dict[str, tuple[int, ...]] | None
-    starting_offsets: StartingOffsets
-    ending_offsets: StartingOffsets
-    rows_per_trigger: int | None
+    pattern: str | None
+    starting: Bound
+    ending: Bound
+    trigger: TriggerLimits
     partitions_min: int | None
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
@@ -282,9 +351,9 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         """
         values, store = _parse(given, use)
         topics, assigned = _topics_to_read(values)
-        starting = values.get("startingOffsets", "latest" if use == READ_STREAM else "earliest")
-        ending = values.get("endingOffsets", "latest")
-        _check_offsets(starting, ending, topics, use)
+        starting = bound_of("starting", values, "latest" if use == READ_STREAM else "earliest")
+        ending = bound_of("ending", values, "latest")
+        _check_bounds(starting, ending, topics, use)
         if "asOfEntry" in values and "asOfTimestamp" in values:
             raise ConfigurationError("options 'asOfEntry' and 'asOfTimestamp' exclude each other: give one")
         return cls(
@@ -293,11 +362,12 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             use=use,
             topics=topics,
             assigned=assigned,
-            starting_offsets=starting,
-            ending_offsets=ending,
-            rows_per_trigger=values.get("maxOffsetsPerTrigger"),
+            pattern=values.get("subscribePattern"),
+            starting=starting,
+            ending=ending,
+            trigger=_trigger_limits(values),
             partitions_min=values.get("minPartitions"),
-            rows_per_task=values.get("rowsPerTask"),
+            rows_per_task=values.get("maxRecordsPerPartition"),
             isolation=values["isolationLevel"],
             alignment=values["alignment"],
             columns=values.get("columns"),
@@ -353,36 +423,56 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
         )
 
 
+_WHAT_TO_READ: Final = ("subscribe", "subscribePattern", "assign", "topic")
+
+
 def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
-    named = [name for name in ("subscribe", "assign", "topic") if name in values]
+    named = [name for name in _WHAT_TO_READ if name in values]
     if len(named) != 1:
         found = f"{' and '.join(repr(name) for name in named)} are given" if named else "none is given"
         raise ConfigurationError(
-            f"exactly one of the options 'subscribe', 'assign' and 'topic' says what to read: {found}"
+            "exactly one of the options 'subscribe', 'subscribePattern', 'assign' and 'topic' says what to read: "
+            f"{found}"
         )
+    if named == ["subscribePattern"]:
+        return (), None
     if named == ["assign"]:
         return tuple(values["assign"]), values["assign"]
     return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
 
 
-def _check_offsets(starting: StartingOffsets, ending: StartingOffsets, topics: Iterable[str], use: str) -> None:
-    """Refuses offsets that the use of the source cannot have, before the store is asked for anything."""
-    known = set(topics)
-    for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
-        if isinstance(offsets, str):
-            continue
-        for topic in offsets:
-            if topic not in known:
-                raise ConfigurationError(
-                    f"option {name!r} has offsets of topic {topic!r}, which is not read{did_you_mean(topic, known)}"
-                )
-    if ending == "earliest" or (not isinstance(ending, str) and any(-2 in by.values() for by in ending.values())):
-        raise ConfigurationError("option 'endingOffsets' cannot be earliest (-2): expected latest (-1) or offsets")
-    latest = starting == "latest" or (
-        not isinstance(starting, str) and any(-1 in by.values() for by in starting.values())
+def _trigger_limits(values: Mapping[str, Any]) -> TriggerLimits:
+    rows_min, rows_max = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise ConfigurationError(
+            f"option 'minOffsetsPerTrigger' is {rows_min}: expected at most 'maxOffsetsPerTrigger', which is {rows_max}"
+        )
+    return TriggerLimits(
+        rows_min=rows_min,
+        rows_max=rows_max,
+        bytes_max=values.get("maxBytesPerTrigger"),
+        delay_ms_max=values["maxTriggerDelay"],
     )
-    if use == READ and latest:
+
+
+def _check_bounds(starting: Bound, ending: Bound, topics: Collection[str], use: str) -> None:
+    """Refuses bounds that the use of the source cannot have, before the store is asked for anything."""
+    for bound in (starting, ending):
+        for topic in named_partitions(bound) or ():
+            if topics and topic not in topics:
+                raise ConfigurationError(
+                    f"option {bound.name!r} names topic {topic!r}, which is not read{did_you_mean(topic, topics)}"
+                )
+    if _has_offset(ending, "earliest", EARLIEST):
+        raise ConfigurationError("option 'endingOffsets' cannot be earliest (-2): expected latest (-1) or offsets")
+    if use == READ and _has_offset(starting, "latest", LATEST):
         raise ConfigurationError("option 'startingOffsets' cannot be latest (-1) for a batch: it would read nothing")
+
+
+def _has_offset(bound: Bound, word: str, offset: int) -> bool:
+    if isinstance(bound.offsets, dict):
+        return any(offset in by_partition.values() for by_partition in bound.offsets.values())
+    return bound.offsets == word
 
 
 def _table_options(given: Mapping[str, str]) -> dict[str, str]:

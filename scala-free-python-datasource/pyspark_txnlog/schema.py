@@ -38,6 +38,8 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
 
 def _one_layout(topics: Iterable[TopicState]) -> tuple[tuple[str, str, bool], ...] | None:
     layouts = {topic.name: topic.schema for topic in topics}
+    if not layouts:  # a pattern that no topic matches yet
+        return None
     first = next(iter(layouts))
     for name, layout in layouts.items():
         if layout != layouts[first]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pyspark_txnlog.views import PinnedView
+
 __all__ = ["DefaultSource"]
 
 
@@ -28,7 +30,7 @@ class DefaultSource(DataSource):
     plans with different filters must not see different entries.
     """
 
-    _pinned_entry: int | None = None
+    _pinned: PinnedView | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +47,7 @@ class DefaultSource(DataSource):
         from pyspark_txnlog.options import SCHEMA, ReadOptions
 
         options = ReadOptions.parse(self.options, SCHEMA)
-        schema, self._pinned_entry = read_schema(options)
+        schema, self._pinned = read_schema(options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -54,7 +56,7 @@ class DefaultSource(DataSource):
         from pyspark_txnlog.options import READ, ReadOptions, with_table_options
 
         options = ReadOptions.parse(with_table_options(self.options, schema), READ)
-        return make_reader(options, schema, self._pinned_entry)
+        return make_reader(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in transaction-aligned cuts."""

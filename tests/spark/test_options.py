@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
+from pyspark_txnlog.times import TimeAgo
 from sparktxn import ConfigurationError
 
 READING = {"path": "/s", "subscribe": "a,b"}
@@ -19,11 +20,44 @@ READING = {"path": "/s", "subscribe": "a,b"}
     ("given", "use", "message"),
     [
         ({"subscribe": "a"}, READ, "option 'path' is missing"),
-        ({"path": "/s"}, READ, "exactly one of the options 'subscribe', 'assign' and 'topic'"),
+        ({"path": "/s"}, READ, "exactly one of the options 'subscribe', 'subscribePattern', 'assign' and"),
         ({**READING, "topic": "a"}, READ, "'subscribe' and 'topic' are given"),
         ({**READING, "startingofset": "x"}, READ, "unknown option 'startingofset' .*did you mean 'startingOffsets'"),
-        ({**READING, "kafka.group.id": "x"}, READ, "unknown option 'kafka.group.id'"),
-        ({**READING, "maxoffsetspertrigger": "5"}, READ, "'maxOffsetsPerTrigger' belongs to readStream, not to read"),
+        ({**READING, "subscribepattern": "a.*"}, READ, "'subscribe' and 'subscribePattern' are given"),
+        ({"path": "/s", "subscribepattern": "a("}, READ, "'subscribePattern' is 'a\\(': expected a regular expression"),
+        ({"path": "/s", "subscribepattern": " "}, READ, "'subscribePattern' is ' ': expected text"),
+        ({**READING, "kafka.group.id": ""}, READ, "option 'kafka.group.id' is '': expected text"),
+        ({**READING, "endingoffsets": "latest"}, READ_STREAM, "'endingOffsets' belongs to read, not to readStream"),
+        ({**READING, "endingtimestamp": "5"}, READ_STREAM, "'endingTimestamp' belongs to read, not to readStream"),
+        (
+            {**READING, "startingtimestamp": "x"},
+            READ,
+            "'startingTimestamp' is 'x': expected milliseconds since 1970, or",
+        ),
+        ({**READING, "startingtimestamp": "-5"}, READ, "'startingTimestamp' is '-5': expected milliseconds"),
+        ({**READING, "startingtimestamp": str(2**63)}, READ, "'startingTimestamp' is .*expected milliseconds"),
+        ({**READING, "startingtimestamp": "-5 fortnights"}, READ, "expected a time before now such as -10 minutes"),
+        ({**READING, "startingoffsets": "-5 fortnights"}, READ, "'startingOffsets' is .*such as -10 minutes"),
+        ({**READING, "startingoffsetsbytimestamp": "5"}, READ, "is '5': expected JSON such as .*1700000000000"),
+        (
+            {**READING, "startingoffsetsbytimestamp": '{"a":{"0":-1}}'},
+            READ,
+            "timestamp -1 for partition 0 of topic 'a': expected milliseconds since 1970",
+        ),
+        ({**READING, "endingoffsetsbytimestamp": '{"c":{"0":1}}'}, READ, "'endingOffsetsByTimestamp' names topic 'c'"),
+        ({**READING, "startingoffsetsbytimestampstrategy": "none"}, READ, "expected one of error, latest"),
+        (
+            {**READING, "minoffsetspertrigger": "9", "maxoffsetspertrigger": "5"},
+            READ_STREAM,
+            "'minOffsetsPerTrigger' is 9: expected at most 'maxOffsetsPerTrigger', which is 5",
+        ),
+        ({**READING, "maxtriggerdelay": "soon"}, READ_STREAM, "'maxTriggerDelay' is 'soon': expected a duration"),
+        ({**READING, "fetchoffset.numretries": "-1"}, READ, "'fetchOffset.numRetries' is '-1'"),
+        (
+            {**READING, "rowspertask": "5", "maxrecordsperpartition": "6"},
+            READ,
+            "'maxRecordsPerPartition' is given twice",
+        ),
         ({**READING, "maxoffsetspertrigger": "0"}, READ_STREAM, "'maxOffsetsPerTrigger' is '0': .* from 1"),
         ({**READING, "isolationlevel": "read_comitted"}, READ, "did you mean 'read_committed'"),
         ({**READING, "kafka.isolation.level": "none"}, READ, "option 'isolationLevel' is 'none'"),
@@ -86,6 +120,50 @@ def test_a_wrong_writing_option_is_named(given: dict[str, str], use: Any, messag
         WriteOptions.parse(given, use)
 
 
+@pytest.mark.parametrize("use", [READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM])
+def test_a_use_without_any_option_names_the_way_of_sql(use: Any) -> None:
+    parse: Any = WriteOptions.parse if use in (WRITE, WRITE_STREAM) else ReadOptions.parse
+    with pytest.raises(
+        ConfigurationError, match=r"no options were given.*AS SELECT.*catalogTable 'true'.*INSERT INTO t"
+    ):
+        parse({}, use)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250", 250), ("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2 min", 120_000), ("1h", 3_600_000)],
+)
+def test_durations_are_those_of_spark(text: str, milliseconds: int) -> None:
+    options = ReadOptions.parse({**READING, "maxtriggerdelay": text}, READ_STREAM)
+    assert options.trigger.delay_ms_max == milliseconds
+    assert ReadOptions.parse(READING, READ_STREAM).trigger.delay_ms_max == 900_000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("-10 minutes", 600_000),
+        ("-1day", 86_400_000),
+        (" - 2 hours", 7_200_000),
+        ("-3s", 3_000),
+        ("-1 week", 604_800_000),
+    ],
+)
+def test_relative_starts_are_times_before_now(text: str, milliseconds: int) -> None:
+    for option in ("startingoffsets", "startingtimestamp"):
+        bound = ReadOptions.parse({**READING, option: text}, READ).starting
+        assert (bound.time, bound.unmatched) == (TimeAgo(milliseconds), "latest")
+
+
+def test_a_timestamp_for_all_partitions_comes_first_then_timestamps_then_offsets() -> None:
+    by_timestamp = {"startingoffsetsbytimestamp": '{"a":{"0":7}}'}
+    given = {**READING, "startingoffsets": "latest", **by_timestamp, "startingtimestamp": "9"}
+    assert ReadOptions.parse(given, READ).starting.time == 9
+    assert ReadOptions.parse({**READING, "startingoffsets": "latest", **by_timestamp}, READ).starting.times == {
+        "a": {0: 7}
+    }
+
+
 def test_kafkas_names_stand_for_ours() -> None:
     given = {"kafka.bootstrap.servers": "/s", "topic": "t", "kafka.isolation.level": "read_uncommitted"}
     options = ReadOptions.parse(given, READ)
@@ -111,11 +189,11 @@ def test_no_value_of_a_store_setting_is_shown() -> None:
 
 @pytest.mark.parametrize(("use", "expected"), [(READ, "earliest"), (READ_STREAM, "latest")])
 def test_a_batch_starts_at_the_earliest_record_and_a_stream_at_the_latest(use: Any, expected: str) -> None:
-    assert ReadOptions.parse(READING, use).starting_offsets == expected
+    assert ReadOptions.parse(READING, use).starting.offsets == expected
 
 
 def test_the_schema_is_asked_for_with_the_options_of_either_read() -> None:
-    assert ReadOptions.parse({**READING, "maxoffsetspertrigger": "5"}, SCHEMA).rows_per_trigger == 5
+    assert ReadOptions.parse({**READING, "maxoffsetspertrigger": "5"}, SCHEMA).trigger.rows_max == 5
     assert ReadOptions.parse({**READING, "asofentry": "5"}, SCHEMA).as_of_entry == 5
 
 

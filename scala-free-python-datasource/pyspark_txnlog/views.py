@@ -1,0 +1,55 @@
+"""The read view of a read: of the topics that its options name, or of those that match their pattern."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark_txnlog.options import ReadOptions
+    from sparktxn import ReadView, Store
+
+__all__ = ["PinnedView", "open_view", "pin_view"]
+
+
+class PinnedView(Struct, frozen=True):
+    """What a DataFrame reads, however often it is planned: the view's entry, and the time that `now` means."""
+
+    entry: int
+    now_ms: int
+
+
+def pin_view(view: ReadView) -> PinnedView:
+    """Return what makes later views of the same read equal to `view`."""
+    return PinnedView(view.entry, SystemClock().wall_ms())
+
+
+def open_view(
+    store: Store,
+    options: ReadOptions,
+    *,
+    entry: int | None = None,
+    timestamp_ms: int | None = None,
+    at_least_entry: int | None = None,
+) -> ReadView:
+    """Return a view of the topics that `options` name; `subscribePattern` matches whole names of the view's topics.
+
+    Internal topics match no pattern, as in Kafka.
+
+    Raises:
+        CommandRefused: a named topic does not exist, or the entry is not in the log.
+        ViewExpired: a vacuum has passed the entry.
+    """
+    names = None if options.pattern is not None else options.topics
+    view = store.view(names, entry=entry, timestamp_ms=timestamp_ms, at_least_entry=at_least_entry)
+    if options.pattern is None:
+        return view
+    matches = re.compile(options.pattern).fullmatch
+    topics = {name: topic for name, topic in view.topics.items() if matches(name)}
+    partitions = {key: partition for key, partition in view.partitions.items() if key[0] in topics}
+    return replace(view, topics=topics, partitions=partitions)

@@ -1,0 +1,64 @@
+"""The source as Spark calls it, with no session: readers on the driver, tasks read in the same process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pyspark_txnlog.batch_reader import TxnLogReader, make_reader, read_schema
+from pyspark_txnlog.options import READ, READ_STREAM, ReadOptions
+from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from sparktxn import Store
+from sparktxn.clock import Clock
+
+VALUE = StructType([StructField("value", BinaryType())])
+
+
+def commit(
+    store: Store, numbers: range, topic: str = "t", partition: int | None = None, timestamp_ms: int | None = None
+) -> None:
+    """Write one transaction with the numbers as records, the first at `timestamp_ms`, each a millisecond later."""
+    columns: dict[str, Any] = {"value": [str(number) for number in numbers], "topic": [topic] * len(numbers)}
+    if partition is not None:
+        columns["partition"] = pa.array([partition] * len(numbers), pa.int32())
+    if timestamp_ms is not None:
+        times = [timestamp_ms + place for place in range(len(numbers))]
+        columns["timestamp"] = pa.array(times, pa.timestamp("ms", "UTC"))
+    stager = store.stage_plan([topic]).open(seed=0)
+    stager.write(pa.table(columns))
+    store.commit(stager.finish(), transactional_id="tests")
+
+
+def batch_reader(store: Store, /, **options: str) -> TxnLogReader:
+    """Make the reader of a batch; `subscribe` is ``t`` unless the options say what to read."""
+    parsed = ReadOptions.parse(_given(store, options), READ)
+    schema, pinned = read_schema(parsed)
+    return make_reader(parsed, schema, pinned)
+
+
+def stream_reader(store: Store, clock: Clock | None = None, /, **options: str) -> TxnLogStreamReader:
+    """Make the reader of a stream of the column `value`."""
+    return TxnLogStreamReader(ReadOptions.parse(_given(store, options), READ_STREAM), VALUE, clock)
+
+
+def _given(store: Store, options: dict[str, str]) -> dict[str, str]:
+    named = {"subscribe", "subscribepattern", "assign", "topic"} & {name.lower() for name in options}
+    given = {name.lower().replace("__", "."): value for name, value in options.items()}
+    return {"path": store.uri, **({} if named else {"subscribe": "t"}), **given}
+
+
+def numbers_of(reader: TxnLogReader) -> list[int]:
+    """Read a batch; return its numbers, sorted."""
+    return _numbers(reader, reader.partitions())
+
+
+def numbers_between(reader: TxnLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """Read a micro-batch; return its numbers, sorted."""
+    return _numbers(reader, reader.partitions(start, end))
+
+
+def _numbers(reader: Any, parts: Any) -> list[int]:
+    batches = [batch for part in parts for batch in reader.read(part)]
+    return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
