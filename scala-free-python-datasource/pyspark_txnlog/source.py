@@ -60,10 +60,10 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in transaction-aligned cuts."""
-        from pyspark_txnlog.options import READ_STREAM, ReadOptions, with_table_options
-        from pyspark_txnlog.stream_reader import TxnLogStreamReader
+        from pyspark_txnlog.options import with_table_options
+        from pyspark_txnlog.stream_reader import make_stream_reader
 
-        return TxnLogStreamReader(ReadOptions.parse(with_table_options(self.options, schema), READ_STREAM), schema)
+        return make_stream_reader(with_table_options(self.options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one transaction."""

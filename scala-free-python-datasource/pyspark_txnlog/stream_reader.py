@@ -7,7 +7,7 @@ A reader that knows less of the log than the offset it is given follows the log 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyspark_txnlog.admission import Pace, rows_within
 from pyspark_txnlog.batch_reader import plan_partitions, read_partition, readable_ends
 from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.schema import arrow_of, read_columns
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import open_view, pin_view
@@ -30,11 +30,23 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.clock import Clock
 
-__all__ = ["TxnLogStreamReader"]
+__all__ = ["RefusedStreamReader", "TxnLogStreamReader", "make_stream_reader"]
 
 _log = logging.getLogger("sparktxn.spark")
 
 Offset = dict[str, Any]
+
+
+def make_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Make the reader for the options in `given`, or for wrong ones a reader that raises the error when it is used.
+
+    An error raised here would be followed by one of Spark's own, about a variable `reader`, which then is what a user
+    sees.
+    """
+    try:
+        return TxnLogStreamReader(ReadOptions.parse(given, READ_STREAM), schema)
+    except ConfigurationError as error:
+        return RefusedStreamReader(error)
 
 
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -204,6 +216,37 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
             lost.add(topic)
         return lost
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises, whatever Spark asks for, why there is no reader."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Offset:
+        """Raise the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error
 
 
 def _offset(view: ReadView, offsets: dict[Partition, int]) -> Offset:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from sparktxn import Store
 from tests.spark.readers import commit
@@ -65,6 +65,15 @@ def test_a_stream_subscribes_to_a_pattern_and_finds_topics_that_come_later(
     topics.create_topic("topic3")
     commit(topics, range(7), "topic3")
     assert run() == [7]
+
+
+def test_a_stream_with_a_wrong_option_ends_with_the_reason(spark: SparkSession, topics: Store, tmp_path: Path) -> None:
+    frame = given(spark.readStream, topics, subscribe="topic1", endingOffsets="latest")
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination(60)
+    errors = [line for line in str(failed.value).splitlines() if "Error: " in line]
+    assert errors[-1].endswith("option 'endingOffsets' belongs to read, not to readStream")
 
 
 TABLE = "options (catalogTable 'true', path '{uri}', topic 'topic1')"

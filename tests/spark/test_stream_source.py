@@ -14,10 +14,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+from pyspark_txnlog.source import DefaultSource
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.admin import AdminClient
-from tests.spark.readers import batch_reader, commit, numbers_between, numbers_of, stream_reader
+from tests.spark.readers import VALUE, batch_reader, commit, numbers_between, numbers_of, stream_reader
 
 ALL = ReadAllAvailable()
 
@@ -53,6 +54,21 @@ class Query:
     def is_idle(self) -> bool:
         found = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         return json.dumps(found) == json.dumps(self.offset)
+
+
+def test_wrong_options_are_reported_when_the_reader_is_used() -> None:
+    """Spark follows an error raised earlier with an UnboundLocalError of its own."""
+    reader: Any = DefaultSource({"path": "/nowhere", "subscribe": "t", "endingoffsets": "latest"}).streamReader(VALUE)
+    for call in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset({}, ALL),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(ConfigurationError, match="'endingOffsets' belongs to read, not to readStream"):
+            call()
 
 
 def delete_topic(store: Store, name: str) -> None:
