@@ -225,7 +225,7 @@ def _known(name: str, use: str) -> Option | None:
         ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector refuses.
     """
     uses = _READS if use == SCHEMA else frozenset({use})
-    option = _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
+    option = _option_named(name)
     if option is not None and (option.uses | option.ignored) & uses:
         return option
     if name.startswith(KAFKA_PREFIX):
@@ -476,9 +476,20 @@ def _has_offset(bound: Bound, word: str, offset: int) -> bool:
 
 
 def _table_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What a catalog's table keeps: everything but credentials, which do not belong into a schema."""
+    """What a catalog's table keeps: everything but credentials, which do not belong into a schema.
+
+    They are among the settings of the object store, and among Kafka's that have no meaning here.
+    """
     options = _without_table_properties(given)
-    return {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
+    return {name: value for name, value in options.items() if not _may_be_secret(name.lower())}
+
+
+def _may_be_secret(name: str) -> bool:
+    return name.startswith("storage.") or (name.startswith(KAFKA_PREFIX) and _option_named(name) is None)
+
+
+def _option_named(name: str) -> Option | None:
+    return _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
 
 
 def with_table_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:

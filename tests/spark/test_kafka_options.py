@@ -71,6 +71,13 @@ def test_one_warning_lists_the_names_of_what_is_ignored_and_no_value(caplog: pyt
     assert "hush" not in caplog.text
 
 
+def test_a_table_of_the_catalog_keeps_no_credentials() -> None:
+    given = {**READING, **SECURITY, "storage.secret": "hush", "catalogtable": "true", "kafka.group.id": "g"}
+    options = ReadOptions.parse(given, SCHEMA)
+    assert options.table_options == {**READING, "catalogtable": "true", "kafka.group.id": "g"}
+    assert "hush" not in repr(options)
+
+
 def test_a_write_ignores_what_tunes_a_producer(caplog: pytest.LogCaptureFixture) -> None:
     given = {**WRITING, "kafka.acks": "all", "kafka.compression.type": "zstd", "kafka.linger.ms": "5", **SECURITY}
     given |= {"kafka.group.id": "g", "kafka.isolation.level": "read_committed", "kafka.transactional.id": "id"}
