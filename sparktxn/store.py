@@ -28,6 +28,7 @@ from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
 from sparktxn.errors import (
     CommandRefused,
+    ConfigurationError,
     ErrorCode,
     OutcomeUnknown,
 )
@@ -310,12 +311,15 @@ class Store:
         self,
         staged: Sequence[StagedSegment],
         *,
-        transactional_id: str,
+        transactional_id: str | None = None,
         sink: SinkCommit | None = None,
         on_replay_mismatch: OnReplayMismatch = "fail",
         timeout_s: float | None = None,
     ) -> CommitResult:
         """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
+
+        Without a `transactional_id` all callers share one, and none fences another. The state does not grow with the
+        number of such commits. They have no identity that outlives this handle.
 
         With `sink`, a batch that was committed before takes effect no second time, and claims nothing. If it is not
         known to have had the same rows, `on_replay_mismatch` decides: "skip" writes nothing and says so in the
@@ -332,8 +336,10 @@ class Store:
         """
         self._check()
         segments = arguments.items("staged", staged, StagedSegment)
-        name = arguments.identifier("transactional_id", transactional_id)
+        name = None if transactional_id is None else arguments.identifier("transactional_id", transactional_id)
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
+        if batch is not None and name is None:
+            raise ConfigurationError("a sink is given without transactional_id: expected the id that keeps its batches")
         arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
         deadline = self._deadline(timeout_s)
         # Two threads that commit under one id would take each other's transaction for their own.

@@ -13,7 +13,6 @@ from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns
 from pyspark_txnlog.stores import commit_batch, open_store
 from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
-from sparktxn.clock import RandomIds
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,9 +40,6 @@ class TxnLogWriter(DataSourceArrowWriter):
             refuse_overwrite()
         self._options = options
         self._plan = prepare_write(options, schema)
-        # An application keeps its id, so that its versions are compared. Other writes must not fence one another.
-        default_id = f"spark-{options.application_id or RandomIds().token()}"
-        self._transactional_id = options.transactional_id or default_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows."""
@@ -60,10 +56,15 @@ class TxnLogWriter(DataSourceArrowWriter):
         options, staged = self._options, staged_segments(messages)
         if options.application_id is not None and options.application_version is not None:
             sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
-            commit_batch(options, staged, transactional_id=self._transactional_id, sink=sink)
-            return
-        with Store.open(options.path, options=options.store) as store:
-            store.commit(staged, transactional_id=self._transactional_id)
+            # An application keeps its id, so that its versions are compared.
+            transactional_id = options.transactional_id or f"spark-{options.application_id}"
+            commit_batch(options, staged, transactional_id=transactional_id, sink=sink)
+        elif options.transactional_id is None:
+            # Writes without an identity must neither fence one another, nor each leave an id of its own.
+            open_store(options.path, options.store).commit(staged)
+        else:
+            with Store.open(options.path, options=options.store) as store:
+                store.commit(staged, transactional_id=options.transactional_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""

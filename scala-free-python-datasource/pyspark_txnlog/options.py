@@ -197,7 +197,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
     Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
-    Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query, or per batch write."),
+    Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
     Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
     Option("onReplayMismatch", _WRITES, "skip", _choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),

@@ -12,22 +12,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
     ErrorCode,
     KafkaError,
-    KafkaException,
     OutcomeUnknown,
     ProducerFenced,
-    SegmentExpired,
-    StoreUnavailable,
 )
 from sparktxn.format.commands import SinkBatchCommit
+from sparktxn.stage.pendingcommits import Contents, PendingCommit, SinkCommit, prescriptive
+from sparktxn.stage.sharedcommits import SharedCommits
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.state.sinks import check_batch, remembered_batch
@@ -40,24 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchCommits", "CommitResult", "OnReplayMismatch", "ReplayMismatch", "SinkCommit"]
 
 OnReplayMismatch = Literal["fail", "skip"]
-
-
-class SinkCommit(Struct, frozen=True):
-    """A micro-batch's identity: `writer_id` is a query or an application, `run_id` is empty where there are no runs.
-
-    Raises:
-        TypeError: an id is not a str, or `batch_id` is not a whole number.
-        ConfigurationError: an id is too long or not UTF-8, or `batch_id` is not from 0 to 2**63 - 1.
-    """
-
-    writer_id: str
-    run_id: str
-    batch_id: int
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "writer_id", arguments.identifier("writer_id", self.writer_id))
-        force_setattr(self, "run_id", arguments.identifier("run_id", self.run_id, may_be_empty=True))
-        force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
 
 
 class ReplayMismatch(Struct, frozen=True):
@@ -83,51 +62,36 @@ class CommitResult(Struct, frozen=True):
     mismatch: ReplayMismatch | None = None
 
 
-class _Contents(Struct, frozen=True):
-    """What a commit asks for: a segment is named by one transaction only."""
-
-    segments: tuple[str, ...]
-    sink: SinkCommit | None
-
-
-class _Writer(Struct):
-    """A transactional id's writer in this handle.
-
-    `sent` is what it has sent and does not know the outcome of. `stored` is what turned out to be committed after a
-    caller had got an error, with its entry.
-    """
-
-    transactions: TransactionWriter
-    sent: _Contents | None = None
-    stored: tuple[_Contents, int] | None = None
-
-
 class BatchCommits:
     """Commit staged segments for one handle of a store; one thread at a time uses it."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self._writers: dict[str, _Writer] = {}
+        self._writers: dict[str, PendingCommit] = {}
+        self._shared = SharedCommits(log)
 
     def let_go(self) -> None:
         """Give up what is under way: this process puts it no more."""
+        self._shared.let_go()
         for writer in self._writers.values():
             writer.transactions.let_go()
 
     def commit(
         self,
         staged: Sequence[StagedSegment],
-        transactional_id: str,
+        transactional_id: str | None,
         sink: SinkCommit | None,
         deadline: Deadline,
         on_replay_mismatch: OnReplayMismatch = "fail",
     ) -> CommitResult:
         """Commit the segments as one transaction; see `Store.commit`."""
-        contents = _Contents(tuple(sorted(segment.segment for segment in staged)), sink)
+        if transactional_id is None:
+            return CommitResult(*self._shared.commit(staged, deadline))
+        contents = Contents.of(staged, sink)
         writer = self._writers.get(transactional_id)
         if writer is None:
-            writer = self._writers[transactional_id] = _Writer(TransactionWriter(self.log))
-        self._resolve(writer, transactional_id, contents, deadline)
+            writer = self._writers[transactional_id] = PendingCommit(self.log)
+        writer.settle(contents, deadline)
         self.log.refresh(deadline)
         if sink is not None:
             replayed = self._replayed(staged, transactional_id, sink, on_replay_mismatch)
@@ -135,8 +99,9 @@ class BatchCommits:
                 return replayed
         if not staged and sink is None:
             return CommitResult(self.log.entry, replayed=False)
-        if writer.stored is not None and writer.stored[0] == contents:
-            return CommitResult(writer.stored[1], replayed=True)
+        stored = writer.stored_entry(contents)
+        if stored is not None:
+            return CommitResult(stored, replayed=True)
         state = self._initialised(writer.transactions, transactional_id, deadline)
         try:
             self._submit(writer, staged, state, contents, deadline)
@@ -145,54 +110,23 @@ class BatchCommits:
             replayed = None if sink is None else self._replayed(staged, transactional_id, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
-            raise _prescriptive(refused) from None
+            raise prescriptive(refused) from None
         return CommitResult(self.log.entry, replayed=False)
 
     def _submit(
         self,
-        writer: _Writer,
+        writer: PendingCommit,
         staged: Sequence[StagedSegment],
         state: TransactionState,
-        contents: _Contents,
+        contents: Contents,
         deadline: Deadline,
     ) -> None:
-        """Send a transaction and wait; while its outcome is unknown this handle keeps it, and begins no other."""
         identity = TransactionIdentity(
             state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
         )
         before = [] if contents.sink is None else [_batch(staged, state, contents.sink)]
-        writer.transactions.send(staged, before=before, after=[identity.end(committed=True)], transaction=identity)
-        writer.sent = contents
-        try:
-            writer.transactions.resolve(deadline)
-        finally:
-            writer.transactions.withdraw()
-
-    def _resolve(self, writer: _Writer, transactional_id: str, contents: _Contents, deadline: Deadline) -> None:
-        """Learn what has become of the transaction whose outcome is unknown; one with other contents is cancelled.
-
-        Two transactions would have one number and the same sequences: the second could be taken for the first.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable: it is not known by the deadline, and nothing else has begun.
-        """
-        transactions, sent = writer.transactions, writer.sent
-        if not transactions.is_busy or sent is None:
-            return
-        try:
-            transactions.resolve(deadline, cancel=sent != contents)
-        except (OutcomeUnknown, StoreUnavailable) as error:
-            if not transactions.is_busy:
-                return
-            if sent == contents:
-                raise
-            raise StoreUnavailable(
-                f"nothing was written: what became of the commit before under {transactional_id!r} is not known "
-                f"by the deadline ({error}); call again"
-            ) from error
-        except CommandRefused:
-            return
-        writer.stored = (sent, self.log.entry)
+        after = [identity.end(committed=True)]
+        writer.send(contents, staged, identity, before=before, after=after, deadline=deadline)
 
     def _replayed(
         self,
@@ -236,16 +170,6 @@ class BatchCommits:
             reason = f"this writer of transactional id {transactional_id!r} is fenced: {fenced_because(state)}"
             raise ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
         return state
-
-
-def _prescriptive(refused: CommandRefused) -> KafkaException:
-    """A refusal as the class that says what to do about it."""
-    code, reason = refused.error.code(), refused.error.str()
-    if code == ErrorCode.KAFKA_STORAGE_ERROR:
-        return SegmentExpired(reason)
-    if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-        return ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
-    return refused
 
 
 def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkCommit) -> SinkBatchCommit:

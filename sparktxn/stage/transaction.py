@@ -6,7 +6,8 @@ never becomes a second append.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -67,10 +68,12 @@ class TransactionWriter:
         self._request: tuple[tuple[object, ...], str] | None = None
         self.identity = NO_IDENTITY
 
-    def take_identity(self, identity: ProducerIdAndEpoch) -> None:
-        """Go on under another producer id or epoch, whose sequences begin at 0."""
+    def take_identity(
+        self, identity: ProducerIdAndEpoch, sequences: Mapping[tuple[int, int], int] = MappingProxyType({})
+    ) -> None:
+        """Go on under another producer id or epoch, at the next sequences by (topic id, partition); 0 where none is."""
         self.identity = identity
-        self._sequences = {}
+        self._sequences = dict(sequences)
 
     def initialise(
         self,

@@ -265,7 +265,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "timeout_s": 5.0}),
     "Store.commit": Call(
         lambda world: world.store.commit,
-        lambda world: {"staged": _segments(world), "transactional_id": world.name("id"), "sink": SinkCommit("w", "r", 1), "timeout_s": 5.0},
+        lambda world: {"staged": _segments(world), "transactional_id": world.name("id"), "sink": SinkCommit("w", "r", 1), "on_replay_mismatch": "skip", "timeout_s": 5.0},
     ),
     "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random"}),
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
@@ -322,6 +322,7 @@ NOT_CALLED: Final = {
     "ReadTask": "made by Store.plan",
     "TopicState": "an answer",
     "CommitResult": "an answer",
+    "ReplayMismatch": "an answer",
     "TransactionDescription": "an answer",
     "did_you_mean": "text for errors",
     **dict.fromkeys(

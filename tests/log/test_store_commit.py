@@ -10,9 +10,10 @@ import pytest
 
 from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store, read_task
 from sparktxn.clock import RandomIds
-from sparktxn.errors import OutcomeUnknown, StoreUnavailable
+from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
 from sparktxn.log.log import Log
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.registry import objects_of
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.testing.clocks import ManualClock
@@ -157,7 +158,7 @@ def faulty() -> Faulty:
 
 
 def commit_without_an_answer(
-    world: Faulty, fault: Fault, segments: list[StagedSegment], sink: SinkCommit | None
+    world: Faulty, fault: Fault, segments: list[StagedSegment], sink: SinkCommit | None, id_: str | None = "job"
 ) -> None:
     def unanswered(operation: Operation) -> Fault:
         if operation.verb == "put_if_absent" and "_log/0" in operation.name:
@@ -173,7 +174,7 @@ def commit_without_an_answer(
 
     world.fate = unanswered  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):
-        world.store.commit(segments, transactional_id="job", sink=sink, timeout_s=0.5)
+        world.store.commit(segments, transactional_id=id_, sink=sink, timeout_s=0.5)
     world.recover()
 
 
@@ -201,6 +202,49 @@ def test_the_same_call_tells_what_became_of_it(faulty: Faulty, fault: Fault, wit
     assert values_of(faulty.store) == [b"a", b"first"]
     faulty.store.commit(staged(faulty.store, b"b"), transactional_id="job")
     assert values_of(faulty.store) == [b"a", b"b", b"first"]
+
+
+@pytest.mark.parametrize("fault", LANDED)
+def test_a_commit_without_an_id_is_stored_once_after_a_lost_answer(faulty: Faulty, fault: Fault) -> None:
+    faulty.store.commit(staged(faulty.store, b"second"))
+    segments = staged(faulty.store, b"a")
+    commit_without_an_answer(faulty, fault, segments, None, None)
+    faulty.store.commit(segments)
+    assert values_of(faulty.store) == [b"a", b"first", b"second"]
+    faulty.store.commit(staged(faulty.store, b"b"))
+    assert values_of(faulty.store) == [b"a", b"b", b"first", b"second"]
+
+
+@pytest.mark.parametrize("fault", LANDED)
+def test_a_commit_without_an_id_follows_one_whose_outcome_is_unknown(faulty: Faulty, fault: Fault) -> None:
+    faulty.store.commit(staged(faulty.store, b"second"))
+    commit_without_an_answer(faulty, fault, staged(faulty.store, b"a"), None, None)
+    assert not faulty.store.commit(staged(faulty.store, b"b")).replayed
+    stored = values_of(faulty.store)
+    assert stored.count(b"b") == 1
+    assert stored.count(b"a") == 1 if LANDED[fault] else stored.count(b"a") <= 1
+
+
+@pytest.mark.parametrize("id_", ["job", None])
+def test_a_commit_whose_outcome_is_lost_is_not_made_again(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch, id_: str | None
+) -> None:
+    """It may have been stored: the same call reports that again, and what is staged anew is written."""
+    faulty.store.commit(staged(faulty.store, b"second"), transactional_id=id_)
+    segments = staged(faulty.store, b"a")
+    commit_without_an_answer(faulty, Fault.RESPONSE_LOST, segments, None, id_)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ticket, "wait", lambda self, deadline: lose())
+        with pytest.raises(OutcomeLost):
+            faulty.store.commit(segments, transactional_id=id_)
+    with pytest.raises(OutcomeLost):
+        faulty.store.commit(segments, transactional_id=id_)
+    faulty.store.commit(staged(faulty.store, b"b"), transactional_id=id_)
+    assert values_of(faulty.store) == [b"a", b"b", b"first", b"second"]
+
+
+def lose() -> None:
+    raise OutcomeLost("a vacuum has passed it")
 
 
 def test_a_call_that_is_made_again_after_another_one_stores_its_segments_once(faulty: Faulty) -> None:
