@@ -183,7 +183,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("minOffsetsPerTrigger", _STREAM, None, _integer(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
     Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
     Option("maxBytesPerTrigger", _STREAM, None, _integer(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
-    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split. Default: as many as the machine that plans has cores, where a task then has 50,000 records or more."),
+    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: as many as the machine that plans has cores, where a task then has 50,000 records or more."),
     Option("maxRecordsPerPartition", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("alignment", _READS, "transaction", _choice("transaction", "lso"), "transaction ends every read where no transaction is cut; lso ends it at the last stable offsets, as Kafka does."),
