@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.bounds import check_ranges, resolved
+from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
@@ -77,6 +78,7 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
     return TxnLogReader(options, schema, pinned)
 
 
+@with_one_line_errors
 class TxnLogReader(DataSourceReader):
     """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone."""
 
@@ -192,6 +194,7 @@ def read_partition(partition: InputPartition, options: ReadOptions, target: pa.S
             yield conform(batch, target)
 
 
+@with_one_line_errors
 class FilteringTxnLogReader(TxnLogReader):
     """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them."""
 

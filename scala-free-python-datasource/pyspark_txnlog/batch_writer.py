@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns
 from pyspark_txnlog.stores import commit_batch, open_store
@@ -29,6 +30,7 @@ class StagedRows(WriterCommitMessage):
         self.segments = segments
 
 
+@with_one_line_errors
 class TxnLogWriter(DataSourceArrowWriter):
     """One transaction. Made and committed on the driver; `write` runs in tasks, which never open the log.
 

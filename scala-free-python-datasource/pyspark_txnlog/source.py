@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_txnlog.errorlines import with_one_line_errors
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DefaultSource"]
 
 
+@with_one_line_errors
 class DefaultSource(DataSource):
     """``txnlog``. Every option is in `options.OPTIONS`; all are checked on the driver, before anything is written.
 

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.admission import Pace, rows_within
 from pyspark_txnlog.batch_reader import plan_partitions, read_partition, readable_ends
 from pyspark_txnlog.bounds import resolved
+from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import READ_STREAM, ReadOptions
 from pyspark_txnlog.schema import arrow_of, read_columns
@@ -49,6 +50,7 @@ def make_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSour
         return RefusedStreamReader(error)
 
 
+@with_one_line_errors
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query runs; tasks get one of their own, which only reads."""
 
@@ -218,6 +220,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return lost
 
 
+@with_one_line_errors
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Raises, whatever Spark asks for, why there is no reader."""
 

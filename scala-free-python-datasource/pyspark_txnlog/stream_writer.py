@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.batch_writer import StagedRows, prepare_write, refuse_overwrite, stage_rows, staged_segments
+from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.stores import commit_batch
 from sparktxn import ConfigurationError, SinkCommit
@@ -40,6 +41,7 @@ class StagedMicroBatch(StagedRows):
         self.batch_id = batch_id
 
 
+@with_one_line_errors
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     """Made anew for every step: twice to plan a micro-batch, once more to commit it."""
 

@@ -1,0 +1,82 @@
+"""Errors of this package as users see them: one line that says what is wrong, without a traceback in front of it.
+
+Spark shows the text that its Python worker sends. The worker leaves the traceback out if the environment variable
+SPARK_HIDE_TRACEBACK is set when an error arrives there. It is set for errors of sparktxn, which name the fix. Others
+keep their traceback: it is what the finder of a defect needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import isfunction
+from typing import Any, Final, ParamSpec, TypeVar
+
+__all__ = ["one_line_errors", "with_one_line_errors"]
+
+_HIDE: Final = "SPARK_HIDE_TRACEBACK"
+_OWN_VALUE: Final = "1 (pyspark_txnlog)"
+"""Any text hides the traceback; this one says who has set it."""
+_END: Final = object()
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class", bound=type)
+
+
+def one_line_errors(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Make Spark show errors of sparktxn that leave `function`, or the iterator that it returns, in one line."""
+
+    @wraps(function)
+    def call(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+        with _one_line():
+            result = function(*arguments, **named)
+        return _guarded(result) if isinstance(result, Iterator) else result  # type: ignore[return-value]
+
+    return call
+
+
+def with_one_line_errors(class_: _Class) -> _Class:
+    """Do the same for the public methods that `class_` defines."""
+    for name, member in list(vars(class_).items()):
+        if isfunction(member) and not name.startswith("_"):
+            setattr(class_, name, one_line_errors(member))
+    return class_
+
+
+def _guarded(rows: Iterator[Any]) -> Iterator[Any]:
+    try:
+        while True:
+            with _one_line():
+                row = next(rows, _END)
+            if row is _END:
+                return
+            yield row
+    finally:
+        close = getattr(rows, "close", None)
+        if close is not None:
+            close()
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    # A worker that lives on must not hide what comes later.
+    _restore()
+    try:
+        yield
+    except Exception as error:
+        # Imported here: Spark imports this package only to learn its name.
+        from sparktxn.errors import KafkaException
+
+        if isinstance(error, KafkaException):
+            os.environ.setdefault(_HIDE, _OWN_VALUE)
+        raise
+    else:
+        _restore()
+
+
+def _restore() -> None:
+    if os.environ.get(_HIDE) == _OWN_VALUE:
+        del os.environ[_HIDE]
