@@ -41,6 +41,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
+from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
@@ -275,6 +276,46 @@ class Store:
         given = by_partition("starts", starts)
         starts = {key: arguments.integer(f"starts[{key}]", start, 0) for key, start in given.items()}
         return aligned_cut(self.log.objects, view, starts, rows_max=rows_max, alignment=alignment)
+
+    def plan_commits(
+        self,
+        view: ReadView,
+        after_entry: int,
+        *,
+        to_entry: int | None = None,
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+    ) -> list[ReadTask]:
+        """Return tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
+
+        That is commit order: whole transactions, in the order of the entries that committed them, and the records that
+        those entries appended outside transactions. `bounds` are (least offset, end offset or None) by partition; None
+        means all partitions of the view. A partition that `bounds` does not name is not read.
+
+        Raises:
+            ConfigurationError: an entry is after the view's, or a partition is not in the view.
+        """
+        self._check()
+        return plan_commits(
+            self.log.objects, view, after_entry, to_entry, bounds, columns=columns, rows_per_task=rows_per_task
+        )
+
+    def commit_cut(
+        self,
+        view: ReadView,
+        after_entry: int,
+        *,
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> CommitCut:
+        """Return where a micro-batch in commit order ends that begins after `after_entry`: whole entries, at least one.
+
+        `bounds` are as in `plan_commits`. Without a limit it ends at the view's entry.
+        """
+        self._check()
+        return commit_cut(self.log.objects, view, after_entry, bounds, rows_max=rows_max, bytes_max=bytes_max)
 
     def offset_for_time(
         self, partition: PartitionView, timestamp_ms: int, *, isolation: Isolation = "read_committed"

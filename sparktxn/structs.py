@@ -96,7 +96,11 @@ class ProducerIdAndEpoch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A segment as a partition's list names it. `name` is the file's name in the partition's folder."""
+    """A segment as a partition's list names it. `name` is the file's name in the partition's folder.
+
+    `committed_entry` is the entry that committed its records. It is 0 if none had when the list was written, and for
+    aborted records (`state/commitorder.py`).
+    """
 
     name: SegmentFile
     base_offset: Natural
@@ -110,6 +114,7 @@ class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     transaction: NaturalOrNone
     timestamp_min_ms: Int64
     timestamp_max_ms: Int64
+    committed_entry: Natural = 0
 
     @property
     def end_offset(self) -> int:
@@ -117,10 +122,21 @@ class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         return self.base_offset + self.record_count
 
 
+class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A producer's range of offsets that `entry` committed: `last_offset` is that of the control record."""
+
+    producer_id: Natural
+    first_offset: Natural
+    last_offset: Natural
+    entry: Positive
+
+
 class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
 
-    The run has an index of aborted transactions only if `aborted_count` is above 0.
+    The run has an index of aborted transactions only if `aborted_count` is above 0. `committed_entry_max` is the
+    greatest of its segments. `committed_late` are the transactions that were committed within the run and had begun
+    before it. The manifests of earlier runs do not say which entry committed their segments.
     """
 
     folder: SealedFolder
@@ -135,6 +151,8 @@ class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     size_bytes: Positive
     checksum: Checksum
     aborted_count: Natural = 0
+    committed_entry_max: Natural = 0
+    committed_late: tuple[CommittedTransaction, ...] = ()
 
 
 class AbortedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -217,7 +235,7 @@ class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields
 
 
 class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fields=True):
-    """Where a partition's records are: sealed runs, then single segments, and the aborted ranges not yet sealed.
+    """Where a partition's records are: sealed runs, then single segments, and the ended transactions not yet sealed.
 
     Which segments are sealed differs between processes: validation never asks this record.
     """
@@ -227,6 +245,7 @@ class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fiel
     sealed: tuple[ManifestRef, ...] = ()
     segments: tuple[SegmentRef, ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
+    committed: tuple[CommittedTransaction, ...] = ()
 
     @property
     def key(self) -> StateKey:

@@ -45,6 +45,7 @@ _LEAST: Final = {
     "producer_epoch": NO_PRODUCER_EPOCH,
     "base_sequence": NO_SEQUENCE,
     "transaction": NO_TRANSACTION,
+    "committed_entry": 0,
 }
 
 
@@ -133,4 +134,6 @@ def _field_problem(segment: SegmentRef) -> str | None:
         return "it has no timestamps"
     if segment.timestamp_min_ms > segment.timestamp_max_ms:
         return f"its timestamps run from {segment.timestamp_min_ms} down to {segment.timestamp_max_ms}"
+    if 0 < segment.committed_entry < segment.entry:
+        return f"its entry {segment.entry} is after entry {segment.committed_entry}, which committed it"
     return None

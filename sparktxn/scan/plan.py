@@ -43,10 +43,14 @@ __all__ = [
     "by_partition",
     "checked_ranges",
     "end_of",
+    "history_tasks",
     "missing_object",
+    "not_in_view",
     "plan_ranges",
     "rows_at_most",
+    "sealed_segments",
     "segments_between",
+    "task_of",
     "timestamp_type",
 ]
 
@@ -63,9 +67,10 @@ _INDEXES_PER_FETCH: Final = 16
 class ReadTask(Struct, frozen=True):
     """A part of a partition's range, to be read by any process that can reach the store's objects.
 
-    The tasks of a range tile it: each starts where the one before it ends. `segments` are those with rows to return, in
-    offset order; `aborted` is empty for read_uncommitted. `schema` and `columns` are as in `columns.output_schema`.
-    A task of an internal topic has no segments: its rows are computed from the entries that its offsets name.
+    The tasks of a range of offsets tile it: each starts where the one before it ends. `segments` are those with rows to
+    return, in offset order; `aborted` is empty for read_uncommitted and in commit order. `schema` and `columns` are as
+    in `columns.output_schema`. A task of an internal topic has no segments: its rows are computed from the entries that
+    its offsets name.
     """
 
     store_uri: str
@@ -137,11 +142,22 @@ def segments_between(objects: ObjectStore, view: PartitionView, start: int, end:
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    runs = _overlapping(view.sealed, start, end)
-    manifests = segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
+    manifests = sealed_segments(objects, view, _overlapping(view.sealed, start, end))
     found = [segment for manifest in manifests for segment in _overlapping(manifest, start, end)]
     found += _overlapping(view.segments, start, end)
     return found
+
+
+def sealed_segments(
+    objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]
+) -> list[tuple[SegmentRef, ...]]:
+    """Return the segments of each of the partition's sealed runs that `runs` names.
+
+    Raises:
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    return segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
 
 
 def _overlapping(parts: Sequence[_Part], start: int, end: int) -> Sequence[_Part]:
@@ -218,12 +234,12 @@ def plan_ranges(
     for (topic, partition), (start, end) in ranges.items():
         partition_view = view.partitions.get((topic, partition))
         if partition_view is None:
-            raise _not_in_view(view, topic, partition)
+            raise not_in_view(view, topic, partition)
         if start < partition_view.log_start_offset:
             raise _retention_passed(partition_view, start)
         output_schema(partition_view.topic.schema, columns)
         if is_internal(partition_view.topic):
-            tasks.extend(_history_tasks(uri, partition_view, start, end, columns, rows_per_task))
+            tasks.extend(history_tasks(uri, partition_view, start, end, columns, rows_per_task))
             continue
         whole = _whole_range(objects, uri, partition_view, start, end, isolation=isolation, columns=columns)
         if whole is not None:
@@ -275,20 +291,21 @@ def checked_ranges(view: ReadView, ranges: object) -> dict[tuple[str, int], tupl
     return checked
 
 
-def _history_tasks(
+def history_tasks(
     uri: str, view: PartitionView, start: int, end: int, columns: Sequence[str] | None, entries_per_task: int | None
 ) -> Iterator[ReadTask]:
-    """Tasks that replay entries, each from the nearest checkpoint before its own."""
+    """Tasks of an internal topic: each replays its entries from the nearest checkpoint before them."""
     end = min(end, view.log_end_offset)
     while start < end:
         task_end = end
         if entries_per_task is not None:
             task_end = min(end, first_offset(entry_of(start) + entries_per_task))
-        yield _task(uri, view, start, task_end, (), (), columns)
+        yield task_of(uri, view, start, task_end, (), (), columns)
         start = task_end
 
 
-def _not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
+def not_in_view(view: ReadView, topic: str, partition: int) -> ConfigurationError:
+    """Return the error for a partition that a caller names and `view` does not have."""
     if topic not in view.topics:
         reason = f"topic {topic!r} is not in the read view{did_you_mean(topic, view.topics)}"
     else:
@@ -327,10 +344,10 @@ def _whole_range(
         segments = [segment for segment in segments if ranges.kept(segment, start, end)]
         if not segments:
             return None
-    return _task(uri, view, start, end, segments, aborted, columns)
+    return task_of(uri, view, start, end, segments, aborted, columns)
 
 
-def _task(
+def task_of(
     uri: str,
     view: PartitionView,
     start: int,
@@ -339,6 +356,7 @@ def _task(
     aborted: tuple[AbortedTransaction, ...],
     columns: Sequence[str] | None,
 ) -> ReadTask:
+    """Return a task that reads `segments`, from offset `start` to `end`, without what `aborted` leaves out."""
     return ReadTask(
         store_uri=uri,
         topic=view.topic.name,

@@ -20,6 +20,7 @@ from sparktxn.structs import (
     NO_TRANSACTION,
     AbortedTransaction,
     BatchMetadata,
+    CommittedTransaction,
     OpenTransaction,
     PartitionSegments,
     PartitionState,
@@ -200,11 +201,17 @@ def _store(
         command.transaction,
         timestamp_min_ms,
         timestamp_max_ms,
+        context.entry if command.transaction == NO_TRANSACTION else 0,
     )
     located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
     delta.put(
         PartitionSegments(
-            located.topic_id, located.partition, located.sealed, (*located.segments, segment), located.aborted
+            located.topic_id,
+            located.partition,
+            located.sealed,
+            (*located.segments, segment),
+            located.aborted,
+            located.committed,
         )
     )
     return CommandResult(base_offset=base_offset, timestamp_ms=timestamp_max_ms if by_entry else -1)
@@ -213,7 +220,7 @@ def _store(
 def end_partition(
     delta: Delta, where: tuple[int, int], transaction: TransactionState, committed: bool, context: Context
 ) -> None:
-    """Ends a transaction in one partition: one offset for the control record, and an aborted range if it aborts.
+    """Ends a transaction in one partition: one offset for the control record, and a committed or an aborted range.
 
     A partition that was registered and got no records, or whose topic has been deleted, is left as it is.
     """
@@ -236,8 +243,11 @@ def end_partition(
             context.timestamp_ms,
         )
     )
-    if not committed:
-        last_stable_offset = stable_end(still_open, control_offset + 1)
-        aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
-        located: PartitionSegments = delta.get(("segments", topic_id, number))
-        delta.put(replace(located, aborted=(*located.aborted, aborted)))
+    located: PartitionSegments = delta.get(("segments", topic_id, number))
+    if committed:
+        found = CommittedTransaction(transaction.producer_id, first_offset, control_offset, context.entry)
+        delta.put(replace(located, committed=(*located.committed, found)))
+        return
+    last_stable_offset = stable_end(still_open, control_offset + 1)
+    aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
+    delta.put(replace(located, aborted=(*located.aborted, aborted)))

@@ -99,7 +99,7 @@ LONG = {
 }
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
-    *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count"),
+    *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count", "committed_entry_max", "committed_late"),
 )
 
 
@@ -299,16 +299,28 @@ class StoreReader:
     # sealed runs
 
     def unsealed(self, state: Replay, located: Record) -> Record:
-        """The same places with all segments and aborted ranges one by one."""
+        """The same places, with all segments one by one, the entry that committed each, and all aborted ranges."""
         topics = {record["topic_id"]: record for record in state.records.values() if record["type"] == "topic"}
         folder = self.partition_folder(topics[located["topic_id"]], located["partition"])
         segments: list[list[Any]] = []
         aborted: list[list[int]] = []
+        committed: list[list[int]] = []
         for values in located["sealed"]:
             run = dict(zip(RUN, values, strict=True))
-            segments += self._manifest(folder, run)
+            rows = self._manifest(folder, run)
+            entries = [row[SEGMENT.index("committed_entry")] for row in rows]
+            expect(max(entries) == run["committed_entry_max"], folder, "a run's greatest committed entry is another")
+            expect(all(late[1] < run["base_offset"] for late in run["committed_late"]), folder, "one began in its run")
+            segments += rows
             aborted += self._index(folder, run)
-        whole = {"sealed": [], "segments": segments + located["segments"], "aborted": aborted + located["aborted"]}
+            committed += run["committed_late"]
+        committed += located["committed"]
+        whole = {
+            "sealed": [],
+            "segments": [_noted(row, committed) for row in segments + located["segments"]],
+            "aborted": aborted + located["aborted"],
+            "committed": [],
+        }
         log_start = state.get("partition", located["topic_id"], located["partition"])["log_start_offset"]
         return above_log_start(located | whole, log_start)
 
@@ -411,6 +423,18 @@ def last_stable_offset(partition: Record) -> int:
     firsts = [first for _, first, _ in partition["open_transactions"]]
     log_start, log_end = int(partition["log_start_offset"]), int(partition["log_end_offset"])
     return max(log_start, min(firsts)) if firsts else log_end
+
+
+def _noted(row: list[Any], committed: list[list[int]]) -> list[Any]:
+    """A segment's row with the entry that committed it."""
+    segment = dict(zip(SEGMENT, row, strict=True))
+    ends = [
+        entry
+        for of, first, last, entry in committed
+        if of == segment["producer_id"] and first <= segment["base_offset"] < last
+    ]
+    expect(len(ends) <= 1, segment["name"], f"it was committed by the entries {ends}")
+    return [*row[:-1], segment["committed_entry"] or sum(ends)]
 
 
 def _is_aborted(aborted: list[list[int]], producer_id: int, offset: int) -> bool:

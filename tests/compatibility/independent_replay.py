@@ -20,7 +20,7 @@ INTERNAL = ((-2, 0), (-3, 0))
 
 SEGMENT = (
     *("name", "base_offset", "record_count", "size_bytes", "checksum", "entry", "producer_id", "producer_epoch"),
-    *("base_sequence", "transaction", "timestamp_min_ms", "timestamp_max_ms"),
+    *("base_sequence", "transaction", "timestamp_min_ms", "timestamp_max_ms", "committed_entry"),
 )
 
 
@@ -158,7 +158,7 @@ class Replay:
             where = {"topic_id": topic_id, "partition": number}
             offsets = {"log_start_offset": 0, "log_end_offset": 0, "open_transactions": []}
             self.put({"type": "partition", **where, **offsets})
-            self.put({"type": "segments", **where, "sealed": [], "segments": [], "aborted": []})
+            self.put({"type": "segments", **where, "sealed": [], "segments": [], "aborted": [], "committed": []})
 
     def _topic(self, command: Command) -> Record:
         topic: Record = self.existing("topic", command["name"])
@@ -375,6 +375,7 @@ class Replay:
             "entry": self.entry,
             "timestamp_min_ms": least,
             "timestamp_max_ms": greatest,
+            "committed_entry": self.entry if command["transaction"] == -1 else 0,
         }
         located = self.existing("segments", *where)
         self.change(located, segments=[*located["segments"], [noted[member] for member in SEGMENT]])
@@ -459,10 +460,13 @@ class Replay:
             coordinator_epoch=self.entry,
             current_transaction_first_offset=-1,
         )
-        if not committed:
+        first_offset = producer["current_transaction_first_offset"]
+        located = self.existing("segments", topic_id, number)
+        if committed:
+            ended = [producer_id, first_offset, control_offset, self.entry]
+            self.change(located, committed=[*located["committed"], ended])
+        else:
             last_stable_offset = min((open_[1] for open_ in still_open), default=control_offset + 1)
-            first_offset = producer["current_transaction_first_offset"]
-            located = self.existing("segments", topic_id, number)
             aborted = [producer_id, first_offset, control_offset, last_stable_offset]
             self.change(located, aborted=[*located["aborted"], aborted])
 
@@ -632,6 +636,7 @@ def above_log_start(located: Record, log_start: int) -> Record:
         "sealed": [run for run in located["sealed"] if run[2] > log_start],
         "segments": [segment for segment in located["segments"] if segment[1] + segment[2] > log_start],
         "aborted": [aborted for aborted in located["aborted"] if aborted[2] + 1 > log_start],
+        "committed": [committed for committed in located["committed"] if committed[2] + 1 > log_start],
     }
 
 

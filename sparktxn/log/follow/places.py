@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from msgspec.structs import replace
 
-from sparktxn.structs import PartitionSegments
+from sparktxn.structs import AbortedTransaction, CommittedTransaction, PartitionSegments
 
 __all__ = ["in_places_of"]
+
+_Ended = TypeVar("_Ended", AbortedTransaction, CommittedTransaction)
 
 
 def in_places_of(
@@ -17,7 +22,6 @@ def in_places_of(
     What `current` has sealed was sealed before that entry. What has been dropped since lies below `log_start_offset`.
     """
     sealed_end = sealed.sealed[-1].end_offset if sealed.sealed else 0
-    aborted = {found.last_offset: found for found in (*sealed.aborted, *current.aborted)}
     return replace(
         current,
         sealed=tuple(run for run in sealed.sealed if run.end_offset > log_start_offset),
@@ -25,7 +29,12 @@ def in_places_of(
             *(segment for segment in sealed.segments if segment.end_offset > log_start_offset),
             *(segment for segment in current.segments if segment.entry > entry),
         ),
-        aborted=tuple(
-            aborted[last_offset] for last_offset in sorted(aborted) if last_offset >= max(sealed_end, log_start_offset)
-        ),
+        aborted=_ended_from(max(sealed_end, log_start_offset), (*sealed.aborted, *current.aborted)),
+        committed=_ended_from(max(sealed_end, log_start_offset), (*sealed.committed, *current.committed)),
     )
+
+
+def _ended_from(offset: int, ended: Iterable[_Ended]) -> tuple[_Ended, ...]:
+    """Return the transactions whose control records are at `offset` or after it, each once, in their order."""
+    by_offset = {transaction.last_offset: transaction for transaction in ended}
+    return tuple(by_offset[last_offset] for last_offset in sorted(by_offset) if last_offset >= offset)

@@ -18,6 +18,7 @@ from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.structs import (
     AbortedTransaction,
     ManifestRef,
@@ -123,7 +124,10 @@ class Replay(Tail):
         return None if own == seen else f"it has other partitions than a replay gives: {sorted(own ^ seen)[:5]}"
 
     def _places(self, located: PartitionSegments | None) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
-        """All segments and aborted ranges from the log start on, however they are sealed."""
+        """All segments, with the entries that committed them, and aborted ranges, from the log start on.
+
+        How they are sealed makes no difference.
+        """
         if located is None:
             return [], []
         partition: PartitionState = self.parts.get(("partition", located.topic_id, located.partition))
@@ -131,14 +135,17 @@ class Replay(Tail):
         folder = names.partition_folder(topic, located.topic_id, located.partition)
         segments: list[SegmentRef] = []
         aborted: list[AbortedTransaction] = []
+        committed = list(located.committed)
         for run in located.sealed:
+            committed += run.committed_late
             segments += self.manifest(folder, run)
             aborted += aborted_of(self._objects, folder, [run])[0]
         start = partition.log_start_offset
         segments += located.segments
         aborted += located.aborted
+        noted = CommittedRanges(committed).noted(segments)
         return (
-            [segment for segment in segments if segment.end_offset > start],
+            [segment for segment in noted if segment.end_offset > start],
             [transaction for transaction in aborted if transaction.last_offset >= start],
         )
 

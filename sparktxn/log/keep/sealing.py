@@ -20,8 +20,10 @@ from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.structs import (
     AbortedTransaction,
+    CommittedTransaction,
     ManifestRef,
     PartitionSegments,
     PartitionState,
@@ -58,6 +60,7 @@ def seal(
         folder,
         located.segments,
         located.aborted,
+        located.committed,
         partition.log_end_offset,
         producers,
         entry,
@@ -66,7 +69,7 @@ def seal(
     sealed = (*located.sealed, run)
     while len(tail := _mergeable(sealed)) >= runs_to_merge:
         sealed = (*sealed[: -len(tail)], _merge(objects, clock, ids, folder, tail, producers, entry))
-    return replace(located, sealed=sealed, segments=(), aborted=())
+    return replace(located, sealed=sealed, segments=(), aborted=(), committed=())
 
 
 def _mergeable(sealed: tuple[ManifestRef, ...]) -> tuple[ManifestRef, ...]:
@@ -88,12 +91,13 @@ def _merge(
 ) -> ManifestRef:
     segments: list[SegmentRef] = []
     aborted: list[AbortedTransaction] = []
+    late: list[CommittedTransaction] = []
     for run in runs:
+        late += run.committed_late
         segments += segments_of(objects, folder, [run])[0]
         aborted += aborted_of(objects, folder, [run])[0]
-    return _write_run(
-        objects, clock, ids, folder, segments, aborted, runs[-1].end_offset, producers, entry, level=runs[-1].level + 1
-    )
+    end_offset, level = runs[-1].end_offset, runs[-1].level + 1
+    return _write_run(objects, clock, ids, folder, segments, aborted, late, end_offset, producers, entry, level=level)
 
 
 def _write_run(
@@ -103,6 +107,7 @@ def _write_run(
     folder: str,
     segments: Sequence[SegmentRef],
     aborted: Sequence[AbortedTransaction],
+    committed: Sequence[CommittedTransaction],
     end_offset: int,
     producers: Sequence[ProducerState],
     entry: int,
@@ -111,6 +116,7 @@ def _write_run(
 ) -> ManifestRef:
     base_offset = segments[0].base_offset
     run_folder = names.sealed_folder(base_offset, entry, ids.token())
+    segments = CommittedRanges(committed).noted(segments)
     data = encode_manifest(segments)
     if aborted:
         index = names.transaction_index(folder, run_folder, base_offset)
@@ -131,4 +137,6 @@ def _write_run(
         size_bytes=sum(segment.size_bytes for segment in segments),
         checksum=checksum(data),
         aborted_count=len(aborted),
+        committed_entry_max=max(segment.committed_entry for segment in segments),
+        committed_late=tuple(transaction for transaction in committed if transaction.first_offset < base_offset),
     )

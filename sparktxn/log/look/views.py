@@ -12,6 +12,7 @@ from sparktxn.state.internal import first_offset
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import (
     AbortedTransaction,
+    CommittedTransaction,
     ManifestRef,
     PartitionSegments,
     PartitionState,
@@ -25,9 +26,9 @@ __all__ = ["PartitionView", "ReadView", "capture_view", "with_internal"]
 class PartitionView(Struct, frozen=True):
     """A partition at an entry: its offsets, and where its records are.
 
-    `sealed` runs come first, in offset order, then the single `segments`; `aborted` holds the ranges that no sealed
-    run's index holds. The runs' objects are kept for as long as the horizon is not above `base_entry`, the checkpoint
-    that names them, nor above `entry`.
+    `sealed` runs come first, in offset order, then the single `segments`; `aborted` and `committed` hold the ranges of
+    ended transactions that no sealed run has. The runs' objects are kept for as long as the horizon is not above
+    `base_entry`, the checkpoint that names them, nor above `entry`.
     """
 
     topic: TopicState
@@ -40,6 +41,7 @@ class PartitionView(Struct, frozen=True):
     segments: tuple[SegmentRef, ...]
     aborted: tuple[AbortedTransaction, ...]
     base_entry: int | None = None
+    committed: tuple[CommittedTransaction, ...] = ()
 
 
 class ReadView(Struct, frozen=True):
@@ -76,6 +78,7 @@ def capture_view(
                 located.segments,
                 located.aborted,
                 base_entry,
+                located.committed,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
 

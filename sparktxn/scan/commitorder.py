@@ -1,0 +1,220 @@
+"""Commit order (PROTOCOL.md, "Commit order"): what a reader of whole transactions gets between two log entries.
+
+A read from entry *a* to entry *b* has the records of the transactions that entries a+1 to b committed. It also has what
+they appended outside transactions. A transaction is never split and an open one holds back no other. Offsets of
+one partition may come out of order between two reads: a transaction that began early may be committed late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError
+from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.columns import output_schema
+from sparktxn.scan.plan import ReadTask, by_partition, history_tasks, not_in_view, sealed_segments, task_of
+from sparktxn.state.commitorder import CommittedRanges
+from sparktxn.state.internal import entry_of, first_offset, is_internal
+from sparktxn.structs import CommittedTransaction, ManifestRef, SegmentRef
+
+__all__ = ["CommitCut", "commit_cut", "committed_between", "plan_commits"]
+
+Bounds = Mapping[tuple[str, int], tuple[int, int | None]]
+"""By (topic, partition), the least offset to read and the one after the greatest, None for no limit."""
+
+
+class CommitCut(NamedTuple):
+    """Where a read in commit order may end.
+
+    `entry` is the last entry whose transactions it takes; `rows` and `size_bytes` are what they hold. Of an internal
+    topic each entry counts as one row.
+    """
+
+    entry: int
+    rows: int
+    size_bytes: int
+
+
+class _Piece(NamedTuple):
+    """The records of a committed segment that lie within the bounds."""
+
+    entry: int
+    start: int
+    end: int
+    segment: SegmentRef
+
+    @property
+    def size_bytes(self) -> int:
+        return max(1, self.segment.size_bytes * (self.end - self.start) // self.segment.record_count)
+
+
+def committed_between(
+    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int
+) -> list[tuple[int, SegmentRef]]:
+    """Return the segments that entries `after_entry` + 1 to `to_entry` committed, with that entry, in offset order.
+
+    Of sealed runs only the manifests are loaded that may name such a segment.
+
+    Raises:
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    late = [transaction for run in view.sealed for transaction in run.committed_late]
+    committed = [transaction for transaction in (*late, *view.committed) if after_entry < transaction.entry <= to_entry]
+    runs = [run for run in view.sealed if _may_name(run, after_entry, to_entry, committed)]
+    segments = [segment for manifest in sealed_segments(objects, view, runs) for segment in manifest]
+    segments += view.segments
+    ranges = CommittedRanges(committed)
+    found = ((ranges.entry_of(segment), segment) for segment in segments)
+    return [(entry, segment) for entry, segment in found if after_entry < entry <= to_entry]
+
+
+def _may_name(run: ManifestRef, after_entry: int, to_entry: int, committed: Sequence[CommittedTransaction]) -> bool:
+    if run.entry_min > to_entry:
+        return False
+    if run.committed_entry_max > after_entry:
+        return True
+    return any(
+        transaction.first_offset < run.end_offset and transaction.last_offset >= run.base_offset
+        for transaction in committed
+    )
+
+
+def _checked_bounds(view: ReadView, bounds: object) -> dict[tuple[str, int], tuple[int, int | None]]:
+    """Return the bounds that a caller passes; None means all partitions of the view, whole."""
+    if bounds is None:
+        return dict.fromkeys(view.partitions, (0, None))
+    checked = {}
+    for key, given in by_partition("bounds", bounds).items():
+        if key not in view.partitions:
+            raise not_in_view(view, *key)
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise TypeError(f"bounds[{key}] is {arguments.described(given)}: expected (start offset, end offset)")
+        start = arguments.integer(f"the start of bounds[{key}]", given[0], 0)
+        checked[key] = (start, arguments.integer_or_none(f"the end of bounds[{key}]", given[1], 0))
+    return checked
+
+
+def commit_cut(
+    objects: ObjectStore,
+    view: ReadView,
+    after_entry: int,
+    bounds: Bounds | None = None,
+    *,
+    rows_max: int | None = None,
+    bytes_max: int | None = None,
+) -> CommitCut:
+    """Return where a read that begins after `after_entry` ends: at the view's entry, or where a limit ends it.
+
+    A limit takes the transactions of whole entries, oldest first, while they stay within it: at least those of one.
+    What is not limited ends at the view's entry. The answer for a limit does not change as the log grows.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: a limit is below 1, or `bounds` names a partition that is not in the view.
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    arguments.instance("view", view, ReadView)
+    after_entry = arguments.integer("after_entry", after_entry, 0)
+    rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
+    bytes_max = arguments.integer_or_none("bytes_max", bytes_max, 1)
+    rows_by_entry: dict[int, int] = {}
+    bytes_by_entry: dict[int, int] = {}
+    for key, (start, end) in _checked_bounds(view, bounds).items():
+        partition = view.partitions[key]
+        if is_internal(partition.topic):
+            first = max(after_entry + 1, entry_of(max(start, partition.log_start_offset)))
+            for entry in range(first, view.entry + 1):
+                rows_by_entry[entry] = rows_by_entry.get(entry, 0) + 1
+            continue
+        for piece in _pieces(objects, partition, after_entry, view.entry, start, end):
+            rows_by_entry[piece.entry] = rows_by_entry.get(piece.entry, 0) + piece.end - piece.start
+            bytes_by_entry[piece.entry] = bytes_by_entry.get(piece.entry, 0) + piece.size_bytes
+    rows = size_bytes = 0
+    for entry in sorted(rows_by_entry):
+        more_rows, more_bytes = rows + rows_by_entry[entry], size_bytes + bytes_by_entry.get(entry, 0)
+        too_many = rows_max is not None and more_rows > rows_max
+        too_large = bytes_max is not None and more_bytes > bytes_max
+        if rows and (too_many or too_large):
+            return CommitCut(entry - 1, rows, size_bytes)
+        rows, size_bytes = more_rows, more_bytes
+    return CommitCut(view.entry, rows, size_bytes)
+
+
+def plan_commits(
+    objects: ObjectStore,
+    view: ReadView,
+    after_entry: int,
+    to_entry: int | None = None,
+    bounds: Bounds | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int | None = None,
+) -> list[ReadTask]:
+    """Return the tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
+
+    They come partition by partition, in the order of `bounds`, each partition's rows in offset order. A task has at
+    most about `rows_per_task` rows (None: no limit); segments are not split. Of an internal topic it has at most so
+    many entries. Records outside `bounds` (None: all partitions of the view), or below a log start, are left out.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: `to_entry` is after the view's, a topic has no such column, or `bounds` names a partition
+            that is not in the view.
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    arguments.instance("view", view, ReadView)
+    after_entry = arguments.integer("after_entry", after_entry, 0)
+    to_entry = arguments.integer_or_none("to_entry", to_entry, 0)
+    to_entry = view.entry if to_entry is None else to_entry
+    if to_entry > view.entry:
+        raise ConfigurationError(f"to_entry is {to_entry}: expected at most the view's entry, {view.entry}")
+    columns = None if columns is None else arguments.identifiers("columns", columns)
+    rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
+    tasks: list[ReadTask] = []
+    for key, (start, end) in _checked_bounds(view, bounds).items():
+        partition = view.partitions[key]
+        output_schema(partition.topic.schema, columns)
+        if is_internal(partition.topic):
+            low = max(start, first_offset(after_entry + 1), partition.log_start_offset)
+            high = first_offset(to_entry + 1)
+            high = high if end is None else min(end, high)
+            tasks += history_tasks(objects.uri, partition, low, high, columns, rows_per_task)
+            continue
+        pieces = _pieces(objects, partition, after_entry, to_entry, start, end)
+        for group in _groups(pieces, rows_per_task):
+            segments = [piece.segment for piece in group]
+            tasks.append(task_of(objects.uri, partition, group[0].start, group[-1].end, segments, (), columns))
+    return tasks
+
+
+def _pieces(
+    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None
+) -> list[_Piece]:
+    start = max(start, view.log_start_offset)
+    end = view.log_end_offset if end is None else end
+    pieces = []
+    for entry, segment in committed_between(objects, view, after_entry, to_entry):
+        low, high = max(start, segment.base_offset), min(end, segment.end_offset)
+        if low < high:
+            pieces.append(_Piece(entry, low, high, segment))
+    return pieces
+
+
+def _groups(pieces: Sequence[_Piece], rows_per_task: int | None) -> Iterator[list[_Piece]]:
+    group: list[_Piece] = []
+    rows = 0
+    for piece in pieces:
+        count = piece.end - piece.start
+        if group and rows_per_task is not None and rows + count > rows_per_task:
+            yield group
+            group, rows = [], 0
+        group.append(piece)
+        rows += count
+    if group:
+        yield group
