@@ -180,10 +180,11 @@ class Store:
         return topic
 
     @in_time("timeout_s", _clock_of)
-    def topics(self, timeout_s: float | None = None) -> list[TopicState]:
-        """All topics, by name."""
+    def topics(self, timeout_s: float | None = None, *, max_age_ms: int = 0) -> list[TopicState]:
+        """All topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
         self._check()
-        self.log.refresh(self._deadline(timeout_s))
+        max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
+        self.log.refresh(self._deadline(timeout_s), max_age_s=max_age_s)
         return self.log.topics()
 
     @in_time("timeout_s", _clock_of)
@@ -328,8 +329,8 @@ class Store:
         return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
 
     @in_time("timeout_s", _clock_of)
-    def stage_plan(self, topics: Iterable[str], *, timeout_s: float | None = None) -> StagePlan:
-        """What other processes need to stage records for these topics.
+    def stage_plan(self, topics: Iterable[str], *, max_age_ms: int = 0, timeout_s: float | None = None) -> StagePlan:
+        """What other processes need to stage records for these topics, as this process has read it up to so long ago.
 
         Raises:
             CommandRefused: a topic does not exist.
@@ -339,13 +340,13 @@ class Store:
         topics = arguments.identifiers("topics", topics)
         for topic in topics:
             refuse_change(topic)
-        view = self.view(topics, timeout_s=timeout_s)
-        return StagePlan(
-            self.log.objects.uri,
-            self.options,
-            view.entry,
-            {name: StageTopic.of(topic) for name, topic in view.topics.items()},
-        )
+        max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
+        born = self.log.refresh(self._deadline(timeout_s), max_age_s=max_age_s)
+        known = {name: self.log.topic(name) for name in topics}
+        if None in known.values():
+            known |= self.view(topics, timeout_s=timeout_s).topics
+        staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}
+        return StagePlan(self.log.objects.uri, self.options, born, staged)
 
     @in_time("timeout_s", _clock_of)
     def commit(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan, TopicState
 
 __all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "stage_rows", "staged_segments"]
+
+
+_KNOWN_MS_MAX: Final = 2_000
+"""How old the knowledge of topics may be from which a write is planned."""
 
 
 class StagedRows(WriterCommitMessage):
@@ -89,11 +94,17 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
     if options.topic in INTERNAL_TOPICS:
         raise ConfigurationError(f"topic {options.topic!r} is internal: it can only be read")
     store = open_store(options.path, options.store, create=options.create_topic)
-    topics = {topic.name: topic for topic in store.topics()}
+    # Spark plans a micro-batch twice. What is known may be out of date where it leads to an error.
+    with suppress(ConfigurationError, CommandRefused):
+        return _plan(store, options, schema, {topic.name: topic for topic in store.topics(max_age_ms=_KNOWN_MS_MAX)})
+    return _plan(store, options, schema, {topic.name: topic for topic in store.topics()})
+
+
+def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mapping[str, TopicState]) -> StagePlan:
     if options.topic is None:
         check_columns_to_write(schema, None)
         # Topics with declared columns too: the error for rows that name one then says so.
-        return store.stage_plan(list(topics))
+        return store.stage_plan(list(topics), max_age_ms=_KNOWN_MS_MAX)
     topic = topics.get(options.topic)
     if topic is None and options.create_topic:
         topic = _created_topic(store, options.topic, options.create_topic_partitions, schema)
@@ -104,7 +115,7 @@ def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
             "createTopic to true"
         )
     check_columns_to_write(schema, topic)
-    return store.stage_plan([topic.name])
+    return store.stage_plan([topic.name], max_age_ms=_KNOWN_MS_MAX)
 
 
 def _created_topic(store: Store, name: str, partition_count: int, schema: StructType) -> TopicState:

@@ -6,6 +6,7 @@ query wrote them. Spark makes new writer objects for every step, so all of this 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,8 @@ __all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _RUN_ID: Final = "spark.jobGroup.id"
+_COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+_PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class StagedMicroBatch(StagedRows):
@@ -49,10 +52,11 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             refuse_overwrite()
         self._options = options
-        self._plan = prepare_write(options, schema)
+        self._plan = None if _is_committing() else prepare_write(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
+        assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator)
         return StagedMicroBatch(segments, _property(_QUERY_ID), _property(_RUN_ID), int(_property(_BATCH_ID)))
 
@@ -81,6 +85,11 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def _is_committing() -> bool:
+    """Return True in the process that only commits: it needs no plan, and no request to the store to make one."""
+    return _COMMITTING_WORKER in sys.modules and _PLANNING_WORKER not in sys.modules
 
 
 def _property(name: str) -> str:

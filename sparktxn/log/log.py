@@ -164,13 +164,17 @@ class Log(Known):
         """The newest entry that this process has applied."""
         return self._follower.tail.entry
 
-    def refresh(self, deadline: Deadline) -> int:
+    def refresh(self, deadline: Deadline, *, max_age_s: float = 0.0) -> int:
         """Follows the log to its end, confirmed; the newest entry's number.
+
+        Nothing is read if that was last done up to `max_age_s` ago.
 
         Raises:
             OutcomeUnknown: another thread kept the log busy until the deadline.
             StoreUnavailable, DamagedObject: the log cannot be read.
         """
+        if 0 < max_age_s >= self.clock.monotonic_s() - self._follower.refreshed_s:
+            return self._follower.tail.confirmed_entry
         with self._follower.locked(deadline, "refresh"):
             self._follower.refresh()
             entry = self._follower.tail.entry
@@ -179,8 +183,7 @@ class Log(Known):
 
     def born(self, deadline: Deadline) -> int:
         """The newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
-        if self.clock.monotonic_s() - self._follower.refreshed_s > _BORN_MAX_AGE_S:
-            self.refresh(deadline)
+        self.refresh(deadline, max_age_s=_BORN_MAX_AGE_S)
         return self._follower.tail.entry
 
     def view(

@@ -256,7 +256,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.open": Call(_opens, lambda world: {"uri": world.uri, "options": OPTIONS, "create": False}),
     "Store.close": Call(lambda world: Store.open(world.uri, options=OPTIONS).close, _none),
     "Store.create_topic": Call(lambda world: world.store.create_topic, lambda world: {"name": world.name("made"), "partition_count": 1, "settings": {}, "schema": None, "timeout_s": 5.0}),
-    "Store.topics": Call(lambda world: world.store.topics, lambda _: {"timeout_s": 5.0}),
+    "Store.topics": Call(lambda world: world.store.topics, lambda _: {"timeout_s": 5.0, "max_age_ms": 1}),
     "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
@@ -264,7 +264,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.cut": Call(lambda world: world.store.cut, lambda world: {"view": _view(world), "starts": {("t", 0): 0}, "rows_max": None, "alignment": "transaction"}),
     "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
-    "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "timeout_s": 5.0}),
+    "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "max_age_ms": 1, "timeout_s": 5.0}),
     "Store.commit": Call(
         lambda world: world.store.commit,
         lambda world: {"staged": _segments(world), "transactional_id": world.name("id"), "sink": SinkCommit("w", "r", 1), "on_replay_mismatch": "skip", "timeout_s": 5.0},

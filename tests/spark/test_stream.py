@@ -406,6 +406,7 @@ def test_a_relative_path_means_the_same_folder_in_tasks_that_run_elsewhere(
         store.create_topic("t", 2)
         sink = MicroBatches(store)
         plan = sink.make()._plan
+        assert plan is not None
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         stager = plan.open(seed=0, default_topic="t")
