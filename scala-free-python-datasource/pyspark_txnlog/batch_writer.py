@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment, StagePlan, TopicState
 
-__all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "refuse_overwrite", "stage_rows", "staged_segments"]
+__all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "stage_rows", "staged_segments"]
 
 
 _KNOWN_MS_MAX: Final = 2_000
@@ -44,7 +44,9 @@ class TxnLogWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            refuse_overwrite()
+            raise ConfigurationError(
+                "a log takes records at its end only, mode 'overwrite' would remove others: write with mode 'append'"
+            )
         self._options = options
         self._plan = prepare_write(options, schema)
 
@@ -75,13 +77,6 @@ class TxnLogWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
-
-
-def refuse_overwrite() -> NoReturn:
-    """Raises the error for what a log cannot do."""
-    raise ConfigurationError(
-        "a log takes records at its end only: write with mode 'append' (output mode 'append' for streams)"
-    )
 
 
 def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:

@@ -76,9 +76,12 @@ class DefaultSource(DataSource):
         return TxnLogWriter(WriteOptions.parse(with_table_options(self.options, schema), WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A writer of one transaction per micro-batch, exactly once."""
+        """A writer of one transaction per micro-batch, exactly once.
+
+        In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
+        """
         from pyspark_txnlog.options import WRITE_STREAM, WriteOptions, with_table_options
         from pyspark_txnlog.stream_writer import TxnLogStreamWriter
 
         options = WriteOptions.parse(with_table_options(self.options, schema), WRITE_STREAM)
-        return TxnLogStreamWriter(options, schema, overwrite)
+        return TxnLogStreamWriter(options, schema)

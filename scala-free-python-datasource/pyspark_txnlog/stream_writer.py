@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pyspark_txnlog.batch_writer import StagedRows, prepare_write, refuse_overwrite, stage_rows, staged_segments
+from pyspark_txnlog.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.stores import commit_batch
@@ -48,9 +48,7 @@ class StagedMicroBatch(StagedRows):
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     """Made anew for every step: twice to plan a micro-batch, once more to commit it."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            refuse_overwrite()
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._plan = None if _is_committing() else prepare_write(options, schema)
 

@@ -237,6 +237,8 @@ def test_overwriting_a_log_is_refused(numbers: Numbers, store: Store) -> None:
     store.create_topic("t")
     with pytest.raises(PySparkException, match="a log takes records at its end only"):
         write(numbers(0, 1), store, mode="overwrite", topic="t")
+    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        numbers(0, 1).write.format("txnlog").option("topic", "t").save(store.uri)
 
 
 def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, numbers: Numbers, store: Store) -> None:

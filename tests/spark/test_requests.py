@@ -47,7 +47,7 @@ class Driver:
         """One micro-batch; the requests for planning it, for its rows, and after its tasks."""
         self.worker("plan")
         planned = self._counted()
-        writers = [TxnLogStreamWriter(self.options, VALUE, False) for _ in range(2)]
+        writers = [TxnLogStreamWriter(self.options, VALUE) for _ in range(2)]
         requests_to_plan = planned()
         staged = self._counted()
         rows = pa.record_batch({"value": pa.array([b"%d" % number for number in range(30)], pa.binary())})
@@ -58,7 +58,7 @@ class Driver:
         self.worker("commit")
         committed = self._counted()
         message = StagedMicroBatch(segments, "query", "run", batch_id)
-        TxnLogStreamWriter(self.options, VALUE, False).commit([message], batch_id)
+        TxnLogStreamWriter(self.options, VALUE).commit([message], batch_id)
         return requests_to_plan, requests_for_rows, committed()
 
     def _counted(self) -> Callable[[], list[str]]:
@@ -105,9 +105,9 @@ def test_knowledge_that_leads_to_an_error_is_read_again(tmp_path: Path, monkeypa
     with Store.open(address, create=True) as other:
         other.create_topic("first")
         options = WriteOptions.parse({"path": address, "topic": "first"}, WRITE_STREAM)
-        TxnLogStreamWriter(options, VALUE, False)
+        TxnLogStreamWriter(options, VALUE)
         other.create_topic("t")
         later = WriteOptions.parse({"path": address, "topic": "t"}, WRITE_STREAM)
-        plan = TxnLogStreamWriter(later, VALUE, False)._plan
+        plan = TxnLogStreamWriter(later, VALUE)._plan
         assert plan is not None
         assert list(plan.topics) == ["t"]

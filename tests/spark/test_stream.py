@@ -136,6 +136,34 @@ def test_a_topic_that_is_missing_in_a_micro_batch_fails_the_query_and_writes_not
 
 
 @pytest.mark.spark
+def test_complete_mode_appends_the_whole_result_and_update_mode_is_refused_by_spark(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    store.create_topic("t")
+    store.create_topic("out")
+    counts = (
+        stream(spark, store, "t").selectExpr("cast(cast(value as string) as int) % 2 parity").groupBy("parity").count()
+    )
+    writer = counts.selectExpr("cast(parity as string) key", "cast(count as string) value").writeStream
+    writer = writer.format("txnlog").option("topic", "out").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for first in (0, 4):
+        commit(store, range(first, first + 4))
+        writer.outputMode("complete").trigger(availableNow=True).start(store.uri).awaitTermination(90)
+    rows = spark.read.format("txnlog").option("topic", "out").load(store.uri).collect()
+    assert sorted((bytes(row.key), bytes(row.value)) for row in rows) == [
+        (b"0", b"2"),
+        (b"0", b"4"),
+        (b"1", b"2"),
+        (b"1", b"4"),
+    ]
+    micro_batches = [segment.entry for segment in committed(Path(store.uri)) if segment.topic == "out"]
+    assert len(set(micro_batches)) == 2
+    commit(store, range(8, 10))
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        writer.outputMode("update").start(store.uri).awaitTermination(90)
+
+
+@pytest.mark.spark
 def test_a_query_that_computes_other_rows_goes_on_after_a_crash_between_the_entry_and_sparks_record(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
@@ -247,7 +275,7 @@ class MicroBatches:
         given = {"path": store.uri, "topic": "t", **options}
         self.store = store
         self.make: Callable[[], TxnLogStreamWriter] = lambda: TxnLogStreamWriter(
-            WriteOptions.parse(given, WRITE_STREAM), VALUE, False
+            WriteOptions.parse(given, WRITE_STREAM), VALUE
         )
 
     def stage(self, run_id: str, batch_id: int, numbers: range, query_id: str = "query") -> StagedMicroBatch:
