@@ -22,6 +22,7 @@ from sparktxn.errors import (
     OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
+    StoreError,
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command
@@ -101,6 +102,8 @@ class PendingCommit:
         except OutcomeLost as lost:
             self._lost = (contents, lost)
             raise
+        except StoreUnavailable as error:
+            raise self._if_withdrawn(error) from None
         finally:
             self.transactions.withdraw()
 
@@ -125,6 +128,8 @@ class PendingCommit:
                 self._raise_if_lost(contents)
             if not self.transactions.is_busy:
                 return
+            if sent == contents and isinstance(error, StoreUnavailable):
+                raise self._if_withdrawn(error) from None
             if sent == contents:
                 raise
             raise StoreUnavailable(
@@ -134,6 +139,12 @@ class PendingCommit:
         except CommandRefused:
             return
         self._stored = (sent, self._log.entry)
+
+    def _if_withdrawn(self, error: StoreUnavailable) -> StoreError:
+        """Return the error for a list that was not sent by the deadline: another thread may be about to send it."""
+        if self.transactions.withdraw():
+            return error
+        return OutcomeUnknown(f"{error}: another call of this process may send it; call again, which resolves it")
 
     def _raise_if_lost(self, contents: Contents) -> None:
         if self._lost is not None and self._lost[0] == contents and contents.sink is None:

@@ -243,6 +243,29 @@ def test_a_commit_whose_outcome_is_lost_is_not_made_again(
     assert values_of(faulty.store) == [b"a", b"b", b"first", b"second"]
 
 
+@pytest.mark.parametrize("is_again", [False, True])
+@pytest.mark.parametrize("id_", ["job", None])
+def test_a_list_that_another_thread_is_about_to_send_is_not_reported_as_failed(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch, id_: str | None, is_again: bool
+) -> None:
+    """It cannot be withdrawn: the other thread has taken it from the queue, and puts it after this call has ended."""
+    faulty.store.commit(staged(faulty.store, b"second"), transactional_id=id_)
+    segments = staged(faulty.store, b"a")
+    if is_again:
+        commit_without_an_answer(faulty, Fault.LATE, segments, None, id_)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ticket, "wait", lambda self, deadline: too_late())
+        patch.setattr(Ticket, "withdraw", lambda self: False)
+        with pytest.raises(OutcomeUnknown, match="another call of this process may send it"):
+            faulty.store.commit(segments, transactional_id=id_)
+    faulty.store.commit(segments, transactional_id=id_)
+    assert values_of(faulty.store) == [b"a", b"first", b"second"]
+
+
+def too_late() -> None:
+    raise StoreUnavailable("the request was not sent by the deadline")
+
+
 def lose() -> None:
     raise OutcomeLost("a vacuum has passed it")
 

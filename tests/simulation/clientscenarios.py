@@ -34,7 +34,7 @@ from tests.simulation.offers import note_offers
 from tests.simulation.simulator import Offer, Simulator
 from tests.simulation.truth import records_of
 
-__all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared"]
+__all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared", "unnamed"]
 
 _PARQUET_EVERY: Final = 100
 _AT_REST: Final = replace(SETTINGS, checkpoint_entries=40)
@@ -135,6 +135,22 @@ def abandoned(simulator: Simulator, history: ClientHistory) -> None:
         world.begin(name, writes=True)
         clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
         simulator.add(name, impatient(world, clients_), threaded=True)
+    simulator.add("follower", following(world))
+
+
+def unnamed(simulator: Simulator, history: ClientHistory) -> None:
+    """Commits without a transactional id, from several clients of each process, alongside others and a vacuum."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
+    simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
+    draw = Random(f"{simulator.seed} clients")
+    job = SinkJob("query", 3)
+    works = {"unnamed": storing(None), "unnamed too": storing(None), "store": storing("stored"), "driver": sinking(job)}
+    for name in ("first", "second", "third"):
+        chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
+        world.begin(name, writes=True)
+        clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
+        simulator.add(name, impatient(world, clients_), threaded=True)
+    simulator.add("vacuum", vacuuming(world))
     simulator.add("follower", following(world))
 
 

@@ -43,6 +43,7 @@ Result = TypeVar("Result")
 _TIMEOUTS_S: Final = (0.0, 0.02, 0.3, 3.0, 30.0)
 _TOPICS: Final = ("in", "left")
 _GROUP: Final = "plain"
+_NO_ID: Final = "no id"
 _STORED: Final = "stored offset"
 """What is committed at intervals, and again at the next one if that fails."""
 _INTERRUPTED: Final = 0.15
@@ -129,16 +130,19 @@ def _staged(process: Process, log: Log, noted: Transaction) -> list[StagedSegmen
     return stager.finish()
 
 
-def storing(transactional_id: str) -> Callable[[Client, Process, ClientWorld, str, Log], None]:
-    """Commits by `Store.commit`, without a sink or with versions; what is unknown is often followed by other rows."""
+def storing(transactional_id: str | None) -> Callable[[Client, Process, ClientWorld, str, Log], None]:
+    """Commits by `Store.commit`, without a sink or with versions; what is unknown is often followed by other rows.
+
+    Without a transactional id all processes share one, and there are no versions.
+    """
 
     def work(client: Client, process: Process, world: ClientWorld, uri: str, log: Log) -> None:
         random = process.random
-        with_versions = random.random() < 0.5
+        with_versions = random.random() < 0.5 and transactional_id is not None
         with Store.open(uri) as store:
             for version in range(1, random.randint(3, 7)):
                 who = _called(client, process, world)
-                noted = _begun(process, world, who, transactional_id, random.randint(1, 2))
+                noted = _begun(process, world, who, transactional_id or _NO_ID, random.randint(1, 2))
                 staged = _staged(process, log, noted)
                 sink = SinkCommit(who, "", version) if with_versions else None
                 _commit(process, store, noted, staged, sink)
@@ -158,7 +162,7 @@ def _commit(
     """
     random = process.random
     is_first = True
-    transactional_id = noted.transactional_id
+    transactional_id = None if noted.transactional_id == _NO_ID else noted.transactional_id
     while True:
         try:
             _interrupted(

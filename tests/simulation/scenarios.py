@@ -19,6 +19,7 @@ from tests.simulation.clientscenarios import (
     maintained,
     prepared,
     shared,
+    unnamed,
 )
 from tests.simulation.clockprograms import check_clocks, clock_rates_of, clocks
 from tests.simulation.commandprograms import commit, commit_and_vacuum
@@ -48,6 +49,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "prepared": prepared,
     "abandoned": abandoned,
     "shared": shared,
+    "unnamed": unnamed,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks")
 

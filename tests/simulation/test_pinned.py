@@ -24,6 +24,7 @@ PINNED = [
     ("abandoned", 11),  # a list was put that its owner had let go of while its entry was composed
     ("overtaken", 9_001_349),  # a part was taken from a newer checkpoint, and deferred entries were applied to it again
     ("overtaken", 9_002_098),  # the same
+    ("unnamed", 2_946),  # a commit was reported as failed that another thread of its process was about to send
     ("abandoned", 665),  # a closed producer's sender queued a list, and another client's call put it
 ]
 
