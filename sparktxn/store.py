@@ -307,16 +307,19 @@ class Store:
         view: ReadView,
         after_entry: int,
         *,
+        to_entry: int | None = None,
         bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
         rows_max: int | None = None,
         bytes_max: int | None = None,
     ) -> CommitCut:
         """Return where a micro-batch in commit order ends that begins after `after_entry`: whole entries, at least one.
 
-        `bounds` are as in `plan_commits`. Without a limit it ends at the view's entry.
+        `to_entry` and `bounds` are as in `plan_commits`. Without a limit it ends at `to_entry`.
         """
         self._check()
-        return commit_cut(self.log.objects, view, after_entry, bounds, rows_max=rows_max, bytes_max=bytes_max)
+        return commit_cut(
+            self.log.objects, view, after_entry, bounds, to_entry=to_entry, rows_max=rows_max, bytes_max=bytes_max
+        )
 
     def offset_for_time(
         self, partition: PartitionView, timestamp_ms: int, *, isolation: Isolation = "read_committed"

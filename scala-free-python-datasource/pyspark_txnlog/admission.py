@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from sparktxn import rows_at_most
 from sparktxn.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -51,13 +50,13 @@ class Pace:
         self._clock = clock or SystemClock()
         self._passed_s: float | None = None
 
-    def waits(self, view: ReadView, ranges: Ranges) -> bool:
-        """Return whether a micro-batch of `ranges` has too few records, and may wait for more."""
+    def waits(self, rows: Callable[[], int]) -> bool:
+        """Return whether a micro-batch of so many records as `rows` returns has too few, and may wait for more."""
         if self._limits.rows_min is None:
             return False
         now_s = self._clock.monotonic_s()
         in_time = self._passed_s is not None and now_s - self._passed_s < self._limits.delay_ms_max / 1000
-        if in_time and rows_at_most(view, dict(ranges)) < self._limits.rows_min:
+        if in_time and rows() < self._limits.rows_min:
             return True
         self._passed_s = now_s
         return False

@@ -113,7 +113,9 @@ class TxnLogReader(DataSourceReader):
         asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
         fail = options.fail_on_data_loss
         starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
-        last = readable_ends(self._store, view, starts, options)
+        log_ends = {key: max(start, view.partitions[key].log_end_offset) for key, start in starts.items()}
+        # In commit order no offset holds a read back: what is not committed is left out, wherever it lies.
+        last = log_ends if options.order == "commit" else readable_ends(self._store, view, starts, options)
         ends = self._resolved(options.ending, last)
         check_ranges(options.starting, asked, options.ending, ends)
         # An end by time may lie where a transaction is still open; a start may have been removed.
@@ -170,12 +172,15 @@ def plan_partitions(
     options: ReadOptions,
 ) -> list[InputPartition]:
     """The tasks of a read of `ranges`; none for ranges without records."""
-    rows_per_task = _rows_per_task(rows_at_most(view, ranges), options)
+    rows_per_task = task_rows(rows_at_most(view, ranges), options)
+    if options.order == "commit":
+        tasks = store.plan_commits(view, 0, bounds=ranges, columns=columns, rows_per_task=rows_per_task)
+        return [TaskPartition(task) for task in tasks]
     tasks = store.plan(view, ranges, isolation=options.isolation, columns=columns, rows_per_task=rows_per_task)
     return [TaskPartition(task) for task in tasks]
 
 
-def _rows_per_task(total: int, options: ReadOptions) -> int:
+def task_rows(total: int, options: ReadOptions) -> int:
     """How many of `total` rows a task takes at most.
 
     A planning process of Spark cannot ask the session how parallel it is: the machine's cores are the best guess.

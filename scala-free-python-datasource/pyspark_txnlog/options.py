@@ -186,7 +186,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: as many as the machine that plans has cores, where a task then has 50,000 records or more."),
     Option("maxRecordsPerPartition", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
-    Option("alignment", _READS, "transaction", _choice("transaction", "lso"), "transaction ends every read where no transaction is cut; lso ends it at the last stable offsets, as Kafka does."),
+    Option("order", _READS, None, _choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
+    Option("alignment", _READS, None, _choice("transaction", "lso"), "For `order=offset`, which it implies. By default, transaction, a read ends where no transaction is cut; with lso at the last stable offsets, as Kafka does."),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
@@ -331,6 +332,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     partitions_min: int | None
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
+    order: Literal["commit", "offset"]
     alignment: Literal["transaction", "lso"]
     columns: tuple[str, ...] | None
     include_headers: bool
@@ -369,7 +371,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             partitions_min=values.get("minPartitions"),
             rows_per_task=values.get("maxRecordsPerPartition"),
             isolation=values["isolationLevel"],
-            alignment=values["alignment"],
+            order=_order(values),
+            alignment=values.get("alignment", "transaction"),
             columns=values.get("columns"),
             include_headers=values["includeHeaders"],
             fail_on_data_loss=values["failOnDataLoss"],
@@ -439,6 +442,25 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
     if named == ["assign"]:
         return tuple(values["assign"]), values["assign"]
     return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
+
+
+def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
+    """Return the order that the options ask for, or that the others of them need."""
+    needs_offsets = [
+        f"{name!r} as {values[name]!r}"
+        for name, needs in (
+            ("isolationLevel", values["isolationLevel"] == "read_uncommitted"),
+            ("alignment", "alignment" in values),
+        )
+        if needs
+    ]
+    order: Literal["commit", "offset"] = values.get("order", "offset" if needs_offsets else "commit")
+    if order == "commit" and needs_offsets:
+        raise ConfigurationError(
+            f"option 'order' is 'commit', which does not go with {' and '.join(needs_offsets)}: give one of them, or "
+            "set order to offset"
+        )
+    return order
 
 
 def _trigger_limits(values: Mapping[str, Any]) -> TriggerLimits:

@@ -62,9 +62,9 @@ class DefaultSource(DataSource):
         return make_reader(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that follows the log in transaction-aligned cuts."""
+        """A reader that follows the log in whole transactions."""
         from pyspark_txnlog.options import with_table_options
-        from pyspark_txnlog.stream_reader import make_stream_reader
+        from pyspark_txnlog.streams import make_stream_reader
 
         return make_stream_reader(with_table_options(self.options, schema), schema)
 

@@ -7,7 +7,8 @@ one partition may come out of order between two reads: a transaction that began 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from sparktxn import arguments
@@ -30,12 +31,13 @@ class CommitCut(NamedTuple):
     """Where a read in commit order may end.
 
     `entry` is the last entry whose transactions it takes; `rows` and `size_bytes` are what they hold. Of an internal
-    topic each entry counts as one row.
+    topic each entry counts as one row. What later reads may get of a partition lies from its offset in `unread` on.
     """
 
     entry: int
     rows: int
     size_bytes: int
+    unread: dict[tuple[str, int], int]
 
 
 class _Piece(NamedTuple):
@@ -46,9 +48,14 @@ class _Piece(NamedTuple):
     end: int
     segment: SegmentRef
 
-    @property
-    def size_bytes(self) -> int:
-        return max(1, self.segment.size_bytes * (self.end - self.start) // self.segment.record_count)
+
+class _Amount(NamedTuple):
+    """What an entry has committed of one segment, or the rows of an internal topic that it has."""
+
+    entry: int
+    start: int
+    rows: int
+    size_bytes: int
 
 
 def committed_between(
@@ -104,45 +111,84 @@ def commit_cut(
     after_entry: int,
     bounds: Bounds | None = None,
     *,
+    to_entry: int | None = None,
     rows_max: int | None = None,
     bytes_max: int | None = None,
 ) -> CommitCut:
-    """Return where a read that begins after `after_entry` ends: at the view's entry, or where a limit ends it.
+    """Return where a read that begins after `after_entry` ends: at `to_entry`, or where a limit ends it before.
 
     A limit takes the transactions of whole entries, oldest first, while they stay within it: at least those of one.
-    What is not limited ends at the view's entry. The answer for a limit does not change as the log grows.
+    `to_entry` is the view's entry if it is None. The answer for a limit does not change as the log grows.
 
     Raises:
         TypeError: an argument has a wrong type.
-        ConfigurationError: a limit is below 1, or `bounds` names a partition that is not in the view.
+        ConfigurationError: a limit is below 1, `to_entry` is after the view's, or `bounds` names a partition that is
+            not in the view.
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
     arguments.instance("view", view, ReadView)
     after_entry = arguments.integer("after_entry", after_entry, 0)
+    to_entry = _checked_end(view, to_entry)
     rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
     bytes_max = arguments.integer_or_none("bytes_max", bytes_max, 1)
+    checked = _checked_bounds(view, bounds)
+    amounts = {
+        key: _amounts(objects, view.partitions[key], after_entry, start, end) for key, (start, end) in checked.items()
+    }
+    entry, rows, size_bytes = _within(chain.from_iterable(amounts.values()), to_entry, rows_max, bytes_max)
+    unread = {
+        key: max(start, _first_unread(view.partitions[key], amounts[key], entry)) for key, (start, _) in checked.items()
+    }
+    return CommitCut(entry, rows, size_bytes, unread)
+
+
+def _checked_end(view: ReadView, to_entry: int | None) -> int:
+    to_entry = arguments.integer_or_none("to_entry", to_entry, 0)
+    if to_entry is not None and to_entry > view.entry:
+        raise ConfigurationError(f"to_entry is {to_entry}: expected at most the view's entry, {view.entry}")
+    return view.entry if to_entry is None else to_entry
+
+
+def _amounts(objects: ObjectStore, view: PartitionView, after_entry: int, start: int, end: int | None) -> list[_Amount]:
+    if is_internal(view.topic):
+        first = max(after_entry + 1, entry_of(max(start, view.log_start_offset)))
+        return [_Amount(entry, first_offset(entry), 1, 0) for entry in range(first, view.entry + 1)]
+    amounts = []
+    for piece in _pieces(objects, view, after_entry, view.entry, start, end):
+        rows = piece.end - piece.start
+        size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.record_count)
+        amounts.append(_Amount(piece.entry, piece.start, rows, size_bytes))
+    return amounts
+
+
+def _within(
+    amounts: Iterable[_Amount], last_entry: int, rows_max: int | None, bytes_max: int | None
+) -> tuple[int, int, int]:
+    """Return the last entry within the limits, and the rows and bytes up to it."""
     rows_by_entry: dict[int, int] = {}
     bytes_by_entry: dict[int, int] = {}
-    for key, (start, end) in _checked_bounds(view, bounds).items():
-        partition = view.partitions[key]
-        if is_internal(partition.topic):
-            first = max(after_entry + 1, entry_of(max(start, partition.log_start_offset)))
-            for entry in range(first, view.entry + 1):
-                rows_by_entry[entry] = rows_by_entry.get(entry, 0) + 1
+    for amount in amounts:
+        if amount.entry > last_entry:
             continue
-        for piece in _pieces(objects, partition, after_entry, view.entry, start, end):
-            rows_by_entry[piece.entry] = rows_by_entry.get(piece.entry, 0) + piece.end - piece.start
-            bytes_by_entry[piece.entry] = bytes_by_entry.get(piece.entry, 0) + piece.size_bytes
+        rows_by_entry[amount.entry] = rows_by_entry.get(amount.entry, 0) + amount.rows
+        bytes_by_entry[amount.entry] = bytes_by_entry.get(amount.entry, 0) + amount.size_bytes
     rows = size_bytes = 0
     for entry in sorted(rows_by_entry):
-        more_rows, more_bytes = rows + rows_by_entry[entry], size_bytes + bytes_by_entry.get(entry, 0)
+        more_rows, more_bytes = rows + rows_by_entry[entry], size_bytes + bytes_by_entry[entry]
         too_many = rows_max is not None and more_rows > rows_max
         too_large = bytes_max is not None and more_bytes > bytes_max
         if rows and (too_many or too_large):
-            return CommitCut(entry - 1, rows, size_bytes)
+            return entry - 1, rows, size_bytes
         rows, size_bytes = more_rows, more_bytes
-    return CommitCut(view.entry, rows, size_bytes)
+    return last_entry, rows, size_bytes
+
+
+def _first_unread(view: PartitionView, amounts: Iterable[_Amount], entry: int) -> int:
+    """Return the least offset that entries after `entry` have committed, or may commit yet."""
+    if is_internal(view.topic):
+        return max(first_offset(entry + 1), view.log_start_offset)
+    return min([view.last_stable_offset, *(amount.start for amount in amounts if amount.entry > entry)])
 
 
 def plan_commits(
@@ -170,10 +216,7 @@ def plan_commits(
     """
     arguments.instance("view", view, ReadView)
     after_entry = arguments.integer("after_entry", after_entry, 0)
-    to_entry = arguments.integer_or_none("to_entry", to_entry, 0)
-    to_entry = view.entry if to_entry is None else to_entry
-    if to_entry > view.entry:
-        raise ConfigurationError(f"to_entry is {to_entry}: expected at most the view's entry, {view.entry}")
+    to_entry = _checked_end(view, to_entry)
     columns = None if columns is None else arguments.identifiers("columns", columns)
     rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
     tasks: list[ReadTask] = []

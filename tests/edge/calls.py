@@ -261,7 +261,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
-    "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
+    "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.cut": Call(lambda world: world.store.cut, lambda world: {"view": _view(world), "starts": {("t", 0): 0}, "rows_max": None, "alignment": "transaction"}),
     "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
     "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "max_age_ms": 1, "timeout_s": 5.0}),

@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_txnlog.batch_reader import TxnLogReader, make_reader, read_schema
 from pyspark_txnlog.options import READ, READ_STREAM, ReadOptions
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.streams import stream_reader_of
 from sparktxn import Store
 from sparktxn.clock import Clock
 
@@ -40,7 +41,7 @@ def batch_reader(store: Store, /, **options: str) -> TxnLogReader:
 
 def stream_reader(store: Store, clock: Clock | None = None, /, **options: str) -> TxnLogStreamReader:
     """Make the reader of a stream of the column `value`."""
-    return TxnLogStreamReader(ReadOptions.parse(_given(store, options), READ_STREAM), VALUE, clock)
+    return stream_reader_of(ReadOptions.parse(_given(store, options), READ_STREAM), VALUE, clock)
 
 
 def _given(store: Store, options: dict[str, str]) -> dict[str, str]:

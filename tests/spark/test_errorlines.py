@@ -82,7 +82,15 @@ def test_an_error_in_the_middle_of_the_rows_is_one_of_the_reader() -> None:
 
 
 def test_every_method_that_spark_calls_is_guarded(store: Store) -> None:
-    from pyspark_txnlog import batch_reader, batch_writer, stream_reader, stream_writer
+    from pyspark_txnlog import (
+        batch_reader,
+        batch_writer,
+        commit_stream_reader,
+        offset_stream_reader,
+        stream_reader,
+        stream_writer,
+        streams,
+    )
 
     classes = [
         DefaultSource,
@@ -90,7 +98,9 @@ def test_every_method_that_spark_calls_is_guarded(store: Store) -> None:
         batch_reader.FilteringTxnLogReader,
         batch_writer.TxnLogWriter,
         stream_reader.TxnLogStreamReader,
-        stream_reader.RefusedStreamReader,
+        commit_stream_reader.CommitOrderStreamReader,
+        offset_stream_reader.OffsetOrderStreamReader,
+        streams.RefusedStreamReader,
         stream_writer.TxnLogStreamWriter,
     ]
     bare = [

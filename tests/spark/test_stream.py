@@ -20,6 +20,7 @@ from examples.flights.independent_reader import committed, rows_of
 from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from pyspark_txnlog.streams import stream_reader_of
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, SinkCommit, Store
 from sparktxn.stage.batchcommits import BatchCommits
 from tests.spark.sessions import values
@@ -193,7 +194,7 @@ def topic(store: Store) -> Store:
 
 def make_reader(store: Store, **options: str) -> TxnLogStreamReader:
     given = {"path": store.uri, "subscribe": "t", **options}
-    return TxnLogStreamReader(ReadOptions.parse(given, READ_STREAM), VALUE)
+    return stream_reader_of(ReadOptions.parse(given, READ_STREAM), VALUE)
 
 
 def rows_between(reader: TxnLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:

@@ -39,11 +39,17 @@ def segment(base: int, rows: int, entry: int, producer: int = 0, transaction: in
 
 
 def partition(
-    *segments: SegmentRef, committed: tuple[tuple[int, int, int, int], ...] = (), number: int = 0, log_start: int = 0
+    *segments: SegmentRef,
+    committed: tuple[tuple[int, int, int, int], ...] = (),
+    number: int = 0,
+    log_start: int = 0,
+    stable: int | None = None,
 ) -> PartitionView:
     end = max((one.end_offset for one in segments), default=0) + len(committed)
     found = tuple(CommittedTransaction(*one) for one in committed)
-    return PartitionView(TOPIC, number, 99, log_start, 0, end, (), segments, (), None, found)
+    return PartitionView(
+        *(TOPIC, number, 99, log_start, end if stable is None else stable, end, (), segments, (), None, found)
+    )
 
 
 def view_of(*partitions: PartitionView) -> ReadView:
@@ -169,29 +175,45 @@ def two_partitions() -> ReadView:
 @pytest.mark.parametrize(
     ("after_entry", "rows_max", "expected"),
     [
-        (0, None, CommitCut(99, 7, 700)),
-        (0, 1, CommitCut(4, 3, 300)),
-        (0, 3, CommitCut(4, 3, 300)),
-        (0, 4, CommitCut(8, 4, 400)),
-        (4, 1, CommitCut(8, 1, 100)),
-        (8, 1, CommitCut(99, 3, 300)),
-        (9, 1, CommitCut(99, 0, 0)),
+        (0, None, (99, 7, 700)),
+        (0, 1, (4, 3, 300)),
+        (0, 3, (4, 3, 300)),
+        (0, 4, (8, 4, 400)),
+        (4, 1, (8, 1, 100)),
+        (8, 1, (99, 3, 300)),
+        (9, 1, (99, 0, 0)),
     ],
 )
 def test_a_limit_takes_the_transactions_of_whole_entries(
-    after_entry: int, rows_max: int | None, expected: CommitCut
+    after_entry: int, rows_max: int | None, expected: tuple[int, int, int]
 ) -> None:
-    assert commit_cut(OBJECTS, two_partitions(), after_entry, rows_max=rows_max) == expected
+    assert commit_cut(OBJECTS, two_partitions(), after_entry, rows_max=rows_max)[:3] == expected
 
 
 def test_a_limit_of_bytes_does_too() -> None:
-    assert commit_cut(OBJECTS, two_partitions(), 0, bytes_max=399) == CommitCut(4, 3, 300)
-    assert commit_cut(OBJECTS, two_partitions(), 0, rows_max=3, bytes_max=10_000) == CommitCut(4, 3, 300)
+    assert commit_cut(OBJECTS, two_partitions(), 0, bytes_max=399)[:3] == (4, 3, 300)
+    assert commit_cut(OBJECTS, two_partitions(), 0, rows_max=3, bytes_max=10_000)[:3] == (4, 3, 300)
+
+
+def test_what_is_unread_begins_with_the_first_record_that_a_later_read_may_get() -> None:
+    # Producer 1 is open from offset 1 on, and entry 6 commits what lies after it.
+    first = segment(0, 1, 2)
+    view = view_of(
+        partition(first, segment(1, 1, 3, producer=1), segment(2, 1, 5), segment(3, 1, 6), stable=1),
+        partition(segment(0, 1, 4), segment(1, 1, 6), number=1),
+    )
+    assert [commit_cut(OBJECTS, view, 0, rows_max=rows).unread for rows in (1, 2, 3, 5)] == [
+        {("t", 0): 1, ("t", 1): 0},
+        {("t", 0): 1, ("t", 1): 1},
+        {("t", 0): 1, ("t", 1): 1},
+        {("t", 0): 1, ("t", 1): 2},
+    ]
+    assert commit_cut(OBJECTS, view, 0, {("t", 0): (3, None)}).unread == {("t", 0): 3}
 
 
 def test_bounds_limit_what_is_counted_and_read() -> None:
     bounds = {("t", 0): (1, 2), ("t", 1): (3, None)}
-    assert commit_cut(OBJECTS, two_partitions(), 0, bounds) == CommitCut(99, 3, 300)
+    assert commit_cut(OBJECTS, two_partitions(), 0, bounds)[:3] == (99, 3, 300)
     tasks = plan_commits(OBJECTS, two_partitions(), 0, bounds=bounds)
     assert [(task.partition, task.start_offset, task.end_offset) for task in tasks] == [(0, 1, 2), (1, 3, 5)]
     assert plan_commits(OBJECTS, two_partitions(), 0, bounds={}) == []
@@ -199,7 +221,7 @@ def test_bounds_limit_what_is_counted_and_read() -> None:
 
 def test_records_below_the_log_start_are_left_out() -> None:
     view = view_of(partition(segment(0, 4, 2), segment(4, 1, 3), log_start=3))
-    assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200)
+    assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200, {("t", 0): 5})
     assert [(task.start_offset, task.end_offset) for task in plan_commits(OBJECTS, view, 0)] == [(3, 5)]
 
 

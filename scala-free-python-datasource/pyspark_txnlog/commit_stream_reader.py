@@ -1,0 +1,167 @@
+"""The streaming source in commit order: micro-batches of what some entries of the log have committed.
+
+Its progress is the last entry whose transactions have been read. The offsets with it are a floor for each partition:
+what was not read lies from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from pyspark_txnlog.batch_reader import TaskPartition, task_rows
+from pyspark_txnlog.bounds import resolved
+from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
+from pyspark_txnlog.schema import read_columns
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, progress_of, topic_id_of
+from pyspark_txnlog.views import pin_view
+from sparktxn import ConfigurationError
+
+if TYPE_CHECKING:
+    from sparktxn import ReadView
+    from sparktxn.scan.commitorder import CommitCut
+
+__all__ = ["CommitOrderStreamReader"]
+
+
+@with_one_line_errors
+class CommitOrderStreamReader(TxnLogStreamReader):
+    """Reads whole transactions, entry by entry: no open transaction holds it back."""
+
+    def initialOffset(self) -> Progress:
+        """Where a new query starts: after the newest entry for `latest`, else at the log's first one.
+
+        An offset or a time that an option gives for a partition is a lower bound: what lies below it is never read.
+
+        Raises:
+            ConfigurationError: an offset, a time or a partition that an option names does not exist.
+        """
+        view = self._newest_view(0)
+        partitions = partitions_of(view, self._options.assigned)
+        starting = self._options.starting
+        # Transactions that are open now are read whole when they are committed.
+        latest = {key: view.partitions[key].last_stable_offset for key in partitions}
+        if starting.offsets == "latest":
+            return _progress(view, view.entry, latest)
+        offsets = resolved(
+            starting,
+            self._store(),
+            view,
+            partitions,
+            latest={key: view.partitions[key].log_end_offset for key in partitions},
+            isolation=self._options.isolation,
+            now_ms=pin_view(view).now_ms,
+        )
+        for topic, number in partitions:
+            explicit = starting.offsets
+            if not isinstance(explicit, dict) or explicit[topic][number] == LATEST:
+                offsets[topic, number] = min(offsets[topic, number], latest[topic, number])
+        return _progress(view, 0, offsets)
+
+    def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
+        """The end of the next micro-batch; `start` itself if nothing was committed since, or too little.
+
+        Raises:
+            ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
+            RetentionPassed: records that were not read were removed since `start`, and failOnDataLoss is set.
+        """
+        _check_order(start)
+        view = self._last_view
+        if view is None or view.entry < start["entry"]:
+            view = self._newest_view(start["entry"])
+        self._view = view
+        floors = self._starts(view, start)
+        cut = self._limited(view, start, floors, limit)
+        if cut is None:
+            return start
+        fresh = self._cut(view, 0, _fresh(view, start, floors), to_entry=cut.entry)
+        if not cut.rows and not fresh.rows:
+            return start
+        return _progress(view, cut.entry, {**cut.unread, **fresh.unread})
+
+    def _limited(
+        self, view: ReadView, start: Progress, floors: dict[Partition, int], limit: ReadLimit
+    ) -> CommitCut | None:
+        """Where a micro-batch within the limits ends; None if it is to wait."""
+        known = _known(view, start, floors)
+        if isinstance(limit, ReadAllAvailable):
+            return self._cut(view, start["entry"], known)
+        # A query that reads what is available now would wait without end: nothing more is to come.
+        if self._last_view is None and self._pace.waits(lambda: self._cut(view, start["entry"], known).rows):
+            return None
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        bytes_max = self._options.trigger.bytes_max
+        return self._cut(view, start["entry"], known, rows_max=rows_max, bytes_max=bytes_max)
+
+    def _cut(self, view: ReadView, after_entry: int, floors: dict[Partition, int], **limits: int | None) -> CommitCut:
+        return self._store().commit_cut(view, after_entry, bounds=_bounds(floors), **limits)
+
+    def reportLatestOffset(self) -> Progress | None:
+        """The log's newest entry, as last seen: for the query's progress."""
+        view = self._view
+        if view is None:
+            return None
+        partitions = partitions_of(view, self._options.assigned)
+        return _progress(view, view.entry, {key: view.partitions[key].last_stable_offset for key in partitions})
+
+    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
+        """One part per task of the micro-batch from `start` to `end`."""
+        view = self._view
+        # The view that chose `end` may be newer than it. Another process takes that of its entry.
+        if view is None or view.entry < end["entry"]:
+            view = self._view_at(end["entry"])
+        floors = self._starts(view, start)
+        columns = read_columns(view.topics.values(), self._schema)
+        parts: list[InputPartition] = []
+        for after_entry, some in (
+            (start["entry"], _known(view, start, floors)),
+            (0, _fresh(view, start, floors)),
+        ):
+            rows = self._cut(view, after_entry, some, to_entry=end["entry"]).rows
+            tasks = self._store().plan_commits(
+                view,
+                after_entry,
+                to_entry=end["entry"],
+                bounds=_bounds(some),
+                columns=columns,
+                rows_per_task=task_rows(rows, self._options),
+            )
+            parts += [TaskPartition(task) for task in tasks]
+        return parts
+
+
+def _progress(view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+    return {"order": "commit", **progress_of(view, entry, offsets)}
+
+
+def _check_order(start: Progress) -> None:
+    """Raise if a checkpoint's progress is in offset order."""
+    if start.get("order") != "commit":
+        raise ConfigurationError(
+            "the query's checkpoint was written in offset order: set the option order to offset, or start the query "
+            "with a new checkpoint"
+        )
+
+
+def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | None]]:
+    return {key: (floor, None) for key, floor in floors.items()}
+
+
+def _known(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
+    """The partitions of topics that `start` knows: they go on after its entry."""
+    topics = set(_known_topics(view, start))
+    return {key: floor for key, floor in floors.items() if key[0] in topics}
+
+
+def _fresh(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
+    """The partitions of topics that are new since `start`: they are read from the log's first entry on."""
+    topics = set(_known_topics(view, start))
+    return {key: floor for key, floor in floors.items() if key[0] not in topics}
+
+
+def _known_topics(view: ReadView, start: Progress) -> Iterable[str]:
+    return (topic for topic, topic_id in start["topicIds"].items() if topic_id_of(view, topic) == topic_id)

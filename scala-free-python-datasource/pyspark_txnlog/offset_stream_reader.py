@@ -1,0 +1,135 @@
+"""The streaming source in offset order: micro-batches end at transaction-aligned cuts, or at last stable offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from pyspark_txnlog.admission import rows_within
+from pyspark_txnlog.batch_reader import plan_partitions, readable_ends
+from pyspark_txnlog.bounds import resolved
+from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.offsets import Partition, partitions_of
+from pyspark_txnlog.schema import read_columns
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, offset_in, progress_of, topic_id_of
+from pyspark_txnlog.views import pin_view
+from sparktxn import ConfigurationError, rows_at_most
+
+if TYPE_CHECKING:
+    from sparktxn import ReadView
+
+__all__ = ["OffsetOrderStreamReader"]
+
+_log = logging.getLogger("sparktxn.spark")
+
+
+@with_one_line_errors
+class OffsetOrderStreamReader(TxnLogStreamReader):
+    """Reads each partition by its offsets, up to where the option `alignment` says."""
+
+    def initialOffset(self) -> Progress:
+        """Where a new query starts.
+
+        Raises:
+            ConfigurationError: an offset, a time or a partition that an option names does not exist.
+        """
+        view = self._newest_view(0)
+        partitions = partitions_of(view, self._options.assigned)
+        log_starts = {partition: view.partitions[partition].log_start_offset for partition in partitions}
+        latest = self._latest(view, log_starts)
+        options, isolation = self._options, self._options.isolation
+        now_ms = pin_view(view).now_ms
+        offsets = resolved(
+            options.starting, self._store(), view, partitions, latest=latest, isolation=isolation, now_ms=now_ms
+        )
+        return progress_of(view, view.entry, offsets)
+
+    def _latest(self, view: ReadView, log_starts: dict[Partition, int]) -> dict[Partition, int]:
+        ends = {partition: view.partitions[partition].log_end_offset for partition in log_starts}
+        if all(view.partitions[partition].last_stable_offset == end for partition, end in ends.items()):
+            return ends
+        # A transaction that reaches over the last stable offset is then read whole when it can be.
+        return readable_ends(self._store(), view, log_starts, self._options)
+
+    def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
+        """The end of the next micro-batch; `start` itself if there is no whole transaction to read, or too little.
+
+        Raises:
+            ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
+            RetentionPassed: records were removed since `start`, and failOnDataLoss is set.
+        """
+        _check_order(start)
+        view = self._last_view
+        if view is None or view.entry < start["entry"]:
+            view = self._newest_view(start["entry"])
+        starts = self._starts(view, start)
+        ends = self._ends(view, starts, limit)
+        self._view = view
+        offset = progress_of(view, view.entry, ends)
+        return start if all(offset[name] == start[name] for name in ("topics", "topicIds")) else offset
+
+    def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
+        """Where a micro-batch within the limits ends: at `starts` if it is to wait."""
+        store, options = self._store(), self._options
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if not isinstance(limit, ReadAllAvailable):
+            # A query that reads what is available now would wait without end: nothing more is to come.
+            if self._last_view is None and self._waits(view, starts):
+                return starts
+            if options.trigger.bytes_max is not None:
+                rows = rows_within(store, view, self._backlog(view, starts), options.trigger.bytes_max)
+                rows_max = min((known for known in (rows_max, rows) if known is not None), default=None)
+        return readable_ends(store, view, starts, options, rows_max=rows_max)
+
+    def _waits(self, view: ReadView, starts: dict[Partition, int]) -> bool:
+        """Whether minOffsetsPerTrigger holds the micro-batch back."""
+
+        def rows() -> int:
+            ends = readable_ends(self._store(), view, starts, self._options)
+            return rows_at_most(view, {key: (start, ends[key]) for key, start in starts.items()})
+
+        return self._pace.waits(rows)
+
+    def _backlog(self, view: ReadView, starts: dict[Partition, int]) -> dict[Partition, tuple[int, int]]:
+        """The offsets from `starts` to what the isolation level shows."""
+        ranges = self._store().ranges(view, isolation=self._options.isolation)
+        return {key: (start, max(start, ranges[key][1])) for key, start in starts.items()}
+
+    def reportLatestOffset(self) -> Progress | None:
+        """The offsets up to which records can be read, as last seen: for the query's progress.
+
+        They are the last stable offsets for read_committed, the ends of the log for read_uncommitted.
+        """
+        view = self._view
+        if view is None:
+            return None
+        ranges = self._store().ranges(view, isolation=self._options.isolation)
+        return progress_of(
+            view, view.entry, {key: ranges[key][1] for key in partitions_of(view, self._options.assigned)}
+        )
+
+    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
+        """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
+        view = self._view_at(end["entry"])
+        starts = self._starts(view, start)
+        # Only an expired view can have a topic with another id than `end`: its offsets say nothing of that one.
+        known = {topic for topic, topic_id in end["topicIds"].items() if topic_id_of(view, topic) == topic_id}
+        ranges = {
+            key: (first, max(first, offset_in(end, key, first)) if key[0] in known else first)
+            for key, first in starts.items()
+        }
+        columns = read_columns(view.topics.values(), self._schema)
+        return plan_partitions(self._store(), view, ranges, columns, self._options)
+
+
+def _check_order(start: Progress) -> None:
+    """Raise if a checkpoint's progress is in commit order."""
+    if "order" in start:
+        raise ConfigurationError(
+            "the query's checkpoint was written in commit order: set the option order to commit, or start the query "
+            "with a new checkpoint"
+        )

@@ -1,0 +1,237 @@
+"""The source in commit order, as Spark calls it: chains, hung transactions, limits, bounds, and lost records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition
+from sparktxn.admin import AdminClient
+from tests.spark.readers import batch_reader, commit, numbers_between, numbers_of, stream_reader
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(autouse=True)
+def topic(store: Store) -> None:
+    store.create_topic("t", 3)
+
+
+@pytest.fixture
+def producers(store: Store) -> Any:
+    made = [Producer({"bootstrap.servers": store.uri, "transactional.id": f"id-{number}"}) for number in range(3)]
+    for producer in made:
+        producer.init_transactions()
+    yield made
+    for producer in made:
+        producer.close()
+
+
+def begin(producer: Producer, *numbers: int, partition: int = 0) -> None:
+    """Begin a transaction, and publish its first records."""
+    producer.begin_transaction()
+    add(producer, *numbers, partition=partition)
+
+
+def add(producer: Producer, *numbers: int, partition: int = 0) -> None:
+    for number in numbers:
+        producer.produce("t", str(number), partition=partition)
+    producer.flush()
+
+
+def chain(producers: list[Producer], count: int) -> None:
+    """Commit `count` transactions of two records, each begun before the one before it ends; the last stays open."""
+    begin(producers[0], 0)
+    for number in range(1, count + 1):
+        begin(producers[number % 2], 2 * number)
+        add(producers[(number - 1) % 2], 2 * number - 1)
+        producers[(number - 1) % 2].commit_transaction()
+
+
+class Query:
+    """Micro-batches of one reader, each from where the one before it ended."""
+
+    def __init__(self, reader: TxnLogStreamReader, offset: dict[str, Any] | None = None) -> None:
+        self.reader = reader
+        self.offset: dict[str, Any] = reader.initialOffset() if offset is None else offset
+
+    def run(self, limit: ReadLimit | None = None) -> list[int]:
+        start = self.offset
+        # As Spark does it: through the checkpoint's JSON.
+        self.offset = json.loads(
+            json.dumps(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit()))
+        )
+        return numbers_between(self.reader, start, self.offset)
+
+
+def test_a_chain_of_overlapping_transactions_is_read_at_once(store: Store, producers: list[Producer]) -> None:
+    chain(producers, 40)
+    expected = list(range(80))
+    assert numbers_of(batch_reader(store)) == expected
+    assert numbers_of(batch_reader(store, order="commit")) == expected
+    assert Query(stream_reader(store, startingOffsets="earliest")).run() == expected
+    assert numbers_of(batch_reader(store, order="offset")) == []
+    assert numbers_of(batch_reader(store, alignment="transaction")) == []
+
+
+def test_a_hung_transaction_holds_back_nothing(store: Store, producers: list[Producer]) -> None:
+    begin(producers[0], 100)
+    query = Query(stream_reader(store))
+    commit(store, range(3), partition=0)
+    assert query.run() == [0, 1, 2]
+    begin(producers[1], 101)
+    producers[1].abort_transaction()
+    assert query.run() == []
+    add(producers[0], 102)
+    producers[0].commit_transaction()
+    assert query.run() == [100, 102]
+    assert query.run() == []
+
+
+def test_a_limit_takes_one_transaction_of_a_chain(store: Store, producers: list[Producer]) -> None:
+    chain(producers, 10)
+    query = Query(stream_reader(store, startingOffsets="earliest", maxOffsetsPerTrigger="1"))
+    assert [query.run() for _ in range(11)] == [*([2 * number, 2 * number + 1] for number in range(10)), []]
+
+
+def test_limits_of_bytes_and_a_least_number_hold(store: Store) -> None:
+    for number in range(4):
+        commit(store, range(10 * number, 10 * number + 5), partition=0)
+    query = Query(stream_reader(store, startingOffsets="earliest", maxBytesPerTrigger="1"))
+    assert [len(query.run()) for _ in range(5)] == [5, 5, 5, 5, 0]
+    waiting = Query(stream_reader(store, startingOffsets="earliest", minOffsetsPerTrigger="21"))
+    assert len(waiting.run()) == 20, "the first micro-batch waits for nothing"
+    commit(store, range(100, 120), partition=0)
+    assert waiting.run() == []
+    commit(store, range(120, 121), partition=0)
+    assert len(waiting.run()) == 21
+
+
+def test_latest_begins_with_what_is_committed_from_now_on(store: Store, producers: list[Producer]) -> None:
+    begin(producers[0], 1)
+    commit(store, range(5), partition=0)
+    query = Query(stream_reader(store))
+    add(producers[0], 2)
+    producers[0].commit_transaction()
+    assert query.run() == [1, 2]
+
+
+def test_offsets_and_times_are_bounds_of_each_partition(store: Store) -> None:
+    commit(store, range(10), partition=0, timestamp_ms=1_000)
+    commit(store, range(10, 20), partition=0, timestamp_ms=2_000)
+    end = store.view(["t"]).partitions["t", 0].log_end_offset
+    others = {str(number): -1 for number in range(1, store.view(["t"]).topics["t"].partition_count)}
+    starting = json.dumps({"t": {"0": 5, **others}})
+    ending = json.dumps({"t": {"0": 14, **others}})
+    assert numbers_of(batch_reader(store, startingOffsets=starting.replace("-1", "-2"), endingOffsets=ending)) == [
+        *range(5, 10),
+        *range(10, 13),
+    ]
+    query = Query(stream_reader(store, startingOffsets=starting))
+    assert query.run() == list(range(5, 20))
+    assert query.offset["topics"]["t"]["0"] == end
+    timed = stream_reader(store, startingTimestamp="2000", startingOffsetsByTimestampStrategy="latest")
+    assert Query(timed).run() == list(range(10, 20))
+
+
+def test_a_query_goes_on_in_another_process_and_runs_a_micro_batch_again(
+    store: Store, producers: list[Producer]
+) -> None:
+    chain(producers, 6)
+    query = Query(stream_reader(store, startingOffsets="earliest", maxOffsetsPerTrigger="4"))
+    first = query.offset
+    rows = query.run()
+    chain_end = query.offset
+    store.log.checkpoint()
+    again = stream_reader(store)
+    assert numbers_between(again, first, chain_end) == rows == [0, 1, 2, 3]
+    assert Query(again, chain_end).run() == list(range(4, 12))
+
+
+def test_topics_that_are_new_are_read_from_their_first_record(store: Store) -> None:
+    store.create_topic("u", 1)
+    commit(store, range(3), topic="u")
+    commit(store, range(10, 13))
+    query = Query(stream_reader(store, startingOffsets="earliest"))
+    assert query.run() == [10, 11, 12]
+    commit(store, range(13, 14))
+    more = Query(stream_reader(store, subscribe="t,u"), query.offset)
+    assert more.run() == [0, 1, 2, 13]
+    assert more.run() == []
+    commit(store, range(3, 4), topic="u")
+    assert more.run() == [3]
+
+
+def delete_before(store: Store, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": store.uri})
+    for future in admin.delete_records([TopicPartition("t", 0, offset)]).values():
+        future.result()
+    admin.close()
+
+
+def test_removed_records_that_were_not_read_are_an_error_or_a_warning(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(stream_reader(store, startingOffsets="earliest"))
+    tolerant = Query(stream_reader(store, startingOffsets="earliest", failOnDataLoss="false"))
+    commit(store, range(5), partition=0)
+    assert query.run() == tolerant.run() == list(range(5))
+    delete_before(store, 5)
+    commit(store, range(5, 10), partition=0)
+    assert query.run() == list(range(5, 10)), "what was removed had been read"
+    commit(store, range(10, 15), partition=0)
+    delete_before(store, 14)
+    with pytest.raises(RetentionPassed, match="failOnDataLoss"):
+        query.run()
+    assert tolerant.run() == [12, 13, 14]
+
+
+def test_progress_of_the_other_order_is_refused(store: Store) -> None:
+    commits, offsets = stream_reader(store), stream_reader(store, order="offset")
+    with pytest.raises(ConfigurationError, match="in offset order: set the option order to offset"):
+        commits.latestOffset(offsets.initialOffset(), ALL)
+    with pytest.raises(ConfigurationError, match="in commit order: set the option order to commit"):
+        offsets.latestOffset(commits.initialOffset(), ALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"order": "commit", "alignment": "lso"}, "'alignment' as 'lso'"),
+        ({"order": "commit", "isolationLevel": "read_uncommitted"}, "'isolationLevel' as 'read_uncommitted'"),
+        ({"order": "commits"}, "'order'"),
+    ],
+)
+def test_orders_that_cannot_be_are_refused(store: Store, options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        batch_reader(store, **options)
+
+
+def test_uncommitted_reads_go_by_offsets(store: Store, producers: list[Producer]) -> None:
+    begin(producers[0], 1)
+    assert numbers_of(batch_reader(store, isolationLevel="read_uncommitted")) == [1]
+
+
+def test_time_travel_shows_what_was_committed_by_then(store: Store, producers: list[Producer]) -> None:
+    begin(producers[0], 1)
+    commit(store, range(10, 12), partition=0)
+    before = store.view(["t"]).entry
+    producers[0].commit_transaction()
+    assert numbers_of(batch_reader(store, asOfEntry=str(before))) == [10, 11]
+    assert numbers_of(batch_reader(store)) == [1, 10, 11]
+
+
+def test_internal_topics_are_read_entry_by_entry(store: Store) -> None:
+    commit(store, range(2))
+    reader = stream_reader(store, subscribe="__transaction_state", startingOffsets="earliest", columns="entry")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert end["entry"] == store.view(["t"]).entry
+    assert reader.latestOffset(end, ALL) == end
