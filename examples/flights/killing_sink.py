@@ -39,7 +39,7 @@ class KillingSource(DefaultSource):
         """The streaming sink, armed."""
         own = {name: self.options[name] for name in ("killatcommit", "killnote")}
         others: Mapping[str, Any] = {name: value for name, value in self.options.items() if name not in own}
-        writer = _KillingWriter(WriteOptions.parse(others, WRITE_STREAM), schema, overwrite)
+        writer = _KillingWriter(WriteOptions.parse(others, WRITE_STREAM), schema)
         writer.arm(int(own["killatcommit"]), Path(own["killnote"]))
         return writer
 
