@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sys
@@ -21,6 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from pyspark_txnlog.alignment import readable_ends, warn_of_stall
 from pyspark_txnlog.bounds import check_ranges, resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sparktxn import ReadTask, ReadView, Store
 
 __all__ = ["TaskPartition", "TxnLogReader", "make_reader", "plan_partitions", "read_partition", "read_schema"]
-
-_log = logging.getLogger("sparktxn.spark")
 
 _BATCH_ROWS: Final = 10_000
 """Spark takes batches of this size fastest."""
@@ -115,11 +113,17 @@ class TxnLogReader(DataSourceReader):
         starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
         log_ends = {key: max(start, view.partitions[key].log_end_offset) for key, start in starts.items()}
         # In commit order no offset holds a read back: what is not committed is left out, wherever it lies.
-        last = log_ends if options.order == "commit" else readable_ends(self._store, view, starts, options)
+        last = log_ends if options.order == "commit" else self._aligned_ends(starts)
         ends = self._resolved(options.ending, last)
         check_ranges(options.starting, asked, options.ending, ends)
         # An end by time may lie where a transaction is still open; a start may have been removed.
         return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
+
+    def _aligned_ends(self, starts: dict[Partition, int]) -> dict[Partition, int]:
+        ends = readable_ends(self._store, self._view, starts, self._options)
+        if ends.stalled:
+            warn_of_stall(self._view.entry)
+        return ends.offsets
 
     def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
         options = self._options
@@ -132,36 +136,6 @@ class TxnLogReader(DataSourceReader):
             isolation=options.isolation,
             now_ms=self._now_ms,
         )
-
-
-def readable_ends(
-    store: Store, view: ReadView, starts: dict[Partition, int], options: ReadOptions, *, rows_max: int | None = None
-) -> dict[Partition, int]:
-    """How far a read from `starts` may go at `view`: to an end of whole transactions, if the options want it."""
-    if options.isolation == "read_uncommitted":
-        ends = {partition: max(start, view.partitions[partition].log_end_offset) for partition, start in starts.items()}
-        return ends if rows_max is None else _shared_out(starts, ends, rows_max)
-    unread = {key: part.log_end_offset for key, part in view.partitions.items()}
-    cut = store.cut(view, {**unread, **starts}, rows_max=rows_max, alignment=options.alignment)
-    if cut.stalled:
-        _log.warning(
-            "transactions that overlap in a chain keep the read at entry %d: no end of whole transactions is above %s "
-            "(option alignment=lso goes on without them)",
-            view.entry,
-            starts,
-        )
-    return {partition: cut.offsets[partition] for partition in starts}
-
-
-def _shared_out(starts: dict[Partition, int], ends: dict[Partition, int], rows_max: int) -> dict[Partition, int]:
-    """Ends lowered to `rows_max` offsets in all, in proportion to what each partition has (Kafka's rule)."""
-    total = sum(ends[partition] - start for partition, start in starts.items())
-    if total <= rows_max:
-        return ends
-    return {
-        partition: min(ends[partition], start + math.ceil(rows_max * (ends[partition] - start) / total))
-        for partition, start in starts.items()
-    }
 
 
 def plan_partitions(

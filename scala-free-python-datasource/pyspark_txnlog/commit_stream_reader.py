@@ -79,9 +79,10 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         if cut is None:
             return start
         fresh = self._cut(view, 0, _fresh(view, start, floors), to_entry=cut.entry)
-        if not cut.rows and not fresh.rows:
-            return start
-        return _progress(view, cut.entry, {**cut.unread, **fresh.unread})
+        progress = _progress(view, cut.entry, {**cut.unread, **fresh.unread})
+        # Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
+        moved = any(progress[name] != start[name] for name in ("topics", "topicIds"))
+        return progress if cut.rows or fresh.rows or moved else start
 
     def _limited(
         self, view: ReadView, start: Progress, floors: dict[Partition, int], limit: ReadLimit

@@ -10,7 +10,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_txnlog.admission import rows_within
-from pyspark_txnlog.batch_reader import plan_partitions, readable_ends
+from pyspark_txnlog.alignment import Stall, readable_ends
+from pyspark_txnlog.batch_reader import plan_partitions
 from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of
@@ -20,7 +21,11 @@ from pyspark_txnlog.views import pin_view
 from sparktxn import ConfigurationError, rows_at_most
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_txnlog.options import ReadOptions
     from sparktxn import ReadView
+    from sparktxn.clock import Clock
 
 __all__ = ["OffsetOrderStreamReader"]
 
@@ -30,6 +35,10 @@ _log = logging.getLogger("sparktxn.spark")
 @with_one_line_errors
 class OffsetOrderStreamReader(TxnLogStreamReader):
     """Reads each partition by its offsets, up to where the option `alignment` says."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
+        super().__init__(options, schema, clock)
+        self._stall = Stall(options.alignment, clock)
 
     def initialOffset(self) -> Progress:
         """Where a new query starts.
@@ -53,12 +62,13 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         if all(view.partitions[partition].last_stable_offset == end for partition, end in ends.items()):
             return ends
         # A transaction that reaches over the last stable offset is then read whole when it can be.
-        return readable_ends(self._store(), view, log_starts, self._options)
+        return readable_ends(self._store(), view, log_starts, self._options).offsets
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
         """The end of the next micro-batch; `start` itself if there is no whole transaction to read, or too little.
 
         Raises:
+            KafkaException: the query has stood still for `alignment.timeout.ms`.
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
             RetentionPassed: records were removed since `start`, and failOnDataLoss is set.
         """
@@ -83,13 +93,16 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
             if options.trigger.bytes_max is not None:
                 rows = rows_within(store, view, self._backlog(view, starts), options.trigger.bytes_max)
                 rows_max = min((known for known in (rows_max, rows) if known is not None), default=None)
-        return readable_ends(store, view, starts, options, rows_max=rows_max)
+        ends = readable_ends(store, view, starts, options, rows_max=rows_max)
+        if self._stall.is_given_up(ends, view.entry):
+            ends = readable_ends(store, view, starts, options, rows_max=rows_max, cut="lso")
+        return ends.offsets
 
     def _waits(self, view: ReadView, starts: dict[Partition, int]) -> bool:
         """Whether minOffsetsPerTrigger holds the micro-batch back."""
 
         def rows() -> int:
-            ends = readable_ends(self._store(), view, starts, self._options)
+            ends = readable_ends(self._store(), view, starts, self._options).offsets
             return rows_at_most(view, {key: (start, ends[key]) for key, start in starts.items()})
 
         return self._pace.waits(rows)
@@ -102,15 +115,17 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     def reportLatestOffset(self) -> Progress | None:
         """The offsets up to which records can be read, as last seen: for the query's progress.
 
-        They are the last stable offsets for read_committed, the ends of the log for read_uncommitted.
+        They are the last stable offsets for read_committed, the ends of the log for read_uncommitted. `stalledMs` is
+        how long the query has stood still before transactions that overlap in a chain.
         """
         view = self._view
         if view is None:
             return None
         ranges = self._store().ranges(view, isolation=self._options.isolation)
-        return progress_of(
-            view, view.entry, {key: ranges[key][1] for key in partitions_of(view, self._options.assigned)}
-        )
+        partitions = partitions_of(view, self._options.assigned)
+        progress = progress_of(view, view.entry, {key: ranges[key][1] for key in partitions})
+        stalled_ms = self._stall.duration_ms
+        return progress if stalled_ms is None else {**progress, "stalledMs": stalled_ms}
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""

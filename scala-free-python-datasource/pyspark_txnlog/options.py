@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from pyspark_txnlog.admission import TriggerLimits
+from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import EARLIEST, LATEST, Offsets, parse_json, parse_offsets, parse_timestamps, topic_named
@@ -188,6 +189,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("order", _READS, None, _choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
     Option("alignment", _READS, None, _choice("transaction", "lso"), "For `order=offset`, which it implies. By default, transaction, a read ends where no transaction is cut; with lso at the last stable offsets, as Kafka does."),
+    Option("alignment.timeout.ms", _STREAM, None, _integer(0), "How long a stream with `alignment=transaction` stands still where transactions overlap in a chain. Default: without end, with a warning.", _BATCH),
+    Option("alignment.timeout.action", _STREAM, "fail", _choice("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
@@ -333,7 +336,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
     order: Literal["commit", "offset"]
-    alignment: Literal["transaction", "lso"]
+    alignment: Alignment
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
@@ -372,7 +375,11 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             rows_per_task=values.get("maxRecordsPerPartition"),
             isolation=values["isolationLevel"],
             order=_order(values),
-            alignment=values.get("alignment", "transaction"),
+            alignment=Alignment(
+                cut=values.get("alignment", "transaction"),
+                timeout_ms=values.get("alignment.timeout.ms"),
+                on_timeout=values["alignment.timeout.action"],
+            ),
             columns=values.get("columns"),
             include_headers=values["includeHeaders"],
             fail_on_data_loss=values["failOnDataLoss"],

@@ -71,6 +71,7 @@ class Query:
         return numbers_between(self.reader, start, self.offset)
 
 
+@pytest.mark.filterwarnings("ignore:the read stands still")
 def test_a_chain_of_overlapping_transactions_is_read_at_once(store: Store, producers: list[Producer]) -> None:
     chain(producers, 40)
     expected = list(range(80))
@@ -191,6 +192,19 @@ def test_removed_records_that_were_not_read_are_an_error_or_a_warning(
     with pytest.raises(RetentionPassed, match="failOnDataLoss"):
         query.run()
     assert tolerant.run() == [12, 13, 14]
+
+
+def test_removed_records_that_were_aborted_are_no_loss(store: Store, producers: list[Producer]) -> None:
+    begin(producers[0], 1)
+    query = Query(stream_reader(store))
+    commit(store, range(5), partition=0)
+    assert query.run() == list(range(5))
+    producers[0].abort_transaction()
+    assert query.run() == []
+    delete_before(store, 6)
+    assert query.run() == []
+    commit(store, range(5, 6), partition=0)
+    assert query.run() == [5]
 
 
 def test_progress_of_the_other_order_is_refused(store: Store) -> None:
