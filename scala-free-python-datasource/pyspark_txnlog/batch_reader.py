@@ -148,7 +148,15 @@ def plan_partitions(
     """The tasks of a read of `ranges`; none for ranges without records."""
     rows_per_task = task_rows(rows_at_most(view, ranges), options)
     if options.order == "commit":
-        tasks = store.plan_commits(view, 0, bounds=ranges, columns=columns, rows_per_task=rows_per_task)
+        entries = options.entries
+        tasks = store.plan_commits(
+            view,
+            entries.after,
+            to_entry=entries.last_in(view),
+            bounds=ranges,
+            columns=columns,
+            rows_per_task=rows_per_task,
+        )
         return [TaskPartition(task) for task in tasks]
     tasks = store.plan(view, ranges, isolation=options.isolation, columns=columns, rows_per_task=rows_per_task)
     return [TaskPartition(task) for task in tasks]

@@ -33,15 +33,18 @@ class CommitOrderStreamReader(TxnLogStreamReader):
     """Reads whole transactions, entry by entry: no open transaction holds it back."""
 
     def initialOffset(self) -> Progress:
-        """Where a new query starts: after the newest entry for `latest`, else at the log's first one.
+        """Where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
 
         An offset or a time that an option gives for a partition is a lower bound: what lies below it is never read.
 
         Raises:
             ConfigurationError: an offset, a time or a partition that an option names does not exist.
         """
-        view = self._newest_view(0)
+        after_entry = self._options.entries.after
+        view = self._newest_view(after_entry)
         partitions = partitions_of(view, self._options.assigned)
+        if after_entry:
+            return _progress(view, after_entry, {key: view.partitions[key].log_start_offset for key in partitions})
         starting = self._options.starting
         # Transactions that are open now are read whole when they are committed.
         latest = {key: view.partitions[key].last_stable_offset for key in partitions}

@@ -16,6 +16,7 @@ from msgspec import Struct
 from pyspark_txnlog.admission import TriggerLimits
 from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
+from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import EARLIEST, LATEST, Offsets, parse_json, parse_offsets, parse_timestamps, topic_named
 from pyspark_txnlog.times import TimeAgo, is_relative, parse_duration_ms, parse_time, parse_time_ago
@@ -199,6 +200,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("fetchOffset.numRetries", _READS, "3", _integer(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
     Option("fetchOffset.retryIntervalMs", _READS, "10", _integer(0), "Checked only, as fetchOffset.numRetries."),
     Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
+    Option("startingEntry", _READS, None, _integer(1), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
+    Option("endingEntry", _BATCH, None, _integer(1), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
     Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
     Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
@@ -340,6 +343,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None
     include_headers: bool
     fail_on_data_loss: bool
+    entries: EntryRange
     as_of_entry: int | None
     as_of_timestamp_ms: int | None
     table_options: dict[str, str] | None
@@ -359,6 +363,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         starting = bound_of("starting", values, "latest" if use == READ_STREAM else "earliest")
         ending = bound_of("ending", values, "latest")
         _check_bounds(starting, ending, topics, use)
+        entries = entry_range(values)
         if "asOfEntry" in values and "asOfTimestamp" in values:
             raise ConfigurationError("options 'asOfEntry' and 'asOfTimestamp' exclude each other: give one")
         return cls(
@@ -383,6 +388,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             columns=values.get("columns"),
             include_headers=values["includeHeaders"],
             fail_on_data_loss=values["failOnDataLoss"],
+            entries=entries,
             as_of_entry=values.get("asOfEntry"),
             as_of_timestamp_ms=values.get("asOfTimestamp"),
             table_options=_table_options(given) if values["catalogTable"] else None,
@@ -453,6 +459,7 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
 
 def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
     """Return the order that the options ask for, or that the others of them need."""
+    needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
     needs_offsets = [
         f"{name!r} as {values[name]!r}"
         for name, needs in (
@@ -461,12 +468,16 @@ def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
         )
         if needs
     ]
-    order: Literal["commit", "offset"] = values.get("order", "offset" if needs_offsets else "commit")
+    default = "offset" if needs_offsets and not needs_entries else "commit"
+    order: Literal["commit", "offset"] = values.get("order", default)
     if order == "commit" and needs_offsets:
+        asked = " and ".join(needs_entries) or "'order' as 'commit'"
         raise ConfigurationError(
-            f"option 'order' is 'commit', which does not go with {' and '.join(needs_offsets)}: give one of them, or "
-            "set order to offset"
+            f"option {asked} does not go with {' and '.join(needs_offsets)}: only reads in commit order have one, only "
+            "reads in offset order the other"
         )
+    if order == "offset" and needs_entries:
+        raise ConfigurationError(f"option {' and '.join(needs_entries)} needs 'order' as 'commit': it is 'offset'")
     return order
 
 

@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
-from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition
+from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition, ViewExpired
 from sparktxn.admin import AdminClient
+from sparktxn.maintenance import vacuum
 from tests.spark.readers import batch_reader, commit, numbers_between, numbers_of, stream_reader
 
 ALL = ReadAllAvailable()
@@ -240,6 +241,64 @@ def test_time_travel_shows_what_was_committed_by_then(store: Store, producers: l
     producers[0].commit_transaction()
     assert numbers_of(batch_reader(store, asOfEntry=str(before))) == [10, 11]
     assert numbers_of(batch_reader(store)) == [1, 10, 11]
+
+
+class TestEntries:
+    def test_a_batch_reads_what_changed_between_two_entries(self, store: Store, producers: list[Producer]) -> None:
+        begin(producers[0], 100)
+        entries = []
+        for number in range(3):
+            commit(store, range(number, number + 1), partition=0)
+            entries.append(store.view(["t"]).entry)
+        producers[0].commit_transaction()
+        last = store.view(["t"]).entry
+        for first, end, expected in (
+            (1, entries[0], [0]),
+            (entries[0], entries[1], [0, 1]),
+            (entries[0] + 1, last, [1, 2, 100]),
+            (last + 1, last + 1, None),
+        ):
+            reader = batch_reader(store, startingEntry=str(first), endingEntry=str(end))
+            if expected is None:
+                with pytest.raises(ConfigurationError, match=f"'endingEntry' is {end}: the read ends at entry {last}"):
+                    reader.partitions()
+            else:
+                assert numbers_of(reader) == expected
+        assert numbers_of(batch_reader(store, startingEntry=str(last))) == [100]
+        assert numbers_of(batch_reader(store, endingEntry=str(entries[1]))) == [0, 1]
+
+    def test_changes_are_read_whose_views_a_vacuum_has_passed(self, store: Store) -> None:
+        commit(store, range(3))
+        entry = store.view(["t"]).entry
+        for number in range(3, 9):
+            commit(store, range(number, number + 1))
+            store.log.checkpoint()
+        vacuum(store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
+        with pytest.raises(ViewExpired):
+            store.view(["t"], entry=entry)
+        assert numbers_of(batch_reader(store, endingEntry=str(entry))) == [0, 1, 2]
+
+    def test_a_stream_starts_at_an_entry(self, store: Store) -> None:
+        commit(store, range(3))
+        entry = store.view(["t"]).entry
+        commit(store, range(3, 5))
+        assert Query(stream_reader(store, startingEntry=str(entry))).run() == [0, 1, 2, 3, 4]
+        assert Query(stream_reader(store, startingEntry=str(entry + 1))).run() == [3, 4]
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            ({"startingEntry": "5", "endingEntry": "4"}, "'startingEntry' is 5, after 'endingEntry', which is 4"),
+            ({"startingEntry": "0"}, "'startingEntry'"),
+            ({"startingEntry": "5", "startingOffsets": "earliest"}, "'startingEntry' and 'startingOffsets' exclude"),
+            ({"endingEntry": "5", "endingTimestamp": "1"}, "'endingEntry' and 'endingTimestamp' exclude"),
+            ({"startingEntry": "5", "order": "offset"}, "'startingEntry' needs 'order' as 'commit'"),
+            ({"startingEntry": "5", "alignment": "lso"}, "'startingEntry' does not go with 'alignment' as 'lso'"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, store: Store, options: dict[str, str], named: str) -> None:
+        with pytest.raises(ConfigurationError, match=named):
+            batch_reader(store, **options)
 
 
 def test_internal_topics_are_read_entry_by_entry(store: Store) -> None:
