@@ -6,14 +6,25 @@ Importing it is cheap: Spark imports every ``pyspark_*`` package when it looks f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_txnlog.source import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "register"]
+    from pyspark_txnlog.foreach import foreach_batch as foreach_batch
+
+__all__ = ["DefaultSource", "foreach_batch", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only a driver needs when it is asked for."""
+    if name != "foreach_batch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_txnlog.foreach import foreach_batch
+
+    return foreach_batch
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,89 @@
+"""`foreach_batch`: update mode, several outputs of a micro-batch in one transaction, and each micro-batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F
+
+from pyspark_txnlog import foreach_batch
+from sparktxn import ConfigurationError, Store
+from tests.spark.sessions import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def written(spark: SparkSession, store: Store, topic: str) -> list[int]:
+    return values(spark.read.format("txnlog").option("subscribe", topic).load(store.uri))
+
+
+def even_and_odd(rows: DataFrame, batch_id: int) -> dict[str, DataFrame]:
+    """Two outputs: the even and the odd numbers."""
+    return {"even": rows.where("value % 2 = 0"), "odd": rows.where("value % 2 = 1")}
+
+
+@pytest.mark.spark
+def test_outputs_are_one_transaction_and_a_repeated_batch_changes_nothing(
+    spark: SparkSession, store: Store, numbers: Callable[..., DataFrame]
+) -> None:
+    store.create_topic("even", 2)
+    store.create_topic("odd", 1)
+    write = foreach_batch(store.uri, even_and_odd, query_id="q")
+    write(numbers(0, 10), 0)
+    view = store.view()
+    assert len(store.plan_commits(view, view.entry - 1)) > 1, "one entry committed both"
+    write(numbers(0, 10), 0)
+    assert store.view().entry == view.entry
+    write(numbers(10, 14), 1)
+    assert written(spark, store, "even") == [0, 2, 4, 6, 8, 10, 12]
+    assert written(spark, store, "odd") == [1, 3, 5, 7, 9, 11, 13]
+
+
+@pytest.mark.spark
+def test_a_query_in_update_mode_goes_on_where_it_stopped(
+    spark: SparkSession, store: Store, tmp_path: Path, numbers: Callable[..., DataFrame]
+) -> None:
+    store.create_topic("counts", 1)
+    source = tmp_path / "source"
+    numbers(0, 6).write.parquet(str(source))
+
+    def run() -> None:
+        counts = spark.readStream.schema("value string").parquet(str(source)).groupBy(F.expr("value % 2")).count()
+        query = (
+            counts.selectExpr("cast(count as string) value")
+            .writeStream.outputMode("update")
+            .foreachBatch(foreach_batch(store.uri, topic="counts"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+
+    run()
+    assert written(spark, store, "counts") == [3, 3]
+    entry = store.view().entry
+    run()
+    assert store.view().entry == entry
+    numbers(6, 7).write.mode("append").parquet(str(source))
+    run()
+    assert written(spark, store, "counts") == [3, 3, 4]
+
+
+def test_wrong_options_are_refused_at_once(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="did you mean 'topic'"):
+        foreach_batch(store.uri, topik="t")
+    with pytest.raises(ConfigurationError, match="'topic' does not go with outputs"):
+        foreach_batch(store.uri, even_and_odd, topic="t")
+
+
+@pytest.mark.spark
+def test_outside_a_query_an_id_must_be_given(store: Store, numbers: Callable[..., DataFrame]) -> None:
+    with pytest.raises(ConfigurationError, match="give foreach_batch\\(\\) a query_id"):
+        foreach_batch(store.uri, topic="t")(numbers(0, 1), 0)
