@@ -163,7 +163,7 @@ def test_every_store_tells_of_a_hole_and_no_producer_fills_it(store: Store) -> N
     with pytest.raises(DamagedObject, match="entry 3 is missing and entry 4 exists: restore entry 3"):
         Store.open(uri, options=options)
     with pytest.raises(KafkaException, match="entry 3 is missing and entry 4 exists: restore entry 3"):
-        Producer(settings).init_transactions(5)
+        Producer(settings).init_transactions(30)
     assert sorted(objects.list_names(names.ENTRIES)) == entries
     restore()
     with Store.open(uri, options=options) as again:

@@ -98,7 +98,8 @@ class TestMoto(S3Tests):
         # The faults of the other tests rest on this: AFTER is after.
         with closing(faulty_opening.open()) as store:
             proxy.inject(Fault.HANG_AFTER, method="PUT", times=1)
-            assert store.put_if_absent(ENTRY, b"x", timeout_s=0.5) is PutOutcome.UNKNOWN
+            # Long enough for a slow machine to carry it out.
+            assert store.put_if_absent(ENTRY, b"x", timeout_s=3) is PutOutcome.UNKNOWN
         assert truth.read(ENTRY) == b"x"
         assert ("PUT", f"/{BUCKET}/{faulty_opening.uri.rsplit('/', 1)[1]}/{ENTRY}") in proxy.requests
 
