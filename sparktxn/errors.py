@@ -49,6 +49,7 @@ __all__ = [
     "TransactionAborted",
     "ViewExpired",
     "did_you_mean",
+    "error_name",
 ]
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "BatchMetadata",
     "Checksum",
     "CommittedOffset",
+    "CommittedTransaction",
     "Int64",
     "IntentWindow",
     "ManifestRef",
