@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
+from pyspark.sql import DataFrame
 
 from pyspark_txnlog.batch_writer import prepare_write, stage_rows
 from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.stores import commit_batch
-from sparktxn import ConfigurationError, SinkCommit, StagedSegment
+from pyspark_txnlog.stream_writer import QUERY_ID, RUN_ID
+from sparktxn import ConfigurationError, SinkCommit, arguments
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from sparktxn import StagePlan
+    from sparktxn import StagedSegment, StagePlan
 
 __all__ = ["Outputs", "foreach_batch"]
 
 Outputs = Callable[["DataFrame", int], "Mapping[str, DataFrame]"]
 """Given a micro-batch's rows and id, the rows to write, by topic."""
 
-_QUERY_ID: Final = "sql.streaming.queryId"
-_RUN_ID: Final = "spark.jobGroup.id"
 _STAGED: Final = "segments"
 
 
@@ -49,39 +47,54 @@ def foreach_batch(
     The function that is returned raises as the sink does. A micro-batch that is already there is not written again.
 
     Raises:
-        ConfigurationError: an option is wrong, or `topic` is given together with `outputs`.
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option or `query_id` is wrong, or `topic` is given together with `outputs`.
     """
+    arguments.function("outputs", outputs)
+    query_id = None if query_id is None else arguments.identifier("query_id", query_id)
     parsed = WriteOptions.parse({"path": uri, **options}, WRITE_STREAM)
     if outputs is not None and parsed.topic is not None:
         raise ConfigurationError("option 'topic' does not go with outputs, which name the topics: give one of them")
 
     def write(rows: DataFrame, batch_id: int) -> None:
+        arguments.instance("rows", rows, DataFrame)
         writer_id, run_id = (query_id, "") if query_id is not None else _identity(rows)
-        staged: list[StagedSegment] = []
-        frames = {parsed.topic: rows} if outputs is None else outputs(rows, batch_id)
-        for topic, frame in frames.items():
-            plan = prepare_write(replace(parsed, topic=topic), frame.schema)
-            staged += _staged(frame, plan, topic)
-        commit_batch(
-            parsed,
-            staged,
-            transactional_id=parsed.transactional_id or f"spark-{writer_id}",
-            sink=SinkCommit(writer_id=writer_id, run_id=run_id, batch_id=batch_id),
-        )
+        sink = SinkCommit(writer_id=writer_id, run_id=run_id, batch_id=batch_id)
+        frames = {parsed.topic: rows} if outputs is None else _checked(outputs(rows, batch_id))
+        # All topics are found, and all columns checked, before the first row is uploaded.
+        plans = [
+            (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
+        ]
+        staged = [segment for frame, plan, topic in plans for segment in _staged(frame, plan, topic)]
+        transactional_id = parsed.transactional_id or f"spark-{writer_id}"
+        commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
     return write
+
+
+def _checked(frames: object) -> dict[str | None, DataFrame]:
+    """Return what a caller's function gives: data frames by topic.
+
+    None is an error: a function without `return` would make every micro-batch count as written, and empty.
+    """
+    name = "what outputs() returns"
+    by_topic = arguments.instance(name, frames, Mapping, "a dict of data frames by topic")
+    return {
+        arguments.identifier(f"a topic of {name}", topic): arguments.instance(f"{name} for {topic!r}", frame, DataFrame)
+        for topic, frame in by_topic.items()
+    }
 
 
 def _identity(rows: DataFrame) -> tuple[str, str]:
     """Return the id of the query and of its run, which Spark sets for the thread that calls a `foreachBatch`."""
     context = getattr(rows.sparkSession, "_sc", None)
-    query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
+    query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
     if context is None or query_id is None:
         raise ConfigurationError(
             "Spark says no id of the query here: call the function inside foreachBatch only, or give foreach_batch() a "
             "query_id that stays the same over restarts"
         )
-    return query_id, context.getLocalProperty(_RUN_ID) or ""
+    return query_id, context.getLocalProperty(RUN_ID) or ""
 
 
 def _staged(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:

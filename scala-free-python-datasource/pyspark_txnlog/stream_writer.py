@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment
 
-__all__ = ["StagedMicroBatch", "TxnLogStreamWriter"]
+__all__ = ["QUERY_ID", "RUN_ID", "StagedMicroBatch", "TxnLogStreamWriter"]
 
-_QUERY_ID: Final = "sql.streaming.queryId"
+QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-_RUN_ID: Final = "spark.jobGroup.id"
+RUN_ID: Final = "spark.jobGroup.id"
 _COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 _PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
 
@@ -56,7 +56,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
         segments = stage_rows(self._plan, self._options.topic, iterator)
-        return StagedMicroBatch(segments, _property(_QUERY_ID), _property(_RUN_ID), int(_property(_BATCH_ID)))
+        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(_BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Name all that the tasks have uploaded in one entry; a micro-batch that is committed already changes nothing.

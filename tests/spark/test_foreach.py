@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -81,6 +81,54 @@ def test_wrong_options_are_refused_at_once(store: Store) -> None:
         foreach_batch(store.uri, topik="t")
     with pytest.raises(ConfigurationError, match="'topic' does not go with outputs"):
         foreach_batch(store.uri, even_and_odd, topic="t")
+
+
+@pytest.mark.parametrize("outputs", [5, "x", {}, True], ids=repr)
+def test_outputs_are_a_function(store: Store, outputs: Any) -> None:
+    with pytest.raises(TypeError, match=r"^outputs is "):
+        foreach_batch(store.uri, outputs)
+
+
+@pytest.mark.parametrize("query_id", [5, True, b"q", "", "\ud800", "x" * 40_000], ids=lambda value: repr(value)[:9])
+def test_a_query_id_is_text(store: Store, query_id: Any) -> None:
+    with pytest.raises((TypeError, ConfigurationError), match=r"^query_id "):
+        foreach_batch(store.uri, topic="t", query_id=query_id)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("batch_id", [1.5, True, -1, "0", None, 2**63], ids=repr)
+def test_a_wrong_batch_id_uploads_nothing(store: Store, numbers: Callable[..., DataFrame], batch_id: Any) -> None:
+    store.create_topic("t", 1)
+    objects = set(store.log.objects.list_names("topics/"))
+    write = foreach_batch(store.uri, topic="t", query_id="q")
+    with pytest.raises((TypeError, ConfigurationError), match=r"^batch_id is "):
+        write(numbers(0, 1), batch_id)
+    with pytest.raises(TypeError, match=r"^rows is "):
+        write(5, 0)  # type: ignore[arg-type]
+    assert set(store.log.objects.list_names("topics/")) == objects
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        (lambda rows: rows, "what outputs\\(\\) returns is "),
+        (lambda rows: None, "what outputs\\(\\) returns is None"),
+        (lambda rows: {"t": rows, "u": 5}, "what outputs\\(\\) returns for 'u' is 5"),
+        (lambda rows: {"t": rows, None: rows}, "returns"),
+        (lambda rows: {"t": rows, "nowhere": rows}, "topic 'nowhere' does not exist"),
+        (lambda rows: {"t": rows, "u": rows.selectExpr("1 as value")}, "column 'value' has type int32"),
+    ],
+)
+def test_wrong_outputs_upload_nothing(
+    store: Store, numbers: Callable[..., DataFrame], given: Callable[[Any], Any], match: str
+) -> None:
+    for topic in ("t", "u"):
+        store.create_topic(topic, 1)
+    objects, entry = set(store.log.objects.list_names("topics/")), store.view().entry
+    with pytest.raises((TypeError, ConfigurationError), match=match):
+        foreach_batch(store.uri, lambda rows, _: given(rows), query_id="q")(numbers(0, 2), 0)
+    assert (set(store.log.objects.list_names("topics/")), store.view().entry) == (objects, entry)
 
 
 @pytest.mark.spark
