@@ -19,7 +19,6 @@ from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
 from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, progress_of, topic_id_of
 from pyspark_txnlog.views import pin_view
-from sparktxn import ConfigurationError
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -31,6 +30,8 @@ __all__ = ["CommitOrderStreamReader"]
 @with_one_line_errors
 class CommitOrderStreamReader(TxnLogStreamReader):
     """Reads whole transactions, entry by entry: no open transaction holds it back."""
+
+    _order = "commit"
 
     def initialOffset(self) -> Progress:
         """Where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
@@ -72,10 +73,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
             RetentionPassed: records that were not read were removed since `start`, and failOnDataLoss is set.
         """
-        _check_order(start)
-        view = self._last_view
-        if view is None or view.entry < start["entry"]:
-            view = self._newest_view(start["entry"])
+        view = self._view_after(start)
         self._view = view
         floors = self._starts(view, start)
         cut = self._limited(view, start, floors, limit)
@@ -140,15 +138,6 @@ class CommitOrderStreamReader(TxnLogStreamReader):
 
 def _progress(view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
     return {"order": "commit", **progress_of(view, entry, offsets)}
-
-
-def _check_order(start: Progress) -> None:
-    """Raise if a checkpoint's progress is in offset order."""
-    if start.get("order") != "commit":
-        raise ConfigurationError(
-            "the query's checkpoint was written in offset order: set the option order to offset, or start the query "
-            "with a new checkpoint"
-        )
 
 
 def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | None]]:

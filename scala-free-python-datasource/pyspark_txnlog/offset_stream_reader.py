@@ -18,7 +18,7 @@ from pyspark_txnlog.offsets import Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
 from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, offset_in, progress_of, topic_id_of
 from pyspark_txnlog.views import pin_view
-from sparktxn import ConfigurationError, rows_at_most
+from sparktxn import rows_at_most
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,6 +35,8 @@ _log = logging.getLogger("sparktxn.spark")
 @with_one_line_errors
 class OffsetOrderStreamReader(TxnLogStreamReader):
     """Reads each partition by its offsets, up to where the option `alignment` says."""
+
+    _order = "offset"
 
     def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
         super().__init__(options, schema, clock)
@@ -72,10 +74,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
             RetentionPassed: records were removed since `start`, and failOnDataLoss is set.
         """
-        _check_order(start)
-        view = self._last_view
-        if view is None or view.entry < start["entry"]:
-            view = self._newest_view(start["entry"])
+        view = self._view_after(start)
         starts = self._starts(view, start)
         ends = self._ends(view, starts, limit)
         self._view = view
@@ -139,12 +138,3 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         }
         columns = read_columns(view.topics.values(), self._schema)
         return plan_partitions(self._store(), view, ranges, columns, self._options)
-
-
-def _check_order(start: Progress) -> None:
-    """Raise if a checkpoint's progress is in commit order."""
-    if "order" in start:
-        raise ConfigurationError(
-            "the query's checkpoint was written in commit order: set the option order to commit, or start the query "
-            "with a new checkpoint"
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -41,6 +41,8 @@ Progress = dict[str, Any]
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives on the driver as long as its query runs; tasks get one of their own, which only reads."""
 
+    _order: ClassVar[Literal["commit", "offset"]]
+
     def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
         self._options = options
         self._schema = schema
@@ -70,6 +72,21 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _newest_view(self, entry: int) -> ReadView:
         return open_view(self._store(), self._options, at_least_entry=entry)
+
+    def _view_after(self, start: Progress) -> ReadView:
+        """The view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
+
+        Raises:
+            ConfigurationError: `start` is a progress in the other order.
+        """
+        order = start.get("order", "offset")
+        if order != self._order:
+            raise ConfigurationError(
+                f"the query's checkpoint was written in {order} order: set the option order to {order}, or start the "
+                "query with a new checkpoint"
+            )
+        view = self._last_view
+        return self._newest_view(start["entry"]) if view is None or view.entry < start["entry"] else view
 
     def _view_at(self, entry: int) -> ReadView:
         if self._view is not None and self._view.entry == entry:

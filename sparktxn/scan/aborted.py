@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from sparktxn.state.endedranges import by_producer, last_offset_of
 from sparktxn.structs import AbortedTransaction, SegmentRef
 
 __all__ = ["AbortedRanges"]
@@ -14,19 +15,14 @@ class AbortedRanges:
     """Which rows of a segment a read_committed reader returns: those outside its producer's aborted ranges."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for transaction in aborted:
-            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
-        # A producer's transactions in a partition follow one another, so both ends of their ranges grow together.
-        for ranges in self._by_producer.values():
-            ranges.sort(key=_last_offset)
+        self._by_producer = by_producer(aborted)
 
     def overlapping(self, segment: SegmentRef, start: int, end: int) -> Sequence[AbortedTransaction]:
         """The aborted ranges of the segment's producer that touch offsets `start` to `end` (exclusive)."""
         ranges = self._by_producer.get(segment.producer_id)
         if not ranges:
             return ()
-        first = bisect_left(ranges, start, key=_last_offset)
+        first = bisect_left(ranges, start, key=last_offset_of)
         last = bisect_left(ranges, end, key=_first_offset)
         return ranges[first:last]
 
@@ -46,7 +42,3 @@ class AbortedRanges:
 
 def _first_offset(transaction: AbortedTransaction) -> int:
     return transaction.first_offset
-
-
-def _last_offset(transaction: AbortedTransaction) -> int:
-    return transaction.last_offset

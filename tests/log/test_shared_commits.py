@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from sparktxn import CommandRefused, ConfigurationError, SegmentExpired, SinkCommit, Store, read_task
+from sparktxn import CommandRefused, ConfigurationError, SegmentExpired, SinkCommit, Store
 from sparktxn.clock import RandomIds
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import (
@@ -26,6 +25,7 @@ from sparktxn.stage.pendingcommits import PendingCommit
 from sparktxn.stage.sharedcommits import SHARED_ID
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.testing.faultystore import Fault, FaultyStore
+from tests.log.storecommits import staged, values_of
 from tests.world import open_log
 
 PARTITIONS = 4
@@ -53,18 +53,6 @@ def store() -> Store:
 def other_process(store: Store) -> Store:
     """Another process's handle: it follows a log of its own."""
     return Store(store.uri, {}, open_log(objects_of(store.uri, {}), create=False))
-
-
-def staged(store: Store, *values: bytes) -> list[StagedSegment]:
-    stager = store.stage_plan(["t"]).open(seed=0, default_topic="t")
-    stager.write(pa.record_batch({"value": pa.array(values, pa.binary())}))
-    return stager.finish()
-
-
-def values_of(store: Store) -> list[bytes]:
-    view = store.view(["t"])
-    batches = [batch for task in store.plan(view, store.ranges(view)) for batch in read_task(task)]
-    return sorted(value.as_py() for batch in batches for value in batch.column("value"))
 
 
 def left_in_the_state(store: Store) -> tuple[list[str], set[int]]:

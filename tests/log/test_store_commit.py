@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
-from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store, read_task
+from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store
 from sparktxn.clock import RandomIds
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
@@ -18,6 +17,7 @@ from sparktxn.registry import objects_of
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from tests.log.storecommits import staged, values_of
 from tests.world import open_log
 
 THREADS = 8
@@ -29,22 +29,6 @@ def store() -> Store:
     store = Store.open(f"memory://{RandomIds().token()}", create=True)
     store.create_topic("t", 2)
     return store
-
-
-def staged(store: Store, *values: bytes) -> list[StagedSegment]:
-    stager = store.stage_plan(["t"]).open(seed=0, default_topic="t")
-    stager.write(pa.record_batch({"value": pa.array(values, pa.binary())}))
-    return stager.finish()
-
-
-def values_of(store: Store) -> list[bytes]:
-    view = store.view(["t"])
-    return sorted(
-        value.as_py()
-        for task in store.plan(view, store.ranges(view))
-        for batch in read_task(task)
-        for value in batch.column("value")
-    )
 
 
 def test_threads_that_commit_under_one_id_lose_nothing(store: Store) -> None:

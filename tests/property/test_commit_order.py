@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sparktxn import Producer, Store, TopicPartition, read_task
 from sparktxn.admin import AdminClient
 from sparktxn.log.look.views import ReadView
+from sparktxn.maintenance import vacuum
 from tests.world import World
 
 PARTITIONS = 2
@@ -49,6 +50,8 @@ class History:
             self.rows.append(self._produce(self.plain, partition)._replace(entry=self.entry))
         elif action == "checkpoint":
             self.store.log.checkpoint()
+        elif action == "vacuum":
+            vacuum(self.store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
         elif action == "checkpoint elsewhere":
             with self.elsewhere() as other:
                 other.log.checkpoint()
@@ -110,11 +113,20 @@ def in_offset_order(rows: Iterable[Row]) -> list[tuple[int, int, bytes]]:
     return sorted((row.partition, row.offset, row.value) for row in rows)
 
 
+ACTIONS = [
+    *["produce"] * 5,
+    *["commit"] * 3,
+    "abort",
+    "plain",
+    "checkpoint",
+    "checkpoint elsewhere",
+    "vacuum",
+    "delete",
+]
+
 steps = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["produce"] * 5 + ["commit"] * 3 + ["abort", "plain", "checkpoint", "checkpoint elsewhere", "delete"]
-        ),
+        st.sampled_from(ACTIONS),
         st.integers(0, PRODUCERS - 1),
         st.integers(0, PARTITIONS - 1),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -21,6 +21,7 @@ from tests.simulation.clientprograms import SETTINGS, ClientWorld, consuming, co
 from tests.simulation.impatientprograms import (
     Client,
     SinkJob,
+    Work,
     committing_offsets,
     impatient,
     initialising,
@@ -120,7 +121,6 @@ def abandoned(simulator: Simulator, history: ClientHistory) -> None:
     """Clients that do not wait, several in each process, on a store that falls silent; one query with two drivers."""
     world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
     simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
-    draw = Random(f"{simulator.seed} clients")
     job = SinkJob("query", 3)
     works = {
         "store": storing("stored"),
@@ -130,11 +130,7 @@ def abandoned(simulator: Simulator, history: ClientHistory) -> None:
         "driver": sinking(job),
         "slip": slipping,
     }
-    for name in ("first", "second", "third"):
-        chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
-        world.begin(name, writes=True)
-        clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
-        simulator.add(name, impatient(world, clients_), threaded=True)
+    _add_impatient_processes(simulator, world, works)
     simulator.add("follower", following(world))
 
 
@@ -142,16 +138,21 @@ def unnamed(simulator: Simulator, history: ClientHistory) -> None:
     """Commits without a transactional id, from several clients of each process, alongside others and a vacuum."""
     world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
     simulator.silences = (0.0, 0.002, 0.01)[simulator.seed % 3]
-    draw = Random(f"{simulator.seed} clients")
     job = SinkJob("query", 3)
     works = {"unnamed": storing(None), "unnamed too": storing(None), "store": storing("stored"), "driver": sinking(job)}
+    _add_impatient_processes(simulator, world, works)
+    simulator.add("vacuum", vacuuming(world))
+    simulator.add("follower", following(world))
+
+
+def _add_impatient_processes(simulator: Simulator, world: ClientWorld, works: Mapping[str, Work]) -> None:
+    """Three processes of one to three clients each, whose works the seed draws."""
+    draw = Random(f"{simulator.seed} clients")
     for name in ("first", "second", "third"):
         chosen = draw.choices(sorted(works), k=draw.randint(1, 3))
         world.begin(name, writes=True)
         clients_ = [Client(f"{work} {number}", works[work], draw.randint(4, 8)) for number, work in enumerate(chosen)]
         simulator.add(name, impatient(world, clients_), threaded=True)
-    simulator.add("vacuum", vacuuming(world))
-    simulator.add("follower", following(world))
 
 
 def shared(simulator: Simulator, history: ClientHistory) -> None:

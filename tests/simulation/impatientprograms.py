@@ -36,7 +36,7 @@ from tests.simulation.history import Outcome
 from tests.simulation.offers import init_mark
 from tests.simulation.simulator import Process
 
-__all__ = ["Client", "SinkJob", "committing_offsets", "impatient"]
+__all__ = ["Client", "SinkJob", "Work", "committing_offsets", "impatient"]
 __all__ += ["initialising", "producing", "sinking", "slipping", "storing"]
 
 Result = TypeVar("Result")
@@ -50,11 +50,14 @@ _INTERRUPTED: Final = 0.15
 _INTERRUPTED_WITHIN: Final = 8
 
 
+Work = Callable[["Client", Process, ClientWorld, str, Log], None]
+
+
 class Client(Struct):
     """One client of a process with several: what it does, and how often it still does it, over all of its lives."""
 
     name: str
-    work: Callable[[Client, Process, ClientWorld, str, Log], None]
+    work: Work
     calls: int
     uses: int = 0
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_txnlog.batch_reader import TxnLogReader, make_reader, read_schema
@@ -58,6 +60,26 @@ def numbers_of(reader: TxnLogReader) -> list[int]:
 def numbers_between(reader: TxnLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     """Read a micro-batch; return its numbers, sorted."""
     return _numbers(reader, reader.partitions(start, end))
+
+
+class Query:
+    """Micro-batches of one reader, each from where the one before it ended, or from a checkpoint's `offset`."""
+
+    def __init__(self, reader: TxnLogStreamReader, offset: dict[str, Any] | None = None) -> None:
+        self.reader = reader
+        self.offset: dict[str, Any] = reader.initialOffset() if offset is None else offset
+
+    def run(self, limit: ReadLimit | None = None) -> list[int]:
+        """Read the next micro-batch; return its numbers, sorted."""
+        start, limit = self.offset, limit or self.reader.getDefaultReadLimit()
+        # As Spark does it: through the checkpoint's JSON.
+        self.offset = json.loads(json.dumps(self.reader.latestOffset(start, limit)))
+        return numbers_between(self.reader, start, self.offset)
+
+    def is_idle(self) -> bool:
+        """True if the next micro-batch would begin and end at the same offset."""
+        found = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
+        return json.dumps(found) == json.dumps(self.offset)
 
 
 def _numbers(reader: Any, parts: Any) -> list[int]:

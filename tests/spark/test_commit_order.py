@@ -9,13 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition, ViewExpired
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import vacuum
-from tests.spark.readers import batch_reader, commit, numbers_between, numbers_of, stream_reader
+from tests.spark.readers import Query, batch_reader, commit, numbers_between, numbers_of, stream_reader
 
 ALL = ReadAllAvailable()
 
@@ -54,22 +53,6 @@ def chain(producers: list[Producer], count: int) -> None:
         begin(producers[number % 2], 2 * number)
         add(producers[(number - 1) % 2], 2 * number - 1)
         producers[(number - 1) % 2].commit_transaction()
-
-
-class Query:
-    """Micro-batches of one reader, each from where the one before it ended."""
-
-    def __init__(self, reader: TxnLogStreamReader, offset: dict[str, Any] | None = None) -> None:
-        self.reader = reader
-        self.offset: dict[str, Any] = reader.initialOffset() if offset is None else offset
-
-    def run(self, limit: ReadLimit | None = None) -> list[int]:
-        start = self.offset
-        # As Spark does it: through the checkpoint's JSON.
-        self.offset = json.loads(
-            json.dumps(self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit()))
-        )
-        return numbers_between(self.reader, start, self.offset)
 
 
 @pytest.mark.filterwarnings("ignore:the read stands still")

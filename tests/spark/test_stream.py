@@ -14,32 +14,20 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from examples.flights.independent_reader import committed, rows_of
-from pyspark_txnlog.options import READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
-from pyspark_txnlog.streams import stream_reader_of
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, SinkCommit, Store
 from sparktxn.stage.batchcommits import BatchCommits
+from tests.spark.readers import VALUE, commit, numbers_between, stream_reader
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VALUE = StructType([StructField("value", BinaryType())])
 OFFSETS = StructType([StructField("offset", LongType())])
-
-
-def commit(store: Store, numbers: range, topic: str = "t", partition: int | None = None) -> None:
-    """One transaction with the numbers as records."""
-    table = pa.table({"value": [str(number) for number in numbers], "topic": [topic] * len(numbers)})
-    if partition is not None:
-        table = table.append_column("partition", pa.array([partition] * len(numbers), pa.int32()))
-    stager = store.stage_plan([topic]).open(seed=0)
-    stager.write(table)
-    store.commit(stager.finish(), transactional_id="tests")
 
 
 def stream(spark: SparkSession, store: Store, topics: str, **options: Any) -> DataFrame:
@@ -192,18 +180,8 @@ def topic(store: Store) -> Store:
     return store
 
 
-def make_reader(store: Store, **options: str) -> TxnLogStreamReader:
-    given = {"path": store.uri, "subscribe": "t", **options}
-    return stream_reader_of(ReadOptions.parse(given, READ_STREAM), VALUE)
-
-
-def rows_between(reader: TxnLogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
-    return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
-
-
 def test_offsets_are_json_with_their_entry_and_stay_the_same_while_nothing_comes(topic: Store) -> None:
-    reader = make_reader(topic, startingoffsets="earliest")
+    reader = stream_reader(topic, startingOffsets="earliest")
     start = reader.initialOffset()
     assert start["topics"] == {"t": {"0": 0, "1": 0}}
     assert json.dumps(reader.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
@@ -217,53 +195,53 @@ def test_offsets_are_json_with_their_entry_and_stay_the_same_while_nothing_comes
 
 def test_a_new_reader_replays_a_micro_batch_with_the_same_rows(topic: Store) -> None:
     commit(topic, range(5))
-    first = make_reader(topic, startingoffsets="earliest")
+    first = stream_reader(topic, startingOffsets="earliest")
     start = first.initialOffset()
     end = first.latestOffset(start, ReadAllAvailable())
     commit(topic, range(5, 9))
-    assert rows_between(make_reader(topic), start, end) == rows_between(first, start, end) == list(range(5))
-    assert rows_between(first, end, first.latestOffset(end, ReadAllAvailable())) == list(range(5, 9))
+    assert numbers_between(stream_reader(topic), start, end) == numbers_between(first, start, end) == list(range(5))
+    assert numbers_between(first, end, first.latestOffset(end, ReadAllAvailable())) == list(range(5, 9))
 
 
 def test_a_stream_starts_at_the_latest_record_unless_it_is_told_otherwise(topic: Store) -> None:
     commit(topic, range(5), partition=0)
-    assert make_reader(topic).initialOffset()["topics"]["t"] == {"0": 6, "1": 0}
+    assert stream_reader(topic).initialOffset()["topics"]["t"] == {"0": 6, "1": 0}
     given = json.dumps({"t": {"0": 2, "1": -1}})
-    assert make_reader(topic, startingoffsets=given).initialOffset()["topics"]["t"] == {"0": 2, "1": 0}
+    assert stream_reader(topic, startingOffsets=given).initialOffset()["topics"]["t"] == {"0": 2, "1": 0}
 
 
 def test_available_now_does_not_go_past_what_was_there_when_it_began(topic: Store) -> None:
     commit(topic, range(5))
-    reader = make_reader(topic, startingoffsets="earliest")
+    reader = stream_reader(topic, startingOffsets="earliest")
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
     commit(topic, range(5, 9))
     end = reader.latestOffset(start, ReadMaxRows(100))
-    assert rows_between(reader, start, end) == list(range(5))
+    assert numbers_between(reader, start, end) == list(range(5))
     assert reader.latestOffset(end, ReadMaxRows(100)) == end
 
 
 def test_a_limit_never_cuts_a_transaction(topic: Store) -> None:
     for first in range(0, 40, 8):
         commit(topic, range(first, first + 8))
-    reader = make_reader(topic, startingoffsets="earliest")
+    reader = stream_reader(topic, startingOffsets="earliest")
     offset, found = reader.initialOffset(), []
     for _ in range(5):
         end = reader.latestOffset(offset, ReadMaxRows(3))
-        found.append(rows_between(reader, offset, end))
+        found.append(numbers_between(reader, offset, end))
         offset = end
     assert found == [list(range(first, first + 8)) for first in range(0, 40, 8)]
 
 
 def test_a_checkpoint_of_a_topic_that_was_created_again_is_refused(topic: Store) -> None:
-    reader = make_reader(topic)
+    reader = stream_reader(topic)
     start = {**reader.initialOffset(), "topicIds": {"t": 77}}
     with pytest.raises(ConfigurationError, match="deleted and created again"):
         reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_checkpoint_of_another_store_is_refused(topic: Store) -> None:
-    reader = make_reader(topic)
+    reader = stream_reader(topic)
     start = {**reader.initialOffset(), "entry": 10_000}
     with pytest.raises(CommandRefused, match="another store"):
         reader.latestOffset(start, ReadAllAvailable())

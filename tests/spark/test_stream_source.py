@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 from pathlib import Path
@@ -15,45 +14,12 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from pyspark_txnlog.source import DefaultSource
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.admin import AdminClient
-from tests.spark.readers import VALUE, batch_reader, commit, numbers_between, numbers_of, stream_reader
+from sparktxn.testing.clocks import ManualClock
+from tests.spark.readers import VALUE, Query, batch_reader, commit, numbers_between, numbers_of, stream_reader
 
 ALL = ReadAllAvailable()
-
-
-class HandClock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
-class Query:
-    """Micro-batches of one reader, each from where the one before it ended."""
-
-    def __init__(self, reader: TxnLogStreamReader) -> None:
-        self.reader = reader
-        self.offset: dict[str, Any] = reader.initialOffset()
-
-    def run(self, limit: ReadLimit | None = None) -> list[int]:
-        start = self.offset
-        self.offset = self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())
-        return numbers_between(self.reader, start, self.offset)
-
-    def is_idle(self) -> bool:
-        found = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
-        return json.dumps(found) == json.dumps(self.offset)
 
 
 def test_wrong_options_are_reported_when_the_reader_is_used() -> None:
@@ -246,7 +212,7 @@ class TestLimits:
 
     def test_once_and_available_now_are_not_held_back(self, five: Store) -> None:
         options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "1000", "maxBytesPerTrigger": "1"}
-        query = Query(stream_reader(five, HandClock(), **options))
+        query = Query(stream_reader(five, ManualClock(), **options))
         query.reader.latestOffset(query.offset, query.reader.getDefaultReadLimit())  # lets the first one through
         assert query.run() == []
         assert len(query.run(ALL)) == 50
@@ -256,7 +222,7 @@ class TestLimits:
         assert query.run() == [0, 1, 2]
 
     def test_a_micro_batch_waits_for_enough_records_but_not_too_long(self, five: Store) -> None:
-        clock = HandClock()
+        clock = ManualClock()
         query = Query(
             stream_reader(five, clock, minOffsetsPerTrigger="15", maxTriggerDelay="1m", startingOffsets="earliest")
         )

@@ -7,7 +7,8 @@ import pytest
 from sparktxn.clock import Deadline
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.putting import put_until_stored
-from tests.unit.stage.stores import ManualClock, ScriptedStore
+from sparktxn.testing.clocks import ManualClock
+from tests.unit.stage.stores import ScriptedStore
 
 
 def put(objects: ScriptedStore, clock: ManualClock, timeout_s: float | None = None) -> bytes:

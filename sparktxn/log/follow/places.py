@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from msgspec.structs import replace
 
-from sparktxn.structs import AbortedTransaction, CommittedTransaction, PartitionSegments
+from sparktxn.state.endedranges import Ended
+from sparktxn.structs import PartitionSegments
 
 __all__ = ["in_places_of"]
-
-_Ended = TypeVar("_Ended", AbortedTransaction, CommittedTransaction)
 
 
 def in_places_of(
@@ -34,7 +32,7 @@ def in_places_of(
     )
 
 
-def _ended_from(offset: int, ended: Iterable[_Ended]) -> tuple[_Ended, ...]:
+def _ended_from(offset: int, ended: Iterable[Ended]) -> tuple[Ended, ...]:
     """Return the transactions whose control records are at `offset` or after it, each once, in their order."""
     by_offset = {transaction.last_offset: transaction for transaction in ended}
     return tuple(by_offset[last_offset] for last_offset in sorted(by_offset) if last_offset >= offset)

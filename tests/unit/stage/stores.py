@@ -13,22 +13,6 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
 
 
-class ManualClock:
-    """Time that passes only while a caller sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 class CountingIds:
     """Tokens that count."""
 

@@ -13,7 +13,8 @@ from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.segments import Uploads
-from tests.unit.stage.stores import CountingIds, ManualClock, ScriptedStore, stage_topic, stored
+from sparktxn.testing.clocks import ManualClock
+from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
 CLOCK = ManualClock()
 

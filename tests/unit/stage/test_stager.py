@@ -15,14 +15,15 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, Store
 from sparktxn.stage import stager as stager_module
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
-from tests.unit.stage.stores import CountingIds, ManualClock, ScriptedStore, stage_topic, stored
+from sparktxn.testing.clocks import ManualClock
+from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
 NOW_MS = 1_000_000
 
 
 def open_stager(objects: ScriptedStore, *topics: StageTopic, seed: int = 0, **options: Any) -> SegmentStager:
     by_name = {topic.name: topic for topic in topics}
-    return SegmentStager(objects, CountingIds(), 3, by_name, seed=seed, clock=ManualClock(), **options)
+    return SegmentStager(objects, CountingIds(), 3, by_name, seed=seed, clock=ManualClock(NOW_MS / 1000), **options)
 
 
 def stage(

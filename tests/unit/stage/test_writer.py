@@ -12,7 +12,8 @@ from sparktxn.format.segment import RECORD_SCHEMA, stored_schema
 from sparktxn.stage import uploading
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import upload_segment
-from tests.unit.stage.stores import CountingIds, ManualClock, ScriptedStore, stage_topic, stored
+from sparktxn.testing.clocks import ManualClock
+from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
 TABLE = pa.Table.from_pylist(
     [
