@@ -42,6 +42,7 @@ from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
+from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
@@ -251,7 +252,7 @@ class Store:
         rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
         ranges = checked_ranges(view, ranges)
         # The address as resolved here: a relative path may mean another folder where a task runs.
-        return plan_ranges(
+        tasks = plan_ranges(
             self.log.objects,
             self.log.objects.uri,
             view,
@@ -260,6 +261,19 @@ class Store:
             columns=columns,
             rows_per_task=rows_per_task,
         )
+        return with_metadata(view, tasks, self._transactional_ids)
+
+    def _transactional_ids(self) -> dict[int, str]:
+        """The transactional ids that this process knows of, by each producer id that the log remembers."""
+        known = {}
+        for record in self.log.transactions():
+            known[record.producer_id] = record.transactional_id
+            for remembered in (record.prepared, record.last_prepared):
+                if remembered is not None:
+                    known[remembered.producer_id] = record.transactional_id
+            if record.previous_producer_id >= 0:
+                known[record.previous_producer_id] = record.transactional_id
+        return known
 
     def cut(
         self,
@@ -298,9 +312,10 @@ class Store:
             ConfigurationError: an entry is after the view's, or a partition is not in the view.
         """
         self._check()
-        return plan_commits(
+        tasks = plan_commits(
             self.log.objects, view, after_entry, to_entry, bounds, columns=columns, rows_per_task=rows_per_task
         )
+        return with_metadata(view, tasks, self._transactional_ids)
 
     def commit_cut(
         self,

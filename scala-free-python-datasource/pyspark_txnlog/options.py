@@ -194,6 +194,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("alignment.timeout.action", _STREAM, "fail", _choice("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
+    Option("includeTxnMetadata", _READS, "false", _boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("groupIdPrefix", _READS, None, _identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
     Option("kafka.group.id", _READS, None, _identifier, "Checked only, as groupIdPrefix."),
@@ -342,6 +343,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     alignment: Alignment
     columns: tuple[str, ...] | None
     include_headers: bool
+    include_txn_metadata: bool
     fail_on_data_loss: bool
     entries: EntryRange
     as_of_entry: int | None
@@ -387,6 +389,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             ),
             columns=values.get("columns"),
             include_headers=values["includeHeaders"],
+            include_txn_metadata=values["includeTxnMetadata"],
             fail_on_data_loss=values["failOnDataLoss"],
             entries=entries,
             as_of_entry=values.get("asOfEntry"),

@@ -1,7 +1,8 @@
 """Columns: what Spark sees of a topic, and what a topic takes from Spark, as Arrow.
 
 A topic without declared columns has Kafka's record. One with declared columns has those, and for reads ``_topic``,
-``_partition``, ``_offset`` and ``_timestamp`` when the option `columns` names them.
+``_partition``, ``_offset`` and ``_timestamp`` when the option `columns` names them. Both have the columns of the
+record's transaction when `includeTxnMetadata` is true, or `columns` or a schema of the user's names them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
 from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
+from sparktxn.scan.columns import known_columns, metadata_names
 
 if TYPE_CHECKING:
     from sparktxn import TopicState
@@ -56,14 +58,15 @@ def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
         ConfigurationError: the topics differ in their columns, or the option `columns` names one that they do not have.
     """
     layout = _one_layout(topics)
-    arrow = output_schema(layout)
     names: Sequence[str]
     if options.columns is not None:
         names = options.columns
-    elif layout is None:
-        names = [name for name in arrow.names if name != _HEADERS or options.include_headers]
     else:
-        names = [name for name, _, _ in layout]
+        if layout is None:
+            names = [name for name in output_schema(None).names if name != _HEADERS or options.include_headers]
+        else:
+            names = [name for name, _, _ in layout]
+        names = [*names, *(metadata_names(layout) if options.include_txn_metadata else ())]
     arrow = output_schema(layout, names)
     fields = [StructField(field.name, _spark_type(field.type)) for field in arrow]
     if options.table_options is not None:
@@ -77,7 +80,7 @@ def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str,
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
     """
-    arrow = output_schema(_one_layout(topics))
+    arrow = known_columns(_one_layout(topics))
     for field in schema.fields:
         if field.name not in arrow.names:
             raise ConfigurationError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before
 from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
+from sparktxn.scan.columns import ENTRY, OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import ReadTask
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, TRANSACTION_STATE, entry_of, first_offset
 from sparktxn.state.recording import HistoryChange
@@ -62,6 +62,7 @@ def _rows(history: History, topic: TopicState, start: int, end: int) -> Iterator
             if start <= offset < end:
                 row = _transaction_row(change, found) if topic is TRANSACTION_STATE else _offset_row(change, found)
                 reserved = {TOPIC: topic.name, PARTITION: 0, OFFSET: offset, TIMESTAMP: found.timestamp_ms}
+                reserved[ENTRY] = found.entry
                 row |= {reserved_name(name, topic.schema): value for name, value in reserved.items()}
                 yield row | {"entry": found.entry}
 

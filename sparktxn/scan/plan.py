@@ -85,6 +85,7 @@ class ReadTask(Struct, frozen=True):
     columns: tuple[str, ...] | None
     timestamp_type: int
     view_entry: int
+    transactional_ids: dict[int, str] = {}
 
     def segment_name(self, segment: SegmentRef) -> str:
         """The object name of one of the task's segments."""

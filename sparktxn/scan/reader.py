@@ -1,8 +1,8 @@
 """Read tasks → Arrow batches, with the read_committed filter (PROTOCOL.md, "Reading").
 
 Kafka-record topics give Kafka's columns; typed topics give their own and ``_topic``, ``_partition``, ``_offset``,
-``_timestamp``. What a segment does not store (offset, topic, partition) is made from the task, and a task that asks for
-nothing else fetches nothing.
+``_timestamp``. What a segment does not store (offset, topic, partition, the transaction) is made from the task. A task
+that asks for nothing else fetches nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,24 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.columns import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOPIC, output_schema, reserved_name
+from sparktxn.scan.columns import (
+    ENTRY,
+    OFFSET,
+    PARTITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    known_columns,
+    output_schema,
+    reserved_name,
+)
 from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
-from sparktxn.structs import SegmentRef
+from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
 __all__ = ["fetch_segment", "output_schema", "read"]
 
@@ -144,6 +157,24 @@ class _Assembly:
             made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
         if task.timestamp_type == LOG_APPEND_TIME:
             made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
+        return made | self._transaction_columns()
+
+    def _transaction_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
+        """The columns of a record's transaction: all records of a segment have the same."""
+        task = self._task
+        values: dict[str, Callable[[SegmentRef], int | str | None]] = {
+            PRODUCER_ID: lambda segment: None if segment.producer_id < 0 else segment.producer_id,
+            PRODUCER_EPOCH: lambda segment: None if segment.producer_epoch < 0 else segment.producer_epoch,
+            TRANSACTIONAL_ID: lambda segment: (
+                None if segment.transaction == NO_TRANSACTION else task.transactional_ids.get(segment.producer_id)
+            ),
+            ENTRY: lambda segment: segment.committed_entry or None,
+        }
+        known = known_columns(task.schema)
+        made = {}
+        for name, value in values.items():
+            column = reserved_name(name, task.schema)
+            made[column] = _of_segment(value, known.field(column).type)
         return made
 
     def _constant(self, name: str, value: pa.Scalar) -> Callable[[SegmentRef, int, int], pa.Array]:
@@ -183,6 +214,12 @@ class _Assembly:
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _of_segment(
+    value: Callable[[SegmentRef], int | str | None], arrow_type: pa.DataType
+) -> Callable[[SegmentRef, int, int], pa.Array]:
+    return lambda segment, start, end: pa.repeat(pa.scalar(value(segment), arrow_type), end - start)
 
 
 def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:

@@ -41,6 +41,11 @@ def batch_reader(store: Store, /, **options: str) -> TxnLogReader:
     return make_reader(parsed, schema, pinned)
 
 
+def read_schema_of(store: Store, /, **options: str) -> StructType:
+    """Return the columns that Spark is given for a batch."""
+    return read_schema(ReadOptions.parse(_given(store, options), READ))[0]
+
+
 def stream_reader(store: Store, clock: Clock | None = None, /, **options: str) -> TxnLogStreamReader:
     """Make the reader of a stream of the column `value`."""
     return stream_reader_of(ReadOptions.parse(_given(store, options), READ_STREAM), VALUE, clock)
