@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent
 
 # Groups that are not named here run between the two ends, by name.
 FIRST = ("tests", "unit", "property", "vectors")
-LAST = ("simulation", "conformance", "crash", "integration", "packaging", "spark", "demo")
+LAST = ("simulation", "conformance", "crash", "integration", "packaging", "spark", "kills", "demo")
 
 
 def group_of(path: Path) -> str:

@@ -1,0 +1,71 @@
+"""Spark's queries write each row once, whatever is killed and whenever: a run with all points, and a nightly one.
+
+`tests/kills/checker.py` judges by PROTOCOL.md alone. Builds without a rule of the sink must fail.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.kills.blows import POINTS, Blow
+from tests.kills.broken import BUILDS
+from tests.kills.plan import MASTERS, STORES, choose_blows, choose_query, every_point
+from tests.kills.queries import Query
+from tests.kills.stores import under_kills
+from tests.kills.supervisor import Report
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+NIGHTLY_BATCHES = 200
+BROKEN_BLOWS = {
+    "identity-ignored": Blow("commit-end", "raise", 1),
+    "topic-by-topic": Blow("entry-after", "raise", 1),
+    "failures-hidden": Blow("entry-before", "raise", 1),
+}
+
+
+def short(folder: Path, batches: int) -> Query:
+    """Return a query whose micro-batches have other rows when they run again."""
+    return Query(f"{folder}/store", {}, f"{folder}/run", "file", "sink", False, True, batches, MASTERS[0])
+
+
+@pytest.mark.kafka("K138")
+def test_errors_and_kills_at_every_point_leave_each_row_once(tmp_path: Path) -> None:
+    query = short(tmp_path, 20)
+    with under_kills("local", tmp_path) as place:
+        report = place.run(query, every_point(query), seed=1)
+    assert not report.findings.problems, report
+    assert report.findings.batches == 20
+    dealt = {name.split()[0] for name in report.dealt}
+    assert dealt == set(POINTS), report
+
+
+def broken_run(folder: Path, build: str) -> Report:
+    with under_kills("local", folder) as place:
+        return place.run(short(folder, 3), [BROKEN_BLOWS[build]], seed=1, broken=build)
+
+
+def test_a_sink_that_ignores_the_identity_of_micro_batches_is_caught(tmp_path: Path) -> None:
+    report = broken_run(tmp_path, "identity-ignored")
+    assert "10 numbers are there more than once" in "\n".join(report.findings.problems), report
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("build", sorted(BUILDS))
+def test_a_build_without_a_rule_is_caught(tmp_path: Path, build: str) -> None:
+    assert broken_run(tmp_path, build).findings.problems
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_long_query_under_all_blows_writes_each_row_once(tmp_path: Path, seed: int, store: str) -> None:
+    with under_kills(store, tmp_path) as place:
+        query = choose_query(seed, NIGHTLY_BATCHES, store, place.uri, place.options, tmp_path / "run")
+        report = place.run(query, choose_blows(query, seed), seed)
+    print(report)
+    assert not report.findings.problems, report
