@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, DeleteGroup, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from sparktxn.state.limits import METADATA_BYTES_MAX
+from sparktxn.structs import CommittedOffset, PendingOffset, PendingOffsets
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 
@@ -264,3 +267,98 @@ class TestOwners:
         log.submit(producer.end(1))
         assert log.records[KEY].entry == seen
         assert log.refusal(self.commit(log, "b", seen)) == ErrorCode.ILLEGAL_GENERATION
+
+
+class TestRecords:
+    """The records of a group, whole, as PROTOCOL.md has them."""
+
+    def test_a_commit_outside_transactions(self, log: PureLog) -> None:
+        log.timestamp_ms = 70
+        offsets = (OffsetToCommit(*HERE, 5, "note", 4, -1), OffsetToCommit(1, 1, 6))
+        log.submit(OffsetCommit("r", "group", offsets, owner="me"))
+        assert log.records[KEY] == CommittedOffset("group", 1, 0, 5, "note", 4, 70, log.entry, log.entry, "me")
+        second = log.records["offset", "group", 1, 1]
+        assert second == CommittedOffset("group", 1, 1, 6, None, -1, 70, log.entry, log.entry, "me")
+
+    @pytest.mark.kafka("K104")
+    def test_a_commit_in_a_transaction(self, log: PureLog) -> None:
+        producer, other = log.initialise("id"), log.initialise("other")
+        noted = replace(
+            producer.offset(1, "group", HERE, 5), offsets=(OffsetToCommit(*HERE, 5, "note", 4),), owner="me"
+        )
+        log.submit(other.offset(1, "group", HERE, 9))
+        log.submit(producer.offset(1, "group", HERE, 3))
+        log.submit(noted)
+        sent = log.entry
+        mine = PendingOffset("id", 0, 5, "note", 4, sent, "me")
+        others = PendingOffset("other", 1, 9, None, -1, sent - 2)
+        assert log.records[PENDING] == PendingOffsets("group", 1, 0, (mine, others))
+        log.submit(producer.offset(1, "a group", HERE, 1))
+        assert log.transaction("id").offsets == (("a group", *HERE), ("group", *HERE))
+        log.timestamp_ms = 70
+        log.submit(producer.end(1))
+        assert log.records[KEY] == CommittedOffset("group", 1, 0, 5, "note", 4, 70, sent, log.entry, "me")
+        assert log.records[PENDING] == PendingOffsets("group", 1, 0, (others,))
+        log.submit(producer.offset(2, "group", HERE, 6))
+        assert [pending.producer_id for pending in log.records[PENDING].offsets] == [0, 1]
+        log.submit(producer.end(2, committed=False), other.end(1, committed=False))
+        assert PENDING not in log.records
+
+    @pytest.mark.kafka("K108")
+    def test_of_two_in_one_entry_the_transactions_stands(self, log: PureLog) -> None:
+        """Its commit was not sent in a later entry than the offset that it replaces."""
+        producer = log.initialise("id")
+        log.submit(producer.offset(1, "group", HERE, 7), plain(log, 3))
+        log.submit(producer.end(1))
+        assert committed(log) == 7
+
+    @pytest.mark.kafka("K109")
+    def test_only_what_the_proposer_saw_is_deleted(self, log: PureLog) -> None:
+        producer, other = log.initialise("id"), log.initialise("other")
+        log.submit(OffsetCommit("both", "group", (OffsetToCommit(*HERE, 1), OffsetToCommit(1, 1, 2))))
+        seen = log.entry
+        log.submit(producer.offset(1, "group", HERE, 5), other.offset(1, "group", HERE, 6))
+        log.submit(producer.offset(1, "group", (1, 1), 7))
+        for number, pending in enumerate(((0, 0, seen), (0, 1, seen), (0, 9, log.entry), (1, 1, log.entry))):
+            log.submit(DeleteGroup(f"none {number}", "group", ((*HERE, seen + 1),), ((1, *pending),)))
+        assert len(log.records[PENDING].offsets) == 2
+        assert committed(log) == 1
+        log.submit(DeleteGroup("some", "group", ((*HERE, seen), (1, 5, seen)), ((*HERE, 1, seen + 1),)))
+        assert committed(log) is None
+        assert log.records["offset", "group", 1, 1].offset == 2
+        assert [pending.producer_id for pending in log.records[PENDING].offsets] == [0]
+        log.submit(producer.end(1), other.end(1))
+        assert (committed(log), log.records["offset", "group", 1, 1].offset) == (5, 7)
+
+
+@pytest.mark.kafka("K106", "K111")
+def test_a_group_without_a_name_and_partitions_that_do_not_exist_are_refused(log: PureLog) -> None:
+    producer = log.initialise("id")
+    refused = {
+        ("", *HERE): ErrorCode.INVALID_REQUEST,
+        ("group", 1, 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("group", 2, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("group", -2, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("group", -4, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    for (group_id, *where), code in refused.items():
+        topic_id, partition = where
+        offsets = (OffsetToCommit(topic_id, partition, 1),)
+        assert log.refusal(OffsetCommit("r", group_id, offsets)) == code
+        assert log.refusal(producer.offset(1, group_id, (topic_id, partition), 1)) == code
+    for topic_id in (-2, -3):
+        log.submit(OffsetCommit(f"of {topic_id}", "group", (OffsetToCommit(topic_id, 0, 1),)))
+        log.submit(producer.offset(1, "group", (topic_id, 0), 2))
+
+
+@pytest.mark.kafka("K129")
+@pytest.mark.parametrize("changes", [{"offset": 6}, {"metadata": "other"}, {"metadata": None}, {"leader_epoch": 5}])
+def test_a_prepared_transaction_repeats_only_the_same_offsets(log: PureLog, changes: dict[str, Any]) -> None:
+    producer = log.initialise("id")
+    noted = OffsetToCommit(*HERE, 5, "note", 4)
+    command = replace(producer.offset(1, "group", HERE, 5), offsets=(noted,))
+    log.submit(command, producer.prepare(1))
+    assert log.submit(command)[0].duplicate
+    assert log.refusal(replace(command, offsets=(replace(noted, **changes),))) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(replace(command, offsets=(noted, OffsetToCommit(1, 1, 5)))) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(replace(command, group_id="other")) == ErrorCode.INVALID_TXN_STATE

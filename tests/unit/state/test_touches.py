@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
+from sparktxn.format import commands as c
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Append, Appends, Command, EndTxn
 from sparktxn.state import machine, touches
-from sparktxn.structs import PartitionState, StoreState
+from sparktxn.state.requests import request_key
+from sparktxn.structs import PartitionState, StateKey, StoreState, TransactionState, TransactionStatus
 from tests.purelog import PureLog
 
 
@@ -49,3 +54,98 @@ def test_only_the_store_and_the_end_of_a_partition_are_not_steady() -> None:
     assert touches.is_unsteady(("partition", 1, 0), None)
     assert not touches.is_unsteady(("partition", 1, 0), PartitionState(1, 0))
     assert not touches.is_unsteady(("offset", "group", 1, 0), None)
+
+
+def parts(*keys: StateKey) -> set[str]:
+    return {part_of(key) for key in keys}
+
+
+def in_partition(topic_id: int, partition: int, producer_id: int) -> list[StateKey]:
+    where = (topic_id, partition)
+    return [("partition", *where), ("segments", *where), ("producer", *where, producer_id)]
+
+
+TRANSACTION: StateKey = ("transaction", "id")
+GROUP: StateKey = ("offset", "group", 0, 0)
+REQUEST = request_key("r")
+STORE: StateKey = ("store",)
+TOPIC: StateKey = ("topic", "my.topic")
+NAMED: list[tuple[Command, list[StateKey]]] = [
+    (c.CreateTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
+    (c.AlterTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
+    (c.CreatePartitions("r", "my.topic", 1, 3), [STORE, REQUEST, TOPIC]),
+    (c.DeleteTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
+    (c.DeleteRecords("r", 70, 130, 5), [REQUEST, ("partition", 70, 130), ("segments", 70, 130)]),
+    (c.InitProducerId("r"), [STORE, REQUEST]),
+    (c.InitProducerId("r", "id"), [STORE, REQUEST, TRANSACTION]),
+    (c.AddPartitionsToTxn("id", 5, 0, 1, ()), [TRANSACTION]),
+    (
+        c.AddPartitionsToTxn("id", 5, 0, 1, ((70, 130), (71, 0))),
+        [TRANSACTION, *in_partition(70, 130, 5), *in_partition(71, 0, 5)],
+    ),
+    (c.AddOffsetsToTxn("id", 5, 0, 1, "group"), [TRANSACTION]),
+    (c.Append(70, 130, "s", 1, 1, "00000000", 5, 0, 0, 1, 1), in_partition(70, 130, 5)),
+    (
+        c.Append(70, 130, "s", 1, 1, "00000000", 5, 0, 0, 1, 1, "id", 1),
+        [TRANSACTION, *in_partition(70, 130, 5)],
+    ),
+    (c.Appends("object", "00000000", 0, 1), []),
+    (c.TxnOffsetCommit("id", 5, 0, 1, "group", ()), [TRANSACTION, GROUP]),
+    (c.OffsetCommit("r", "group", ()), [REQUEST, GROUP]),
+    (c.DeleteGroup("r", "group", ()), [REQUEST, GROUP]),
+    (EndTxn("id", 5, 0, 1, True), [TRANSACTION]),
+    (c.PrepareTxn("id", 5, 0, 1), [TRANSACTION]),
+    (c.SinkBatchCommit("id", 5, 0, 1, "w", "run", 1, "f"), [TRANSACTION]),
+    (c.ExpireTransactionalId("id", 5, 0, 1), [TRANSACTION]),
+    (
+        c.ExpireProducers(70, 130, ((5, 0, 0, 0), (6, 0, 0, 0))),
+        [("partition", 70, 130), ("producer", 70, 130, 5), ("producer", 70, 130, 6)],
+    ),
+    (c.ExpireOffsets("group", ((70, 130), (71, 0))), [GROUP, ("partition", 70, 130), ("partition", 71, 0)]),
+    (c.Vacuum(1, 1), [STORE]),
+    (c.RequireFeatures(), [STORE]),
+]
+
+
+@pytest.mark.parametrize(("command", "keys"), NAMED, ids=lambda given: type(given).__name__)
+def test_a_command_touches_the_parts_of_the_records_that_it_names(command: Command, keys: list[StateKey]) -> None:
+    """Of each table another number, so that no two of them are in one part."""
+    assert set(touches.touches(command, 5)) == parts(*keys)
+
+
+@pytest.mark.parametrize("kind", [c.SettleIntent, c.CancelIntent])
+@pytest.mark.parametrize(
+    ("base", "entry", "slots"),
+    [
+        (0, 1, [1]),
+        (62, 65, [63, 64]),
+        (63, 65, [64]),
+        (63, 127, [64]),
+        (63, 128, [64, 128]),
+        (128, 127, [127]),
+        (500, 127, [127]),
+        (64, 1_063, [*range(65, 1_000), *range(64)]),
+        (1_063, 1_070, [64]),
+        (5, 1_100, range(1_000)),
+    ],
+)
+def test_an_intent_touches_what_the_entries_after_its_base_have_settled(
+    kind: type[c.SettleIntent | c.CancelIntent], base: int, entry: int, slots: Iterable[int]
+) -> None:
+    """That of its own entry too; for a base that is not there yet, which is refused, that alone."""
+    assert set(touches.touches(kind("i", base), entry)) == parts(*[("intents", slot) for slot in slots])
+
+
+def test_the_end_of_a_transaction_touches_each_partition_and_group_that_it_has_registered() -> None:
+    record = TransactionState(
+        "id", 5, 0, -1, -1, 1, TransactionStatus.ONGOING, 1, False, ((70, 130), (71, 0)), (("group", 1, 0), ("h", 2, 1))
+    )
+    expected = [*in_partition(70, 130, 5), *in_partition(71, 0, 5), GROUP, ("offset", "h", 0, 0)]
+    assert touches.touched_by_end(record) == parts(*expected)
+    assert touches.touched_by_end(replace(record, partitions=(), offsets=())) == frozenset()
+
+
+@pytest.mark.parametrize("command", [command for command, _ in NAMED], ids=lambda given: type(given).__name__)
+def test_a_confined_command_is_in_the_transaction_of_its_transactional_id(command: Command) -> None:
+    named = getattr(command, "transactional_id", None) if type(command) in touches.CONFINED else None
+    assert touches.transaction_of(command) == named
