@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
+    from sparktxn.kafka.admin import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
     from sparktxn.kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
     from sparktxn.kafka.message import OFFSET_END as OFFSET_END
     from sparktxn.kafka.message import OFFSET_INVALID as OFFSET_INVALID
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from sparktxn.store import SinkCommit as SinkCommit
     from sparktxn.store import StagePlan as StagePlan
     from sparktxn.store import Store as Store
+    from sparktxn.store import read_object as read_object
     from sparktxn.store import read_task as read_task
     from sparktxn.structs import TopicState as TopicState
 
@@ -86,6 +88,7 @@ _HOMES: Final = {
         "did_you_mean",
     ),
     "sparktxn.log.look.views": ("PartitionView", "ReadView"),
+    "sparktxn.kafka.admin": ("ConsumerGroupTopicPartitions",),
     "sparktxn.kafka.message": (
         "OFFSET_BEGINNING",
         "OFFSET_END",
@@ -105,7 +108,15 @@ _HOMES: Final = {
     "sparktxn.stage.columns": ("check_columns",),
     "sparktxn.stage.staged": ("StagedSegment",),
     "sparktxn.state.internal": ("INTERNAL_TOPICS",),
-    "sparktxn.store": ("CommitResult", "ReplayMismatch", "SinkCommit", "StagePlan", "Store", "read_task"),
+    "sparktxn.store": (
+        "CommitResult",
+        "ReplayMismatch",
+        "SinkCommit",
+        "StagePlan",
+        "Store",
+        "read_object",
+        "read_task",
+    ),
     "sparktxn.structs": ("TopicState",),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

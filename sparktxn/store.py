@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,15 +31,19 @@ from sparktxn.errors import (
     CommandRefused,
     ConfigurationError,
     ErrorCode,
+    KafkaException,
     OutcomeUnknown,
 )
 from sparktxn.fork import ForkGuard
-from sparktxn.format.commands import CreateTopic
+from sparktxn.format.commands import CreateTopic, OffsetCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
+from sparktxn.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.internaltopics import refuse_change
+from sparktxn.kafka.admin import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
@@ -46,12 +51,28 @@ from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
-from sparktxn.stage.batchcommits import BatchCommits, CommitResult, OnReplayMismatch, ReplayMismatch, SinkCommit
+from sparktxn.stage.batchcommits import (
+    BatchCommits,
+    CommitResult,
+    GroupOffsets,
+    OnReplayMismatch,
+    ReplayMismatch,
+    SinkCommit,
+)
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
 
-__all__ = ["PARTITION_COUNT_MAX", "CommitResult", "ReplayMismatch", "SinkCommit", "StagePlan", "Store", "read_task"]
+__all__ = [
+    "PARTITION_COUNT_MAX",
+    "CommitResult",
+    "ReplayMismatch",
+    "SinkCommit",
+    "StagePlan",
+    "Store",
+    "read_object",
+    "read_task",
+]
 
 TopicPartitionKey = tuple[str, int]
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
@@ -140,6 +161,11 @@ class Store:
             if self._dropped.detach() and not self._fork.forked():
                 self._commits.let_go()
                 release_log(self.log)
+
+    @property
+    def store_id(self) -> str:
+        """The store's id: no two stores share one, whatever their addresses."""
+        return self.log.store_id
 
     def _check(self) -> None:
         if self._closed:
@@ -374,6 +400,7 @@ class Store:
         transactional_id: str | None = None,
         sink: SinkCommit | None = None,
         on_replay_mismatch: OnReplayMismatch = "fail",
+        offsets: ConsumerGroupTopicPartitions | None = None,
         timeout_s: float | None = None,
     ) -> CommitResult:
         """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
@@ -385,7 +412,12 @@ class Store:
         known to have had the same rows, `on_replay_mismatch` decides: "skip" writes nothing and says so in the
         result's `mismatch`.
 
+        `offsets` are a consumer group's, committed in the same transaction: they are in force when its records are
+        visible. A batch that was committed before has committed its offsets, too.
+
         Raises:
+            ConfigurationError: a sink or offsets are given without `transactional_id`.
+            KafkaException: `offsets` name a partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION).
             BatchRefused: a newer run or query has committed. With "fail" also where a batch id at or below the last
                 one is not known to have had these rows.
             SegmentExpired: vacuum has passed a segment: stage it again.
@@ -400,15 +432,52 @@ class Store:
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
         if batch is not None and name is None:
             raise ConfigurationError("a sink is given without transactional_id: expected the id that keeps its batches")
+        if offsets is not None and name is None:
+            raise ConfigurationError("offsets are given without transactional_id: expected the id of their transaction")
         arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
         deadline = self._deadline(timeout_s)
         # Two threads that commit under one id would take each other's transaction for their own.
         if not acquired_in_time(self._committing):
             raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
         try:
-            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch)
+            group = None if offsets is None else self._group_offsets(offsets, deadline)
+            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch, group)
         finally:
             self._committing.release()
+
+    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions, deadline: Deadline) -> GroupOffsets:
+        """Return the offsets by topic ids; a topic that this handle does not know makes it read the log's newest."""
+        try:
+            return GroupOffsets(*offsets_to_commit(self.log, offsets))
+        except KafkaException:
+            self.log.refresh(deadline)
+            return GroupOffsets(*offsets_to_commit(self.log, offsets))
+
+    @in_time("timeout_s", _clock_of)
+    def committed_offsets(self, group_id: str, *, timeout_s: float | None = None) -> ConsumerGroupTopicPartitions:
+        """Return the offsets that a consumer group has committed, for all partitions that have one.
+
+        Raises:
+            TypeError, ConfigurationError: `group_id` is not the name of a group.
+        """
+        self._check()
+        group_id = arguments.identifier("group_id", group_id)
+        self.log.refresh(self._deadline(timeout_s))
+        return committed_offsets(self.log, group_id)
+
+    @in_time("timeout_s", _clock_of)
+    def commit_offsets(self, offsets: ConsumerGroupTopicPartitions, *, timeout_s: float | None = None) -> None:
+        """Commit a consumer group's offsets, all or none, outside a transaction; the last commit is in force.
+
+        Raises:
+            ConfigurationError: `offsets` name no group, no offset, or a partition twice.
+            KafkaException: a partition does not exist (UNKNOWN_TOPIC_OR_PARTITION), or an offset is below 0.
+            OutcomeUnknown: not known by the deadline: call again, which does no harm.
+        """
+        self._check()
+        deadline = self._deadline(timeout_s)
+        group = self._group_offsets(offsets, deadline)
+        self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)], deadline)
 
 
 def _address(uri: object) -> str:
@@ -416,6 +485,37 @@ def _address(uri: object) -> str:
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
     return arguments.text("uri", os.fspath(uri))
+
+
+def read_object(uri: str, name: str, options: Mapping[str, Any] | None = None) -> bytes:
+    """Return the bytes of the object `name` below `uri`, which need not be a store: a file of a folder, or on S3.
+
+    `options` are a store's settings; a folder needs none of them.
+
+    Raises:
+        ConfigurationError: the URI or the name is wrong, or no object has the name.
+        StoreUnavailable: the object store did not answer.
+    """
+    address = parse_uri(arguments.text("uri", uri))
+    options = arguments.mapping("options", options)
+    try:
+        name = checked_object_name(arguments.text("name", name))
+    except ValueError as error:
+        raise ConfigurationError(f"name: {error}, expected one such as 'offsets/0'") from None
+    if address.scheme == FILE:
+        data, reason = _file_bytes(Path(address.location, name))
+    else:
+        data, reason = objects_of(str(address), options).get(name), ""
+    if data is None:
+        raise ConfigurationError(f"uri {str(address)!r} has no object of the name {name!r}{reason}")
+    return data
+
+
+def _file_bytes(path: Path) -> tuple[bytes | None, str]:
+    try:
+        return path.read_bytes(), ""
+    except OSError as error:
+        return None, f" ({error.strerror})"
 
 
 def read_task(

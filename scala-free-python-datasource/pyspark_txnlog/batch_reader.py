@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualTo,
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark_txnlog.alignment import readable_ends, warn_of_stall
 from pyspark_txnlog.bounds import check_ranges, resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.groups import CommittedStart, committed_start
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
@@ -56,8 +58,18 @@ class TaskPartition(InputPartition):
 
 def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
     """The columns of the topics that `options` name, and what pins the view that has them."""
-    view = _view(open_store(options.path, options.store), options, None)
-    return schema_of(view.topics.values(), options), pin_view(view)
+    store = open_store(options.path, options.store)
+    view = _view(store, options, None)
+    schema = schema_of(view.topics.values(), options)
+    return schema, replace(pin_view(view), committed=_committed(store, view, options))
+
+
+def _committed(store: Store, view: ReadView, options: ReadOptions) -> CommittedStart | None:
+    """Return where the read starts if that is at the offsets of a group."""
+    if options.starting.group is None:
+        return None
+    latest = {key: view.partitions[key].log_end_offset for key in partitions_of(view, options.assigned)}
+    return committed_start(store, view, list(latest), options.starting.group, latest)
 
 
 def _view(store: Store, options: ReadOptions, pinned: PinnedView | None) -> ReadView:
@@ -87,6 +99,10 @@ class TxnLogReader(DataSourceReader):
         self._view = _view(self._store, options, pinned)
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
+        self._committed = pinned.committed if pinned is not None else _committed(self._store, self._view, options)
+        if self._committed is not None and options.order == "commit":
+            entries = replace(options.entries, first=self._committed.after_entry + 1)
+            self._options = replace(options, entries=entries)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks get the reader with their part; the view may be large, and handles cannot travel.
@@ -127,6 +143,8 @@ class TxnLogReader(DataSourceReader):
 
     def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
         options = self._options
+        if bound.group is not None and self._committed is not None:
+            return self._committed.offsets
         return resolved(
             bound,
             self._store,

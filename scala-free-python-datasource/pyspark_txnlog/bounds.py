@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from pyspark_txnlog.offsets import EARLIEST, LATEST, ByPartition, Offsets, Partition, partition_exists
+from pyspark_txnlog.groups import GroupStart, committed_start
+from pyspark_txnlog.offsets import COMMITTED, EARLIEST, LATEST, ByPartition, Offsets, Partition, partition_exists
 from pyspark_txnlog.times import Time, TimeAgo, absolute_ms
 from sparktxn import ConfigurationError, did_you_mean
 
@@ -33,7 +34,8 @@ Unmatched = Literal["error", "latest"]
 class Bound(Struct, frozen=True, kw_only=True):
     """One end of a read. `name` is the option that gives it: offsets, a time for all partitions, or times for each.
 
-    `unmatched` says what happens where no record has the time or a later one.
+    `unmatched` says what happens where no record has the time or a later one. `group` is set for a start at the offsets
+    that a consumer group has committed.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Bound(Struct, frozen=True, kw_only=True):
     time: Time | None = None
     times: ByPartition | None = None
     unmatched: Unmatched = "latest"
+    group: GroupStart | None = None
 
 
 def bound_of(end: Literal["starting", "ending"], values: Mapping[str, Any], default: str) -> Bound:
@@ -57,7 +60,18 @@ def bound_of(end: Literal["starting", "ending"], values: Mapping[str, Any], defa
     if timestamps in values:
         return Bound(name=timestamps, times=values[timestamps], unmatched=unmatched)
     found = values.get(offsets, default)
+    if found == COMMITTED:
+        return Bound(name=offsets, group=_group_start(values))
     return _at(offsets, found, unmatched) if isinstance(found, TimeAgo) else Bound(name=offsets, offsets=found)
+
+
+def _group_start(values: Mapping[str, Any]) -> GroupStart:
+    if "kafka.group.id" not in values:
+        raise ConfigurationError(
+            "option 'startingOffsets' is committed: expected the option kafka.group.id, which names the group whose "
+            "committed offsets are meant"
+        )
+    return GroupStart(group_id=values["kafka.group.id"], reset=values["autoOffsetReset"])
 
 
 def _at(name: str, time: Time, unmatched: Unmatched) -> Bound:
@@ -90,6 +104,8 @@ def resolved(
     named = named_partitions(bound)
     if named is not None:
         _check_named(bound.name, named, view, partitions)
+    if bound.group is not None:
+        return committed_start(store, view, partitions, bound.group, latest).offsets
     if bound.offsets is not None:
         return {partition: _explicit(bound.name, bound.offsets, view, partition, latest) for partition in partitions}
     offsets = {}

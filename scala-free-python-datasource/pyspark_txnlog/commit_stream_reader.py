@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.batch_reader import TaskPartition, task_rows
 from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.groups import committed_start
 from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
 from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, progress_of, topic_id_of
@@ -45,12 +46,15 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         view = self._newest_view(after_entry)
         partitions = partitions_of(view, self._options.assigned)
         if after_entry:
-            return _progress(view, after_entry, {key: view.partitions[key].log_start_offset for key in partitions})
+            return self._progress(view, after_entry, {key: view.partitions[key].log_start_offset for key in partitions})
         starting = self._options.starting
         # Transactions that are open now are read whole when they are committed.
         latest = {key: view.partitions[key].last_stable_offset for key in partitions}
         if starting.offsets == "latest":
-            return _progress(view, view.entry, latest)
+            return self._progress(view, view.entry, latest)
+        if starting.group is not None:
+            found = committed_start(self._store(), view, partitions, starting.group, latest)
+            return self._progress(view, found.after_entry, found.offsets)
         offsets = resolved(
             starting,
             self._store(),
@@ -64,7 +68,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             explicit = starting.offsets
             if not isinstance(explicit, dict) or explicit[topic][number] == LATEST:
                 offsets[topic, number] = min(offsets[topic, number], latest[topic, number])
-        return _progress(view, 0, offsets)
+        return self._progress(view, 0, offsets)
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
         """The end of the next micro-batch; `start` itself if nothing was committed since, or too little.
@@ -80,7 +84,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         if cut is None:
             return start
         fresh = self._cut(view, 0, _fresh(view, start, floors), to_entry=cut.entry)
-        progress = _progress(view, cut.entry, {**cut.unread, **fresh.unread})
+        progress = self._progress(view, cut.entry, {**cut.unread, **fresh.unread})
         # Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
         moved = any(progress[name] != start[name] for name in ("topics", "topicIds"))
         return progress if cut.rows or fresh.rows or moved else start
@@ -108,7 +112,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         if view is None:
             return None
         partitions = partitions_of(view, self._options.assigned)
-        return _progress(view, view.entry, {key: view.partitions[key].last_stable_offset for key in partitions})
+        return self._progress(view, view.entry, {key: view.partitions[key].last_stable_offset for key in partitions})
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`."""
@@ -135,9 +139,8 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             parts += [TaskPartition(task) for task in tasks]
         return parts
 
-
-def _progress(view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
-    return {"order": "commit", **progress_of(view, entry, offsets)}
+    def _progress(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+        return {"order": "commit", **progress_of(self._store(), view, entry, offsets)}
 
 
 def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | None]]:

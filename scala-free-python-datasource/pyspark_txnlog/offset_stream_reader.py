@@ -57,7 +57,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         offsets = resolved(
             options.starting, self._store(), view, partitions, latest=latest, isolation=isolation, now_ms=now_ms
         )
-        return progress_of(view, view.entry, offsets)
+        return progress_of(self._store(), view, view.entry, offsets)
 
     def _latest(self, view: ReadView, log_starts: dict[Partition, int]) -> dict[Partition, int]:
         ends = {partition: view.partitions[partition].log_end_offset for partition in log_starts}
@@ -78,7 +78,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         starts = self._starts(view, start)
         ends = self._ends(view, starts, limit)
         self._view = view
-        offset = progress_of(view, view.entry, ends)
+        offset = progress_of(self._store(), view, view.entry, ends)
         return start if all(offset[name] == start[name] for name in ("topics", "topicIds")) else offset
 
     def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
@@ -122,7 +122,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
             return None
         ranges = self._store().ranges(view, isolation=self._options.isolation)
         partitions = partitions_of(view, self._options.assigned)
-        progress = progress_of(view, view.entry, {key: ranges[key][1] for key in partitions})
+        progress = progress_of(self._store(), view, view.entry, {key: ranges[key][1] for key in partitions})
         stalled_ms = self._stall.duration_ms
         return progress if stalled_ms is None else {**progress, "stalledMs": stalled_ms}
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sparktxn import ReadView
 
 __all__ = [
+    "COMMITTED",
     "EARLIEST",
     "LATEST",
     "ByPartition",
@@ -29,6 +30,8 @@ __all__ = [
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+COMMITTED: Final = "committed"
+"""In place of offsets: those that a consumer group has committed."""
 
 Partition = tuple[str, int]
 ByPartition = dict[str, dict[int, int]]
@@ -68,7 +71,8 @@ def parse_offsets(name: str, value: str) -> Offsets:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return word
-    return _by_partition(name, value, "offset", EARLIEST, _EXPECTED)
+    expected = f"{_EXPECTED}, or {COMMITTED}" if name == "startingOffsets" else _EXPECTED
+    return _by_partition(name, value, "offset", EARLIEST, expected)
 
 
 def parse_timestamps(name: str, value: str) -> ByPartition:

@@ -18,7 +18,16 @@ from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
-from pyspark_txnlog.offsets import EARLIEST, LATEST, Offsets, parse_json, parse_offsets, parse_timestamps, topic_named
+from pyspark_txnlog.offsets import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    Offsets,
+    parse_json,
+    parse_offsets,
+    parse_timestamps,
+    topic_named,
+)
 from pyspark_txnlog.times import TimeAgo, is_relative, parse_duration_ms, parse_time, parse_time_ago
 from sparktxn import ConfigurationError, arguments, did_you_mean
 from sparktxn.store import PARTITION_COUNT_MAX
@@ -52,6 +61,7 @@ _WRITES: Final = frozenset({WRITE, WRITE_STREAM})
 _ALL: Final = _READS | _WRITES
 _BATCH: Final = frozenset({READ})
 _STREAM: Final = frozenset({READ_STREAM})
+_STREAM_WRITES: Final = frozenset({WRITE_STREAM})
 
 _STORE_PREFIXES: Final = ("storage.", "store.", "checkpoint.", "clock.")
 _CLIENT_PREFIXES: Final = ("txnlog.", KAFKA_PREFIX)
@@ -141,6 +151,8 @@ def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
 def _start(name: str, value: str) -> Offsets | TimeAgo:
     if is_relative(value):
         return parse_time_ago(name, value)
+    if value.strip().lower() == COMMITTED:
+        return COMMITTED
     return parse_offsets(name, value)
 
 
@@ -176,7 +188,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
     Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time, in milliseconds since 1970 or as `-10 minutes`. Comes before the two options that follow."),
     Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
-    Option("startingOffsets", _READS, None, _start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), or `-10 minutes`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
+    Option("startingOffsets", _READS, None, _start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
     Option("startingOffsetsByTimestampStrategy", _READS, "error", _choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
     Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
     Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
@@ -197,7 +209,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("includeTxnMetadata", _READS, "false", _boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("groupIdPrefix", _READS, None, _identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
-    Option("kafka.group.id", _READS, None, _identifier, "Checked only, as groupIdPrefix."),
+    Option("kafka.group.id", _READS, None, _identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
+    Option("autoOffsetReset", _READS, "earliest", _choice("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
+    Option("commitOffsetsOnCheckpoint", _STREAM, "false", _boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
+    Option("commitGroup", _STREAM_WRITES, None, _identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
     Option("fetchOffset.numRetries", _READS, "3", _integer(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
     Option("fetchOffset.retryIntervalMs", _READS, "10", _integer(0), "Checked only, as fetchOffset.numRetries."),
     Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
@@ -349,6 +364,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     as_of_entry: int | None
     as_of_timestamp_ms: int | None
     table_options: dict[str, str] | None
+    commit_group: str | None = None
 
     def __repr__(self) -> str:
         return _shown(self)
@@ -395,11 +411,12 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             as_of_entry=values.get("asOfEntry"),
             as_of_timestamp_ms=values.get("asOfTimestamp"),
             table_options=_table_options(given) if values["catalogTable"] else None,
+            commit_group=_group_to_commit(values),
         )
 
 
 class WriteOptions(Struct, frozen=True, kw_only=True):
-    """The parsed options of a write; see OPTIONS for their meaning."""
+    """The parsed options of a write; see OPTIONS for their meaning. `checkpoint` is the query's folder, if known."""
 
     path: str
     store: dict[str, str]
@@ -411,6 +428,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     on_replay_mismatch: Literal["skip", "fail"]
     create_topic: bool
     create_topic_partitions: int
+    commit_group: str | None = None
+    checkpoint: str | None = None
 
     def __repr__(self) -> str:
         return _shown(self)
@@ -428,6 +447,12 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"option {missing!r} is missing: txnAppId and txnVersion go together")
         if values["createTopic"] and "topic" not in values:
             raise ConfigurationError("option 'createTopic' needs the option 'topic': it names the topic to create")
+        checkpoint = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
+        if "commitGroup" in values and checkpoint is None:
+            raise ConfigurationError(
+                "option 'commitGroup' needs the option 'checkpointLocation' on the same sink: a sink does not see the "
+                "session's spark.sql.streaming.checkpointLocation"
+            )
         return cls(
             path=values["path"],
             store=store,
@@ -439,6 +464,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
             on_replay_mismatch=values["onReplayMismatch"],
             create_topic=values["createTopic"],
             create_topic_partitions=values["createTopicPartitions"],
+            commit_group=values.get("commitGroup"),
+            checkpoint=checkpoint,
         )
 
 
@@ -482,6 +509,16 @@ def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
     if order == "offset" and needs_entries:
         raise ConfigurationError(f"option {' and '.join(needs_entries)} needs 'order' as 'commit': it is 'offset'")
     return order
+
+
+def _group_to_commit(values: Mapping[str, Any]) -> str | None:
+    if not values["commitOffsetsOnCheckpoint"]:
+        return None
+    if "kafka.group.id" not in values:
+        raise ConfigurationError(
+            "option 'commitOffsetsOnCheckpoint' is true: expected the option kafka.group.id, which names the group"
+        )
+    return str(values["kafka.group.id"])
 
 
 def _trigger_limits(values: Mapping[str, Any]) -> TriggerLimits:

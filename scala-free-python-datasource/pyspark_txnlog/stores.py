@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark_txnlog.groups import offsets_of_batch
 from sparktxn import ProducerFenced, SinkCommit, Store
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options import WriteOptions
-    from sparktxn import CommitResult, ReplayMismatch, StagedSegment
+    from sparktxn import CommitResult, ConsumerGroupTopicPartitions, ReplayMismatch, StagedSegment
 
 __all__ = ["commit_batch", "open_store", "warn"]
 
@@ -50,13 +51,18 @@ def commit_batch(
 
     Raises:
         BatchRefused: the run is superseded, or the batch was committed with other rows and `onReplayMismatch` is fail.
+        ConfigurationError: the option `commitGroup` names a group, and the query's progress cannot be read.
         ProducerFenced: others took the transactional id over again and again.
         OutcomeUnknown: the store did not answer in time.
     """
 
     def commit(store: Store) -> CommitResult:
         return store.commit(
-            staged, transactional_id=transactional_id, sink=sink, on_replay_mismatch=options.on_replay_mismatch
+            staged,
+            transactional_id=transactional_id,
+            sink=sink,
+            on_replay_mismatch=options.on_replay_mismatch,
+            offsets=_offsets_to_commit(store, options, sink.batch_id),
         )
 
     try:
@@ -67,6 +73,13 @@ def commit_batch(
         result = commit(store)
     if result.mismatch is not None:
         _report_mismatch(sink, result.mismatch)
+
+
+def _offsets_to_commit(store: Store, options: WriteOptions, batch_id: int) -> ConsumerGroupTopicPartitions | None:
+    """Return the offsets that go with a micro-batch: those of the option `commitGroup`."""
+    if options.commit_group is None or options.checkpoint is None:
+        return None
+    return offsets_of_batch(store, options.checkpoint, batch_id, options.commit_group, options.store)
 
 
 def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:

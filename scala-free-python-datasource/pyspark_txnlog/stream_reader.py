@@ -1,7 +1,8 @@
 """What the streaming source's readers share: their view of the log, the topics they lost, and their progress.
 
-A progress is JSON. It has the entry of a read view, the ids of the topics, and for every partition the offset below
-which all has been read. A reader that knows less of the log than the progress it is given follows the log first.
+A progress is JSON. It has the id of the store, the entry of a read view and the ids of the topics. For every partition
+it has the offset below which all has been read. A reader that knows less of the log than the progress it is given
+follows the log first.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark_txnlog.admission import Pace
 from pyspark_txnlog.batch_reader import read_partition
 from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.groups import offsets_of_progress
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import open_view
-from sparktxn import ConfigurationError, ViewExpired
+from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -67,6 +69,20 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one part, in offset order."""
         return read_partition(partition, self._options, self._target)
 
+    def commit(self, end: Progress) -> None:
+        """Commit the offsets of a micro-batch that the sink has written, if `commitOffsetsOnCheckpoint` asks for it.
+
+        Spark calls this when it begins the next one. A failure is logged: the checkpoint has the query's own progress.
+        """
+        group_id = self._options.commit_group
+        offsets = None if group_id is None else offsets_of_progress([end], group_id)
+        if offsets is None or not offsets.topic_partitions:
+            return
+        try:
+            self._store().commit_offsets(offsets)
+        except (KafkaException, StoreError) as error:
+            _log.warning("the offsets of group %r are not committed for this micro-batch: %s", group_id, error)
+
     def _store(self) -> Store:
         return open_store(self._options.path, self._options.store)
 
@@ -77,8 +93,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
 
         Raises:
-            ConfigurationError: `start` is a progress in the other order.
+            ConfigurationError: `start` is a progress in the other order, or of another store.
         """
+        store_id = self._store().store_id
+        # A checkpoint of an earlier version does not name its store.
+        if start.get("storeId", store_id) != store_id:
+            raise ConfigurationError(
+                f"the query's checkpoint belongs to another store than {self._options.path!r}: expected the one with "
+                f"the id {start['storeId']}, found {store_id}. Give its address, or start with a new checkpoint"
+            )
         order = start.get("order", "offset")
         if order != self._order:
             raise ConfigurationError(
@@ -135,12 +158,13 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return lost
 
 
-def progress_of(view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+def progress_of(store: Store, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
     """Return the JSON of a progress; equal ones have equal text."""
     topics: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         topics.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
     return {
+        "storeId": store.store_id,
         "entry": entry,
         "topicIds": {topic: view.topics[topic].topic_id for topic in topics},
         "topics": topics,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyspark_txnlog.groups import CommittedStart
 from sparktxn.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ __all__ = ["PinnedView", "open_view", "pin_view"]
 
 
 class PinnedView(Struct, frozen=True):
-    """What a DataFrame reads, however often it is planned: the view's entry, and the time that `now` means."""
+    """What a DataFrame reads, however often it is planned: the view's entry, and the time that `now` means.
+
+    `committed` is where it starts, if that is at the offsets of a group.
+    """
 
     entry: int
     now_ms: int
+    committed: CommittedStart | None = None
 
 
 def pin_view(view: ReadView) -> PinnedView:

@@ -22,8 +22,8 @@ from sparktxn.errors import (
     OutcomeUnknown,
     ProducerFenced,
 )
-from sparktxn.format.commands import SinkBatchCommit
-from sparktxn.stage.pendingcommits import Contents, PendingCommit, SinkCommit, prescriptive
+from sparktxn.format.commands import Command, SinkBatchCommit, TxnOffsetCommit
+from sparktxn.stage.pendingcommits import Contents, GroupOffsets, PendingCommit, SinkCommit, prescriptive
 from sparktxn.stage.sharedcommits import SharedCommits
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
@@ -34,7 +34,7 @@ from sparktxn.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["BatchCommits", "CommitResult", "OnReplayMismatch", "ReplayMismatch", "SinkCommit"]
+__all__ = ["BatchCommits", "CommitResult", "GroupOffsets", "OnReplayMismatch", "ReplayMismatch", "SinkCommit"]
 
 OnReplayMismatch = Literal["fail", "skip"]
 
@@ -83,11 +83,12 @@ class BatchCommits:
         sink: SinkCommit | None,
         deadline: Deadline,
         on_replay_mismatch: OnReplayMismatch = "fail",
+        group: GroupOffsets | None = None,
     ) -> CommitResult:
         """Commit the segments as one transaction; see `Store.commit`."""
         if transactional_id is None:
             return CommitResult(*self._shared.commit(staged, deadline))
-        contents = Contents.of(staged, sink)
+        contents = Contents.of(staged, sink, group)
         writer = self._writers.get(transactional_id)
         if writer is None:
             writer = self._writers[transactional_id] = PendingCommit(self.log)
@@ -97,7 +98,7 @@ class BatchCommits:
             replayed = self._replayed(staged, transactional_id, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
-        if not staged and sink is None:
+        if not staged and sink is None and group is None:
             return CommitResult(self.log.entry, replayed=False)
         stored = writer.stored_entry(contents)
         if stored is not None:
@@ -125,7 +126,10 @@ class BatchCommits:
             state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
         )
         before = [] if contents.sink is None else [_batch(staged, state, contents.sink)]
-        after = [identity.end(committed=True)]
+        after: list[Command] = [identity.end(committed=True)]
+        if contents.group is not None:
+            group = contents.group
+            after.insert(0, TxnOffsetCommit(*identity.names(), group_id=group.group_id, offsets=group.offsets))
         writer.send(contents, staged, identity, before=before, after=after, deadline=deadline)
 
     def _replayed(

@@ -25,14 +25,14 @@ from sparktxn.errors import (
     StoreError,
     StoreUnavailable,
 )
-from sparktxn.format.commands import Command
+from sparktxn.format.commands import Command, OffsetToCommit
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Contents", "PendingCommit", "SinkCommit", "prescriptive"]
+__all__ = ["Contents", "GroupOffsets", "PendingCommit", "SinkCommit", "prescriptive"]
 
 
 class SinkCommit(Struct, frozen=True):
@@ -53,16 +53,26 @@ class SinkCommit(Struct, frozen=True):
         force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
 
 
+class GroupOffsets(Struct, frozen=True):
+    """The offsets that a transaction commits for a consumer group."""
+
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+
+
 class Contents(Struct, frozen=True):
     """What a commit asks for: a segment is named by one transaction only."""
 
     segments: tuple[str, ...]
     sink: SinkCommit | None
+    group: GroupOffsets | None = None
 
     @classmethod
-    def of(cls, staged: Sequence[StagedSegment], sink: SinkCommit | None = None) -> Contents:
+    def of(
+        cls, staged: Sequence[StagedSegment], sink: SinkCommit | None = None, group: GroupOffsets | None = None
+    ) -> Contents:
         """Return the contents of a commit of these segments, in whatever order."""
-        return cls(tuple(sorted(segment.segment for segment in staged)), sink)
+        return cls(tuple(sorted(segment.segment for segment in staged)), sink, group)
 
 
 class PendingCommit:
