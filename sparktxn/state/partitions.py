@@ -151,10 +151,10 @@ def _after_the_end(known: ProducerState | None, command: Append) -> CommandResul
 
 def _register(delta: Delta, begun: Begun, command: Append) -> None:
     where = (command.topic_id, command.partition)
-    if begun.changed or where not in begun.transaction.partitions:
-        partitions = begun.transaction.partitions
-        registered = partitions if where in partitions else (*partitions, where)
-        delta.put(replace(begun.transaction, partitions=registered))
+    partitions = begun.transaction.partitions
+    # A transaction that begins has no partitions, so this puts its record too.
+    if where not in partitions:
+        delta.put(replace(begun.transaction, partitions=(*partitions, where)))
 
 
 def _store(

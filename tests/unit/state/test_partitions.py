@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddPartitionsToTxn
 from sparktxn.format.names import segment_file, segment_token
 from sparktxn.structs import (
@@ -75,6 +75,28 @@ def test_what_a_segment_may_say_of_itself(
     else:
         assert log.refusal(command) == ErrorCode.INVALID_RECORD
         assert log.records == before
+
+
+def test_a_refusal_says_where_and_what_was_expected(log: PureLog, producer: ProducerCommands) -> None:
+    with pytest.raises(CommandRefused, match="partition 7 of topic id 1 does not exist"):
+        log.submit(producer.append((1, 7), 0))
+    log.records["store",] = replace(log.records["store",], segment_floor=1)
+    assert log.entry == 2
+    for born in (0, 3):
+        with pytest.raises(CommandRefused, match=rf"born {born}, expected 1 to 2\)"):
+            log.submit(producer.append(HERE, 0, born=born))
+
+
+@pytest.mark.kafka("K57")
+def test_a_batch_that_is_repeated_after_the_end_has_the_first_ones_place_and_time(log: PureLog) -> None:
+    first = log.initialise("first")
+    command = replace(first.append(HERE, 0, transaction=1), timestamp_min_ms=-1, timestamp_max_ms=-1)
+    log.timestamp_ms = 700
+    (stored,) = log.submit(command)
+    log.timestamp_ms = 800
+    assert log.submit(command) == [replace(stored, duplicate=True)]
+    log.submit(first.end(1))
+    assert log.submit(command) == [replace(stored, duplicate=True)]
 
 
 @pytest.mark.parametrize("name", ["", "segment", segment_file(0, "0" * 20, "arrow").upper(), "0-1.arrow"])
@@ -148,6 +170,9 @@ def test_a_transaction_in_a_partition_from_its_first_append_to_its_end(
         () if committed else (AbortedTransaction(1, 5, 8, 4), AbortedTransaction(2, 4, 9, 10))
     )
     assert len(log.segments().committed) == (2 if committed else 0)
+    before = log.segments()
+    log.submit(producer.append(HERE, 4), first.append(HERE, 3, transaction=2))
+    assert log.segments() == replace(before, segments=log.segments().segments)
 
 
 def test_a_transaction_whose_first_record_has_offset_0_is_open_from_there(log: PureLog) -> None:
