@@ -46,9 +46,11 @@ if TYPE_CHECKING:
     from sparktxn.log.look.views import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
+    from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import rows_at_most as rows_at_most
     from sparktxn.scan.reader import output_schema as output_schema
+    from sparktxn.scan.reader import segment_values as segment_values
     from sparktxn.stage.columns import check_columns as check_columns
     from sparktxn.stage.staged import StagedSegment as StagedSegment
     from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
@@ -103,8 +105,9 @@ _HOMES: Final = {
         "TopicPartition",
     ),
     "sparktxn.producer": ("PreparedTransaction", "Producer"),
+    "sparktxn.scan.files": ("whole_files",),
     "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
-    "sparktxn.scan.reader": ("output_schema",),
+    "sparktxn.scan.reader": ("output_schema", "segment_values"),
     "sparktxn.stage.columns": ("check_columns",),
     "sparktxn.stage.staged": ("StagedSegment",),
     "sparktxn.state.internal": ("INTERNAL_TOPICS",),

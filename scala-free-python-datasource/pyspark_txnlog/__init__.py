@@ -6,7 +6,8 @@ Importing it is cheap: Spark imports every ``pyspark_*`` package when it looks f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_txnlog.source import DefaultSource
 
@@ -14,17 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
+    from pyspark_txnlog.native_scan import scan as scan
 
-__all__ = ["DefaultSource", "foreach_batch", "register"]
+__all__ = ["DefaultSource", "foreach_batch", "register", "scan"]
+
+_HOMES: Final = {"foreach_batch": "pyspark_txnlog.foreach", "scan": "pyspark_txnlog.native_scan"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what only a driver needs when it is asked for."""
-    if name != "foreach_batch":
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pyspark_txnlog.foreach import foreach_batch
-
-    return foreach_batch
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def register(spark: SparkSession) -> None:

@@ -90,11 +90,14 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
 
 @with_one_line_errors
 class TxnLogReader(DataSourceReader):
-    """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone."""
+    """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone.
+
+    `target` is the Arrow schema of what it reads.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> None:
         self._options = options
-        self._target = arrow_of(schema)
+        self.target = arrow_of(schema)
         self._store = open_store(options.path, options.store)
         self._view = _view(self._store, options, pinned)
         self._now_ms = (pinned or pin_view(self._view)).now_ms
@@ -118,7 +121,7 @@ class TxnLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part, in offset order."""
-        return read_partition(partition, self._options, self._target)
+        return read_partition(partition, self._options, self.target)
 
     def _ranges(self) -> dict[Partition, tuple[int, int]]:
         """Offsets (start, end) of every partition that is read."""

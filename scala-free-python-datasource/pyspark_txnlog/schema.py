@@ -18,12 +18,28 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
 from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
-from sparktxn.scan.columns import known_columns, metadata_names
+from sparktxn.scan.columns import (
+    OFFSET,
+    PARTITION,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    known_columns,
+    metadata_names,
+    reserved_name,
+)
 
 if TYPE_CHECKING:
     from sparktxn import TopicState
 
-__all__ = ["arrow_of", "check_columns_to_write", "conform", "declared_columns", "read_columns", "schema_of"]
+__all__ = [
+    "arrow_of",
+    "check_columns_to_write",
+    "conform",
+    "declared_columns",
+    "read_columns",
+    "schema_of",
+    "stored_columns",
+]
 
 _HEADERS: Final = "headers"
 
@@ -72,6 +88,13 @@ def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
     if options.table_options is not None:
         fields[0].metadata = {TABLE_OPTIONS_KEY: json.dumps(options.table_options)}
     return StructType(fields)
+
+
+def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructType:
+    """Spark's types of the columns that a topic's segments may have; `layout` is the topic's schema."""
+    made = {reserved_name(name, layout) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP_TYPE)}
+    arrow = output_schema(layout)
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow if field.name not in made])
 
 
 def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
-__all__ = ["fetch_segment", "output_schema", "read"]
+__all__ = ["fetch_segment", "output_schema", "read", "segment_values"]
 
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -141,12 +141,13 @@ class _Assembly:
         self._task = task
         self.schema = output_schema(task.schema, task.columns)
         self.stored_schema = stored_schema(task.schema)
-        made = self._made_columns()
+        made = self.made_columns()
         self.stored_columns = [name for name in self.schema.names if name not in made]
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
         self._constants: dict[str, pa.Array] = {}
 
-    def _made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
+    def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
+        """What makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
         made: dict[str, Callable[[SegmentRef, int, int], pa.Array]] = {
             reserved_name(TOPIC, task.schema): self._constant(TOPIC, pa.scalar(task.topic, pa.string())),
@@ -214,6 +215,24 @@ class _Assembly:
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
+    """Return the values that all rows of a segment share, in one row for each of the task's segments, in their order.
+
+    Args:
+        task: a task of a topic with segments.
+        columns: what a segment does not store: columns of the record's transaction, or the timestamp of a topic
+            with `LogAppendTime`.
+    """
+    schema = pa.schema([known_columns(task.schema).field(name) for name in columns])
+    made = _Assembly(task).made_columns()
+    rows = [
+        [made[name](segment, segment.base_offset, segment.base_offset + 1) for name in columns]
+        for segment in task.segments
+    ]
+    batches = [pa.RecordBatch.from_arrays(row, schema=schema) for row in rows]
+    return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 def _of_segment(

@@ -1,0 +1,176 @@
+"""Reads of topics with Spark's own Parquet reader: the rows of ``format("txnlog")``, at the speed of plain files.
+
+The plan is that of the Python source. What it reads of Parquet segments as a whole is given to Spark as a list of
+files. The rest goes through Python: segments that a bound or the log start cuts, Arrow segments, internal topics.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_txnlog.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
+from pyspark_txnlog.errorlines import one_line_errors
+from pyspark_txnlog.file_index import (
+    BASE_OFFSET,
+    BASE_OFFSET_MAX,
+    PARTITION,
+    ROW,
+    check_file_system,
+    classic_session,
+    index_of,
+)
+from pyspark_txnlog.options import READ, ReadOptions
+from pyspark_txnlog.schema import arrow_of, stored_columns
+from sparktxn import arguments, segment_values, whole_files
+from sparktxn.scan import columns as names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from sparktxn import ReadTask
+
+__all__ = ["option_texts", "scan"]
+
+_JOINED_PARTITION: Final = "__partition"
+_JOINED_BASE: Final = "__base_offset"
+_LOG_APPEND_TIME: Final = 1
+
+
+def scan(
+    spark: SparkSession,
+    uri: str,
+    topics: str | Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> DataFrame:
+    """Return the rows of ``spark.read.format("txnlog")``, read with Spark's own Parquet reader.
+
+    Only what is no whole file goes through Python. The read view is pinned here and the files are listed from the log.
+    So the data frame has these rows however often it runs, until a vacuum passes the view. Spark finds missing files,
+    but does not compare checksums.
+
+    Args:
+        spark: a session that is not one of Spark Connect.
+        uri: the store. Spark must have a Hadoop file system for it, with credentials of its own for S3.
+        topics: names, or one text with names between commas. None where an option says what to read.
+        options: those of ``spark.read.format("txnlog")``; as keywords where the name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option is wrong, a topic does not exist, or Spark cannot open the store's files.
+    """
+    session = classic_session(spark, "scan()")
+    given = {"path": uri, **option_texts(options, named)}
+    if topics is not None:
+        chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
+        given["subscribe"] = arguments.text("topics", chosen)
+    parsed = ReadOptions.parse(given, READ)
+    schema, pinned = read_schema(parsed)
+    reader = TxnLogReader(parsed, schema, pinned)
+    tasks = [part.task for part in reader.partitions() if isinstance(part, TaskPartition)]
+    whole, rest = whole_files(tasks, offset_max=BASE_OFFSET_MAX)
+    if whole:
+        check_file_system(session, whole[0].store_uri, "scan()")
+    by_topic: dict[str, list[ReadTask]] = {}
+    for task in whole:
+        by_topic.setdefault(task.topic, []).append(task)
+    frames = [_whole_rows(session, some, schema) for some in by_topic.values()]
+    if rest:
+        frames.append(_other_rows(session, rest, parsed, schema))
+    return reduce(DataFrame.union, frames) if frames else session.createDataFrame([], schema)
+
+
+def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as Spark hands them over: numbers and truth values as text.
+
+    Raises:
+        TypeError: a value is of another type, or `options` is no dict.
+    """
+    given = {**arguments.mapping("options", {} if options is None else options), **named}
+    texts = {}
+    for name, value in given.items():
+        if isinstance(value, bool):
+            texts[name] = str(value).lower()
+        elif isinstance(value, int):
+            texts[name] = str(value)
+        else:
+            texts[name] = arguments.text(f"option {name!r}", value, secret=True)
+    return texts
+
+
+def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
+    """The rows of one topic's segments, all of them whole files."""
+    topic = tasks[0]
+    reader = spark.read.schema(stored_columns(topic.schema))
+    # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
+    reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
+    reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
+    with index_of(tasks) as folder:
+        rows = reader.parquet(folder)
+    shared = [name for name in schema.fieldNames() if name in _shared_columns(topic)]
+    if shared:
+        rows = _with_shared(spark, rows, tasks, shared)
+    made = {
+        names.TOPIC: F.lit(topic.topic),
+        names.PARTITION: F.col(PARTITION).cast("int"),
+        names.OFFSET: F.expr(f"{BASE_OFFSET} + {ROW}"),
+    }
+    if topic.schema is None:
+        made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
+    by_name = {names.reserved_name(name, topic.schema): column for name, column in made.items()}
+    return rows.select([by_name.get(name, _column(name)).alias(name) for name in schema.fieldNames()])
+
+
+def _column(name: str) -> Column:
+    # Quoted: a declared column's name may have a dot.
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _shared_columns(task: ReadTask) -> set[str]:
+    """The columns that have one value for each segment, and are not in the file."""
+    shared = set(names.metadata_names(task.schema))
+    if task.timestamp_type == _LOG_APPEND_TIME:
+        shared.add(names.reserved_name(names.TIMESTAMP, task.schema))
+    return shared
+
+
+def _with_shared(spark: SparkSession, rows: DataFrame, tasks: Iterable[ReadTask], columns: Sequence[str]) -> DataFrame:
+    """`rows` with `columns`, from a small table that Spark knows to have one row for each segment.
+
+    So it drops the join from the plan of a query that needs none of the columns.
+    """
+    tables = []
+    for task in tasks:
+        keys = {
+            _JOINED_PARTITION: pa.repeat(pa.scalar(task.partition, pa.int32()), len(task.segments)),
+            _JOINED_BASE: pa.array([segment.base_offset for segment in task.segments], pa.int64()),
+        }
+        values = segment_values(task, columns)
+        tables.append(pa.table({**keys, **dict(zip(columns, values.columns, strict=True))}))
+    first = [F.first(_column(name)).alias(name) for name in columns]
+    segments = spark.createDataFrame(pa.concat_tables(tables)).groupBy(_JOINED_PARTITION, _JOINED_BASE).agg(*first)
+    condition = f"{PARTITION} = {_JOINED_PARTITION} and {BASE_OFFSET} = {_JOINED_BASE}"
+    stored = rows.drop(*(_column(name) for name in columns if name in rows.columns))
+    return stored.join(F.broadcast(segments), F.expr(condition), "left")
+
+
+def _other_rows(spark: SparkSession, tasks: Iterable[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
+    """The rows of tasks that Python reads."""
+    target = arrow_of(schema)
+
+    @one_line_errors
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from read_partition(TaskPartition(pickle.loads(task)), options, target)
+
+    table = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
+    return spark.createDataFrame(table).mapInArrow(read, schema)
