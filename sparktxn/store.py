@@ -59,6 +59,8 @@ from sparktxn.stage.batchcommits import (
     ReplayMismatch,
     SinkCommit,
 )
+from sparktxn.stage.newcolumns import add_columns
+from sparktxn.stage.splitting import with_partition_key
 from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
@@ -201,6 +203,29 @@ class Store:
         columns = check_schema(schema) if schema is not None else None
         command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
         self.log.submit([command], deadline)
+        return self._existing(name)
+
+    @in_time("timeout_s", _clock_of)
+    def add_columns(
+        self, topic: str, schema: pa.Schema | Iterable[Sequence[object]], *, timeout_s: float | None = None
+    ) -> TopicState:
+        """Add nullable columns at the end of a typed topic; return the topic. Earlier records have null there.
+
+        A column that the topic has with the same type changes nothing, so a call may be repeated.
+
+        Raises:
+            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type, or the topic
+                has Kafka's record.
+            CommandRefused: there is no such topic, or a name differs from another column's only in case.
+        """
+        self._check()
+        name = check_topic_name(arguments.text("topic", topic))
+        refuse_change(name)
+        checked = check_schema(schema)
+        add_columns(self.log, name, checked, self._deadline(timeout_s))
+        return self._existing(name)
+
+    def _existing(self, name: str) -> TopicState:
         topic = self.log.topic(name)
         if topic is None:
             raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted at once")
@@ -373,15 +398,27 @@ class Store:
         return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
 
     @in_time("timeout_s", _clock_of)
-    def stage_plan(self, topics: Iterable[str], *, max_age_ms: int = 0, timeout_s: float | None = None) -> StagePlan:
+    def stage_plan(
+        self,
+        topics: Iterable[str],
+        *,
+        partition_key: str | None = None,
+        max_age_ms: int = 0,
+        timeout_s: float | None = None,
+    ) -> StagePlan:
         """What other processes need to stage records for these topics, as this process has read it up to so long ago.
+
+        `partition_key` is the column that chooses the partitions of a typed topic whose setting ``partition.key`` says
+        none.
 
         Raises:
             CommandRefused: a topic does not exist.
+            ConfigurationError: `partition_key` is no column of a topic, or its setting names another one.
             KafkaException: a topic is internal (INVALID_TOPIC).
         """
         self._check()
         topics = arguments.identifiers("topics", topics)
+        key = arguments.text_or_none("partition_key", partition_key)
         for topic in topics:
             refuse_change(topic)
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
@@ -390,6 +427,8 @@ class Store:
         if None in known.values():
             known |= self.view(topics, timeout_s=timeout_s).topics
         staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}
+        if key is not None:
+            staged = {name: with_partition_key(topic, key) for name, topic in staged.items()}
         return StagePlan(self.log.objects.uri, self.options, born, staged)
 
     @in_time("timeout_s", _clock_of)

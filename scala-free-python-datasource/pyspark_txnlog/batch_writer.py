@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.options import WriteOptions
-from pyspark_txnlog.schema import check_columns_to_write, declared_columns
+from pyspark_txnlog.schema import check_columns_to_write, declared_columns, new_columns
 from pyspark_txnlog.stores import commit_batch, open_store
 from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
 
@@ -102,22 +102,31 @@ def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mappi
         return store.stage_plan(list(topics), max_age_ms=_KNOWN_MS_MAX)
     topic = topics.get(options.topic)
     if topic is None and options.create_topic:
-        topic = _created_topic(store, options.topic, options.create_topic_partitions, schema)
+        topic = _created_topic(store, options, options.topic, schema)
     if topic is None:
         raise ConfigurationError(
             f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with "
             f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "
             "createTopic to true"
         )
+    if options.merge_schema and (new := new_columns(schema, topic)):
+        topic = store.add_columns(topic.name, new)
     check_columns_to_write(schema, topic)
-    return store.stage_plan([topic.name], max_age_ms=_KNOWN_MS_MAX)
+    return store.stage_plan([topic.name], partition_key=options.partition_key, max_age_ms=_KNOWN_MS_MAX)
 
 
-def _created_topic(store: Store, name: str, partition_count: int, schema: StructType) -> TopicState:
+def _created_topic(store: Store, options: WriteOptions, name: str, schema: StructType) -> TopicState:
     """The topic, new, with the columns of `schema`; or as another driver has created it meanwhile."""
-    columns = declared_columns(schema)
+    columns, key = declared_columns(schema), options.partition_key
+    if key is not None and (columns is None or key not in columns.names):
+        known = () if columns is None else columns.names
+        raise ConfigurationError(
+            f"option 'partitionKey' is {key!r}: expected a declared column of the new topic {name!r}"
+            f"{did_you_mean(key, known)}"
+        )
+    settings = {} if key is None else {"partition.key": key}
     try:
-        return store.create_topic(name, partition_count, schema=columns)
+        return store.create_topic(name, options.create_topic_partitions, settings=settings, schema=columns)
     except CommandRefused as refused:
         if refused.error.code() != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise

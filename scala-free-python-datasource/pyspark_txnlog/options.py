@@ -226,6 +226,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("onReplayMismatch", _WRITES, "skip", _choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
     Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
     Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
+    Option("mergeSchema", _WRITES, "false", _boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
+    Option("partitionKey", _WRITES, None, _identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
     Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
 )  # fmt: skip
 
@@ -430,6 +432,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     create_topic_partitions: int
     commit_group: str | None = None
     checkpoint: str | None = None
+    merge_schema: bool
+    partition_key: str | None
 
     def __repr__(self) -> str:
         return _shown(self)
@@ -445,14 +449,15 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
         if ("txnAppId" in values) != ("txnVersion" in values):
             missing = "txnVersion" if "txnAppId" in values else "txnAppId"
             raise ConfigurationError(f"option {missing!r} is missing: txnAppId and txnVersion go together")
-        if values["createTopic"] and "topic" not in values:
-            raise ConfigurationError("option 'createTopic' needs the option 'topic': it names the topic to create")
         checkpoint = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
         if "commitGroup" in values and checkpoint is None:
             raise ConfigurationError(
                 "option 'commitGroup' needs the option 'checkpointLocation' on the same sink: a sink does not see the "
                 "session's spark.sql.streaming.checkpointLocation"
             )
+        for name, what in (("createTopic", "create"), ("mergeSchema", "change"), ("partitionKey", "write")):
+            if values.get(name) and "topic" not in values:
+                raise ConfigurationError(f"option {name!r} needs the option 'topic': it names the topic to {what}")
         return cls(
             path=values["path"],
             store=store,
@@ -466,6 +471,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
             create_topic_partitions=values["createTopicPartitions"],
             commit_group=values.get("commitGroup"),
             checkpoint=checkpoint,
+            merge_schema=values["mergeSchema"],
+            partition_key=values.get("partitionKey"),
         )
 
 

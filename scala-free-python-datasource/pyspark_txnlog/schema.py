@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
 from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
@@ -36,6 +36,7 @@ __all__ = [
     "check_columns_to_write",
     "conform",
     "declared_columns",
+    "new_columns",
     "read_columns",
     "schema_of",
     "stored_columns",
@@ -48,6 +49,8 @@ def _spark_type(arrow_type: pa.DataType) -> DataType:
     """Spark's type of a column; every part of it may be null, as in Spark's own Kafka source."""
     if pa.types.is_list(arrow_type):
         return ArrayType(_spark_type(arrow_type.value_type))
+    if pa.types.is_map(arrow_type):
+        return MapType(_spark_type(arrow_type.key_type), _spark_type(arrow_type.item_type))
     if pa.types.is_struct(arrow_type):
         fields = (arrow_type.field(index) for index in range(arrow_type.num_fields))
         return StructType([StructField(field.name, _spark_type(field.type)) for field in fields])
@@ -153,6 +156,25 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
         )
     except PySparkException as error:
         raise ConfigurationError(f"a column cannot be written: {error}") from None
+
+
+def new_columns(schema: StructType, topic: TopicState) -> pa.Schema | None:
+    """Return the columns of `schema` that the typed `topic` lacks, nullable in all parts; None if it has them all.
+
+    Raises:
+        ConfigurationError: the topic has Kafka's record.
+    """
+    if topic.schema is None:
+        raise ConfigurationError(
+            f"option 'mergeSchema' is true, and topic {topic.name!r} has Kafka's record, which takes no columns: leave "
+            "it out, or write to a topic with declared columns"
+        )
+    known = {name for name, _, _ in topic.schema}
+    # Names that begin so belong to the store: rows that were read may have them.
+    fields = [field for field in _arrow_schema(schema) if field.name not in known and not field.name.startswith("_")]
+    # That no value of these rows is null says nothing about rows to come.
+    columns = [pa.field(field.name, to_arrow_type(_spark_type(field.type), timezone="UTC")) for field in fields]
+    return pa.schema(columns) if columns else None
 
 
 def declared_columns(schema: StructType) -> pa.Schema | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+
 from sparktxn import arguments
 from sparktxn.admin import groups, producers, records, topics, transactions
 from sparktxn.admin.producers import PartitionProducerState
@@ -169,6 +171,30 @@ class AdminClient:
             topics.create_partitions(self._log(), new, deadline, validate_only=validate_only)
 
         return self._each(_list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
+
+    @in_time("request_timeout", _clock_of)
+    def add_columns(
+        self,
+        new_columns: Mapping[str, pa.Schema],
+        *,
+        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Add nullable columns to typed topics, {topic: columns}; {topic: Future}. Earlier records have null there.
+
+        A column that a topic has with the same type is left as it is. The futures may raise ``INVALID_CONFIG``.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        validate_only = arguments.boolean("validate_only", validate_only)
+        given = arguments.mapping("new_columns", new_columns)
+
+        def add(item: tuple[str, pa.Schema]) -> None:
+            name = arguments.identifier("a topic of new_columns", item[0])
+            schema = arguments.instance(f"new_columns[{name!r}]", item[1], pa.Schema)
+            deadline = self._deadline(request_timeout)
+            topics.add_columns(self._log(), name, schema, deadline, validate_only=validate_only)
+
+        return self._each(list(given.items()), lambda item: item[0], add)
 
     @in_time("timeout", _clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import pyarrow as pa
+
 from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.config.topic import TOPIC_SETTINGS, check_topic_settings
@@ -26,10 +28,12 @@ from sparktxn.kafka.admin import (
     node_of,
 )
 from sparktxn.log.log import Log
+from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
 
 __all__ = [
+    "add_columns",
     "alter_configs",
     "changeable_topic",
     "checked",
@@ -136,6 +140,19 @@ def create_partitions(log: Log, new: NewPartitions, deadline: Deadline, *, valid
     if not validate_only:
         command = CreatePartitions(log.ids.token(), new.topic, topic.topic_id, new.new_total_count)
         log.submit([command], deadline)
+
+
+def add_columns(log: Log, name: str, schema: pa.Schema, deadline: Deadline, *, validate_only: bool) -> None:
+    """Add nullable columns to a typed topic; those that it has with the same type are left as they are.
+
+    Raises:
+        KafkaException: ``INVALID_CONFIG``, ``UNKNOWN_TOPIC_OR_PARTITION``.
+    """
+    refuse_change(name)
+    try:
+        newcolumns.add_columns(log, name, check_schema(schema), deadline, validate_only=validate_only)
+    except ConfigurationError as error:
+        raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def describe_topic(log: Log, uri: str, name: str) -> TopicDescription:

@@ -62,9 +62,12 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "binary": pa.binary(),
     "date32": pa.date32(),
     "timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"),
+    "timestamp[us]": pa.timestamp("us"),
 }
 _NAMES: Final = {data_type: name for name, data_type in _PRIMITIVES.items()}
-_EXPECTED: Final = ", ".join(_PRIMITIVES) + ", decimal128(precision, scale), list<type> or struct<name: type, ...>"
+_EXPECTED: Final = (
+    ", ".join(_PRIMITIVES) + ", decimal128(precision, scale), list<type>, map<type, type> or struct<name: type, ...>"
+)
 
 _DECIMAL = re.compile(r"decimal128\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)")
 _FIELD = re.compile(r"\s*([\w.-]+)\s*:(.*)", re.DOTALL)
@@ -169,11 +172,21 @@ def _type_text(data_type: pa.DataType, depth: int) -> str:
     if pa.types.is_list(data_type):
         item = data_type.value_field
         return f"list<{_type_text(item.type, depth + 1)}{'' if item.nullable else _NOT_NULL}>"
+    if pa.types.is_map(data_type):
+        value = data_type.item_field
+        key = _key_text(data_type.key_type, depth + 1)
+        return f"map<{key}, {_type_text(value.type, depth + 1)}{'' if value.nullable else _NOT_NULL}>"
     if pa.types.is_struct(data_type) and data_type.num_fields > 0:
         fields = [data_type.field(index) for index in range(data_type.num_fields)]
         _check_field_names([field.name for field in fields])
         return f"struct<{', '.join(_field_text(field, depth) for field in fields)}>"
     raise ConfigurationError(f"type {data_type} is not kept exactly: expected {_EXPECTED}{_mend(data_type)}")
+
+
+def _key_text(data_type: pa.DataType, depth: int) -> str:
+    if pa.types.is_nested(data_type):
+        raise ConfigurationError(f"type {data_type} is no key of a map: expected a type that is not nested")
+    return _type_text(data_type, depth)
 
 
 def _field_text(field: pa.Field, depth: int) -> str:
@@ -191,7 +204,7 @@ def _check_field_names(field_names: Sequence[str]) -> None:
 
 def _mend(data_type: pa.DataType) -> str:
     if pa.types.is_timestamp(data_type):
-        return "; cast it to 'timestamp[us, tz=UTC]'"
+        return "; cast it to 'timestamp[us]'" if data_type.tz is None else "; cast it to 'timestamp[us, tz=UTC]'"
     return did_you_mean(str(data_type).removeprefix("large_"), _PRIMITIVES)
 
 
@@ -222,9 +235,21 @@ def _parse(text: str, depth: int) -> pa.DataType:
         return pa.decimal128(precision, scale)
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_parse_field("element", text[len("list<") : -1], depth))
+    if text.startswith("map<") and text.endswith(">"):
+        return _parse_map(text, depth)
     if text.startswith("struct<") and text.endswith(">"):
         return _parse_struct(text, depth)
     raise ConfigurationError(f"type {text!r} is unknown: expected {_EXPECTED}{did_you_mean(text, _PRIMITIVES)}")
+
+
+def _parse_map(text: str, depth: int) -> pa.DataType:
+    parts = _split_fields(text[len("map<") : -1])
+    if len(parts) != 2:
+        raise ConfigurationError(f"type {text!r} is not valid: expected 'map<type, type>'")
+    key = _parse(parts[0], depth + 1)
+    if pa.types.is_nested(key):
+        raise ConfigurationError(f"type {text!r} is not valid: expected a key that is not nested")
+    return pa.map_(key, _parse_field("value", parts[1], depth))
 
 
 def _parse_struct(text: str, depth: int) -> pa.DataType:

@@ -42,7 +42,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
-_TIMESTAMP_COLUMNS: Final = ["timestamp", TIMESTAMP_COLUMN]
+_RECORD_STATISTICS: Final = ["timestamp"]
 
 # Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
@@ -129,7 +129,7 @@ def _encode_parquet(table: pa.Table, compression: str) -> bytes:
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=dictionary or False,
         column_encoding=_column_encoding(table.schema),
-        write_statistics=_TIMESTAMP_COLUMNS,
+        write_statistics=_columns_with_statistics(table.schema),
         data_page_size=_PAGE_BYTES,
         store_schema=False,
     ) as writer:
@@ -142,6 +142,13 @@ def _column_encoding(schema: pa.Schema) -> dict[str, str]:
     if TIMESTAMP_COLUMN not in schema.names:
         return _RECORD_ENCODING
     return {field.name: "DELTA_BINARY_PACKED" for field in schema if _is_integer(field.type)}
+
+
+def _columns_with_statistics(schema: pa.Schema) -> list[str]:
+    """The columns whose least and greatest values the footer has: a typed topic's, but for nested ones and bytes."""
+    if TIMESTAMP_COLUMN not in schema.names:
+        return _RECORD_STATISTICS
+    return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))]
 
 
 def _is_integer(data_type: pa.DataType) -> bool:

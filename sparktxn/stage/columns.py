@@ -16,6 +16,7 @@ from sparktxn import arguments
 from sparktxn.arguments import TIMESTAMP_MS_MAX
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
+from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.staged import StageTopic
 from sparktxn.structs import TopicState
 
@@ -308,9 +309,12 @@ def _is_same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
     if _is_bytes(expected):
         return _is_bytes(found)
     if pa.types.is_timestamp(expected):
-        return pa.types.is_timestamp(found) and found.tz is not None
+        return pa.types.is_timestamp(found) and (found.tz is None) is (expected.tz is None)
     if pa.types.is_list(expected):
         return _is_list(found) and _is_same_kind(found.value_type, expected.value_type)
+    if pa.types.is_map(expected):
+        parts = ((found.key_type, expected.key_type), (found.item_type, expected.item_type)) if _is_map(found) else ()
+        return bool(parts) and all(_is_same_kind(*part) for part in parts)
     if pa.types.is_struct(expected):
         return pa.types.is_struct(found) and _is_same_struct(list(found), list(expected))
     return _is_narrower(found, expected)
@@ -337,6 +341,10 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type))
 
 
+def _is_map(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_map(data_type))
+
+
 def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> bool:
     return len(found) == len(expected) and all(
         one.name == other.name and _is_same_kind(one.type, other.type)
@@ -351,6 +359,9 @@ def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
     inner: Iterable[tuple[pa.Array, pa.Field, str]] = ()
     if pa.types.is_list(field.type):
         inner = [(array.flatten(), field.type.value_field, f"{path}[]")]
+    elif pa.types.is_map(field.type):
+        items = pairs_of(array).flatten()
+        inner = [(pc.struct_field(items, "value"), field.type.item_field, f"{path}[]")]
     elif pa.types.is_struct(field.type):
         # A null struct has null fields: only those of the others count.
         parts = array.drop_null().flatten()

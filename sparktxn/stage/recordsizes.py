@@ -11,7 +11,7 @@ from bisect import bisect_right
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["payload_bytes", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
+__all__ = ["pairs_of", "payload_bytes", "record_bytes", "row_above", "row_bytes", "rows_that_fit"]
 
 _ROW_OVERHEAD_BYTES = 16
 """What a row takes in a segment in addition to its payload: lengths and levels of its columns, at most about so
@@ -88,6 +88,8 @@ def record_bytes(array: pa.Array) -> pa.Array:
         return pc.fill_null(pc.binary_length(array).cast(pa.int64()), 0)
     if pa.types.is_list(data_type):
         return _list_bytes(array)
+    if pa.types.is_map(data_type):
+        return _list_bytes(pairs_of(array))
     if pa.types.is_struct(data_type):
         total = _repeat(0, len(array))
         for field in array.flatten():
@@ -95,6 +97,12 @@ def record_bytes(array: pa.Array) -> pa.Array:
         return total
     widths = _repeat(_width_bytes(data_type), len(array))
     return pc.if_else(array.is_valid(), widths, 0) if array.null_count else widths
+
+
+def pairs_of(array: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs with `key` and `value`: no kernel of Arrow takes maps apart."""
+    pair = pa.struct([pa.field("key", array.type.key_type, nullable=False), pa.field("value", array.type.item_type)])
+    return array.cast(pa.list_(pair))
 
 
 def _list_bytes(array: pa.ListArray) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ConfigurationError, ErrorCode, did_you_mean
@@ -13,7 +14,7 @@ from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.columns import PARTITION
 from sparktxn.stage.staged import StageTopic
 
-__all__ = ["Choose", "given_partitions", "key_column", "row_partitions", "split"]
+__all__ = ["Choose", "given_partitions", "key_column", "row_partitions", "split", "with_partition_key"]
 
 Choose = Callable[[pa.Array], pa.Array]
 """Given the keys of rows as binary, their partitions as int32."""
@@ -41,6 +42,28 @@ def key_column(topic: StageTopic) -> str | None:
             f"setting 'partition.key' of topic {topic.name!r} is {name!r}: expected a column that is not nested"
         )
     return name
+
+
+def with_partition_key(topic: StageTopic, name: str) -> StageTopic:
+    """Return a typed topic whose rows the column `name` divides.
+
+    Raises:
+        ConfigurationError: the topic has Kafka's record or no such column, or its setting names another column.
+    """
+    if topic.schema is None:
+        raise ConfigurationError(
+            f"topic {topic.name!r} has Kafka's record, whose column 'key' chooses the partition: leave out the "
+            f"partition key {name!r}"
+        )
+    setting: str = topic_setting(topic.settings, "partition.key")
+    if setting and setting != name:
+        raise ConfigurationError(
+            f"setting 'partition.key' of topic {topic.name!r} is {setting!r}: with the partition key {name!r} equal "
+            "keys would go to several partitions; leave it out"
+        )
+    keyed = replace(topic, settings={**topic.settings, "partition.key": name})
+    key_column(keyed)
+    return keyed
 
 
 def given_partitions(topic: StageTopic, table: pa.Table) -> pa.Array | None:

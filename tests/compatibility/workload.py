@@ -32,6 +32,8 @@ TYPED = pa.schema(
         ("never", pa.float64()),
         ("day", pa.date32()),
         ("price", pa.decimal128(9, 2)),
+        ("local", pa.timestamp("us")),
+        ("prices", pa.map_(pa.string(), pa.int64())),
         ("tags", pa.list_(pa.string())),
     ]
 )
@@ -96,7 +98,11 @@ class Workload:
     def produce_typed(self, producer: Producer, count: int) -> None:
         numbers = range(self.rows, self.rows + count)
         self.rows += count
-        rows = [{"id": n, "name": f"n{n}" if n % 4 else None, "tags": ["a", None] if n % 2 else []} for n in numbers]
+        rows: list[dict[str, Any]] = [
+            {"id": n, "name": f"n{n}" if n % 4 else None, "tags": ["a", None] if n % 2 else []} for n in numbers
+        ]
+        for row in rows[::2]:
+            row |= {"local": 1_700_000_000_000_000 + self.rows, "prices": [("a", self.rows), ("b", None)]}
         producer.produce_arrow("typed", pa.Table.from_pylist(rows, schema=TYPED))
 
     def round(self, producer: Producer, *, publish: bool, commit: bool) -> None:

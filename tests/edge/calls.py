@@ -234,6 +234,7 @@ CALLS: Final[dict[str, Call]] = {
     "AdminClient.create_topics": _admin("create_topics", lambda world: {"new_topics": [NewTopic(world.name("new"), 1)], "validate_only": False}, operation=True),
     "AdminClient.delete_topics": _admin("delete_topics", lambda world: {"topic_names": [world.topic()]}, operation=True),
     "AdminClient.create_partitions": _admin("create_partitions", lambda world: {"new_partitions": [NewPartitions(world.topic(), 2)], "validate_only": False}, operation=True),
+    "AdminClient.add_columns": _admin("add_columns", lambda world: {"new_columns": {world.typed(): pa.schema([("new", pa.int64())])}, "validate_only": False}),
     "AdminClient.list_topics": Call(lambda world: world.admin.list_topics, lambda _: {"topic": "t", "timeout": 5.0}),
     "AdminClient.describe_topics": _admin("describe_topics", lambda _: {"topics_": TopicCollection(["t"])}),
     "AdminClient.describe_configs": _admin("describe_configs", lambda _: {"resources": [ConfigResource("TOPIC", "t")]}),
@@ -264,7 +265,8 @@ CALLS: Final[dict[str, Call]] = {
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.cut": Call(lambda world: world.store.cut, lambda world: {"view": _view(world), "starts": {("t", 0): 0}, "rows_max": None, "alignment": "transaction"}),
     "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
-    "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "max_age_ms": 1, "timeout_s": 5.0}),
+    "Store.add_columns": Call(lambda world: world.store.add_columns, lambda world: {"topic": world.typed(), "schema": pa.schema([("new", pa.int64())]), "timeout_s": 5.0}),
+    "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "partition_key": None, "max_age_ms": 1, "timeout_s": 5.0}),
     "Store.commit": Call(
         lambda world: world.store.commit,
         lambda world: {"staged": _segments(world), "transactional_id": world.name("id"), "sink": SinkCommit("w", "r", 1), "on_replay_mismatch": "skip", "offsets": ConsumerGroupTopicPartitions("sink", _tps(1)), "timeout_s": 5.0},

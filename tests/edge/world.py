@@ -62,6 +62,12 @@ class World:
         self.admin.create_topics([NewTopic(name, 1)])[name].result()
         return name
 
+    def typed(self) -> str:
+        """A topic with declared columns, for a call that may change it."""
+        name = self.name("columns")
+        self.admin.create_topics([NewTopic(name, 1, schema=pa.schema([("id", pa.int64())]))])[name].result()
+        return name
+
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer at the beginning of ``t``, closed after the call."""
         consumer = Consumer(

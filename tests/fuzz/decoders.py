@@ -193,7 +193,12 @@ def _marker(data: bytes) -> object:
 
 _OFFSETS = (b"earliest", b'{"flights":{"0":23,"1":-2}}', b'{"a":{"0":0},"b.c":{"12":-1}}')
 _ASSIGNED = (b'{"flights":[0,1]}', b'{"a":[3],"b.c":[0,0]}')
-_TYPES = (b"int64", b"list<struct<a: int64 not null, b: decimal128(9, 2)>>", b"timestamp[us, tz=UTC]")
+_TYPES = (
+    b"int64",
+    b"map<string, list<struct<a: int64 not null, b: decimal128(9, 2)>>>",
+    b"timestamp[us, tz=UTC]",
+    b"map<string, list<int8> not null>",
+)
 _URIS = (b"s3://bucket/a/b", b"file:///tmp/x", b"/tmp/x", b"memory://m")
 _NAMES = (names.entry(42).encode(), names.checkpoint_head(7, TOKEN).encode(), b"topics/a-1/0/x.parquet", b"../x")
 

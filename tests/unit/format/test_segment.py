@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -120,6 +121,8 @@ TYPED = (
     ("price", "decimal128(12, 3)", True),
     ("tags", "list<string>", True),
     ("place", "struct<x: double, y: double not null, names: list<struct<k: string>>>", True),
+    ("local", "timestamp[us]", True),
+    ("prices", "map<decimal128(9, 2), list<struct<n: int64>> not null>", True),
 )
 
 
@@ -131,6 +134,7 @@ def test_every_declared_type_comes_back_as_it_was(segment_format: str, count: in
         "b": True, "i1": -128, "i2": 32767, "i4": -1, "i8": 2**63 - 1, "f": 0.5, "d": 1e300, "s": "ž", "y": b"\0",
         "day": 19_000, "at": 1_700_000_000_000_001, "price": "123.456", "tags": ["a", None],
         "place": {"x": None, "y": 2.0, "names": [{"k": "v"}, {"k": None}]}, "_timestamp": 5,
+        "local": 1_700_000_000_000_001, "prices": [(Decimal("1.50"), [{"n": 1}, None]), (Decimal("2.00"), [])],
     }  # fmt: skip
     full["price"] = pa.scalar("123.456").cast(pa.decimal128(12, 3)).as_py()
     least = {"i8": 0, "s": "", "_timestamp": 6}
@@ -139,6 +143,19 @@ def test_every_declared_type_comes_back_as_it_was(segment_format: str, count: in
     decoded = decode_segment(data, "s", schema=schema)
     assert decoded.schema.equals(schema)
     assert decoded.equals(table)
+
+
+def test_a_typed_topics_plain_columns_have_statistics() -> None:
+    schema = stored_schema(check_schema(TYPED))
+    row = {"i8": 7, "s": "ž", "y": b"\0", "tags": ["a"], "at": 1, "local": 2, "_timestamp": 5}
+    table = pa.Table.from_pylist([row, {**row, "i8": 9, "s": "a"}], schema=schema)
+    data = encode_segment(table, segment_format="parquet", compression="zstd")
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    statistics = {column.path_in_schema: column.statistics for column in columns}
+    with_statistics = {name for name, found in statistics.items() if found is not None}
+    assert with_statistics == {"i8", "s", "at", "local", "_timestamp"}
+    assert (statistics["i8"].min, statistics["i8"].max, statistics["s"].min, statistics["s"].max) == (7, 9, "a", "ž")
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)
@@ -249,6 +266,8 @@ def test_any_nested_type_round_trips(data_type: pa.DataType) -> None:
         ("decimal128(3, 4)", "scale from 0"),
         ("list<>", "type '' is unknown"),
         ("struct<>", "expected 'name: type'"),
+        ("map<int64>", "expected 'map<type, type>'"),
+        ("map<list<int64>, int64>", "expected a key that is not nested"),
         ("struct<a: int8, A: int8>", "unique names"),
         ("struct<a: int8, b>", "in place of 'b'"),
         ("list<" * 40 + "int8" + ">" * 40, "nested deeper"),
@@ -267,9 +286,10 @@ def test_a_wrong_type_is_named(text: Any, reason: str) -> None:
         (pa.large_string(), "did you mean 'string'"),
         (pa.uint32(), "did you mean 'int32'"),
         (pa.timestamp("ns", "UTC"), r"cast it to 'timestamp\[us, tz=UTC\]'"),
-        (pa.timestamp("us"), r"cast it to 'timestamp\[us, tz=UTC\]'"),
+        (pa.timestamp("ms"), r"cast it to 'timestamp\[us\]'"),
         (pa.dictionary(pa.int8(), pa.string()), "not kept exactly"),
-        (pa.map_(pa.string(), pa.int8()), "not kept exactly"),
+        (pa.map_(pa.list_(pa.string()), pa.int8()), "is no key of a map"),
+        (pa.map_(pa.string(), pa.uint8()), "did you mean 'int8'"),
         (pa.null(), "not kept exactly"),
         (pa.struct([]), "not kept exactly"),
         (pa.struct([("a b", pa.int8())]), "struct field names"),

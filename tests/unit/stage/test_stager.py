@@ -222,6 +222,18 @@ def test_a_nullable_column_may_be_absent() -> None:
     assert (record["name"], record["at"]) == (None, None)
 
 
+MAP_TYPE = pa.map_(pa.string(), pa.int64())
+MAPS = (("prices", "map<string, int64 not null>", True), ("local", "timestamp[us]", True))
+
+
+def test_maps_and_local_times_are_stored_as_declared() -> None:
+    prices = pa.array([None, [("a", 1), ("b", 2)], [], [("c", 3)]], pa.map_(pa.large_string(), pa.int32()))
+    table = pa.table({"prices": prices, "local": pa.array([1, 2, 3, 4], pa.timestamp("s"))}).slice(1)
+    records = stage(table, stage_topic(schema=MAPS), default_topic="t")["t", 0]
+    assert [record["prices"] for record in records] == [[("a", 1), ("b", 2)], [], [("c", 3)]]
+    assert [record["local"].second for record in records] == [2, 3, 4]
+
+
 NESTED = (("place", "struct<x: double, names: list<string not null> not null>", True),)
 NESTED_TYPE = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
 
@@ -235,6 +247,10 @@ NESTED_TYPE = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
         (SCHEMA, {"id": ["1"]}, "'id' of topic 't' has type string: expected int64; cast it"),
         (SCHEMA, {"id": pa.array([1], pa.uint64())}, "'id' of topic 't' has type uint64: expected int64; cast it"),
         (SCHEMA, {"id": [1], "at": pa.array([1], pa.timestamp("us"))}, "expected timestamp.us, tz=UTC."),
+        (MAPS, {"local": pa.array([1], pa.timestamp("us", "UTC"))}, "us, tz=UTC.: expected timestamp.us.; cast it"),
+        (MAPS, {"prices": pa.array([[("a", None)]], MAP_TYPE)}, r"'prices\[\]' of topic 't' may not be null"),
+        (MAPS, {"prices": pa.array([[(1, 1)]], pa.map_(pa.int64(), pa.int64()))}, "'prices' of topic 't' has type map"),
+        (MAPS, {"prices": [[1]]}, "'prices' of topic 't' has type list<item: int64>: expected map<string, int64>"),
         (SCHEMA, {"id": [1], "at": pa.array([1_001], pa.timestamp("ns", "UTC"))}, "'at' cannot be stored"),
         (SCHEMA, {"id": [1], "_timestamp": ["x"]}, "'_timestamp' has type string"),
         (NESTED, {"place": pa.array([{"x": 1, "names": ["a", None]}], NESTED_TYPE)}, "place|non-nullable"),

@@ -1,0 +1,75 @@
+"""Columns that a typed topic gains: nullable ones, at its end. Records that were written before read as null there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparktxn.clock import Deadline
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
+from sparktxn.format.commands import AlterTopic
+from sparktxn.log.log import Log
+from sparktxn.structs import TopicState
+
+__all__ = ["Columns", "add_columns", "columns_to_add"]
+
+Columns = tuple[tuple[str, str, bool], ...]
+"""Declared columns as (name, type, nullable)."""
+
+_ATTEMPTS: Final = 3
+
+
+def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
+    """Return those of `columns` that `topic` does not have.
+
+    Raises:
+        ConfigurationError: the topic has Kafka's record, has one of them with another type, or a new one is not
+            nullable.
+    """
+    if topic.schema is None:
+        raise ConfigurationError(
+            f"topic {topic.name!r} has Kafka's record, which takes no columns: expected a topic with declared columns"
+        )
+    existing = {name: declared for name, declared, _ in topic.schema}
+    found = []
+    for name, declared, nullable in columns:
+        if name in existing:
+            if existing[name] != declared:
+                raise ConfigurationError(
+                    f"column {name!r} of topic {topic.name!r} has type {existing[name]}: it cannot become {declared}; "
+                    "add a column of another name"
+                )
+        elif not nullable:
+            raise ConfigurationError(
+                f"column {name!r} is new to topic {topic.name!r} and not nullable: expected a nullable column, because "
+                "the records before have none"
+            )
+        else:
+            found.append((name, declared, nullable))
+    return tuple(found)
+
+
+def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, validate_only: bool = False) -> None:
+    """Add those of `columns` that the topic lacks; if it has them all, nothing is written.
+
+    Another writer may add some of them at the same time: what is missing is then found again.
+
+    Raises:
+        ConfigurationError: see `columns_to_add`.
+        CommandRefused: there is no such topic, or a new column's name is taken if case is ignored.
+    """
+    for attempt in range(_ATTEMPTS):
+        log.refresh(deadline)
+        topic = log.topic(name)
+        if topic is None:
+            known = did_you_mean(name, [known.name for known in log.topics()])
+            raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist{known}")
+        missing = columns_to_add(topic, columns)
+        if not missing or validate_only:
+            return
+        try:
+            log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, {}, missing)], deadline)
+        except CommandRefused as refused:
+            if refused.error.code() != ErrorCode.INVALID_CONFIG or attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
