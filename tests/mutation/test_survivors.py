@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import sparktxn.state
 from tests.mutation.survivors import EXPLAINED, difference, explained, survivors
 
+STATE = sparktxn.state.__path__[0]
 MUTATED = """
 def x_apply__mutmut_orig(delta):
     if delta > 0:
@@ -90,3 +92,10 @@ def test_every_explanation_is_of_a_function_that_exists() -> None:
         for change, reason in changes.items():
             assert change.partition(":")[0].partition(".")[0] in names, change
             assert reason, f"{change} is not explained"
+
+
+def test_every_module_that_has_functions_is_named() -> None:
+    """`make mutate` runs those that are, and only those."""
+    modules = {path.stem: ast.walk(ast.parse(path.read_text())) for path in Path(STATE).glob("*.py")}
+    mutable = {name for name, nodes in modules.items() if any(isinstance(node, ast.FunctionDef) for node in nodes)}
+    assert set(explained(EXPLAINED.read_text())) == mutable

@@ -268,6 +268,30 @@ class TestOwners:
         assert log.records[KEY].entry == seen
         assert log.refusal(self.commit(log, "b", seen)) == ErrorCode.ILLEGAL_GENERATION
 
+    def test_each_offset_of_a_command_is_compared(self, log: PureLog, first: int) -> None:
+        """One without a start, or with an offset that was not moved, says nothing of those after it."""
+        log.submit(self.commit(log, "a", first))
+        before = (OffsetToCommit(1, 1, 4), OffsetToCommit(1, 1, 4, started_from=0))
+        for offset in before:
+            offsets = (offset, OffsetToCommit(*HERE, 5, started_from=first))
+            with pytest.raises(CommandRefused, match="for partition 0 of topic id 1 in entry"):
+                log.submit(OffsetCommit(f"b {offset.started_from}", "group", offsets, owner="b"))
+        assert ("offset", "group", 1, 1) not in log.records
+
+    def test_a_producer_replaces_its_own_offsets_whoever_owns_them(self, log: PureLog, first: int) -> None:
+        producer = log.initialise("a")
+        for owner in ("", "a", "b"):
+            log.submit(self.inside(producer, owner, first))
+        assert [pending.owner for pending in log.records[PENDING].offsets] == ["b"]
+
+    @pytest.mark.parametrize("start", [0, 1])
+    def test_a_refusal_says_what_the_consumer_has_started_from(self, log: PureLog, first: int, start: int) -> None:
+        log.submit(self.commit(log, "a", first))
+        started = f"the one of entry {first}" if start else "none"
+        match = rf"partition 0 of topic id 1 in entry {log.entry}; this consumer has started from {started}\."
+        with pytest.raises(CommandRefused, match=match):
+            log.submit(self.commit(log, "b", first * start))
+
 
 class TestRecords:
     """The records of a group, whole, as PROTOCOL.md has them."""
@@ -330,6 +354,15 @@ class TestRecords:
         log.submit(producer.end(1), other.end(1))
         assert (committed(log), log.records["offset", "group", 1, 1].offset) == (5, 7)
 
+    @pytest.mark.kafka("K109")
+    def test_a_transaction_ends_without_what_was_deleted_and_with_the_rest(self, log: PureLog) -> None:
+        producer = log.initialise("id")
+        log.submit(producer.offset(1, "a group", HERE, 1), producer.offset(1, "group", HERE, 2))
+        log.submit(DeleteGroup("d", "a group", (), ((*HERE, 0, log.entry),)))
+        log.submit(producer.end(1))
+        assert committed(log) == 2
+        assert ("offset", "a group", *HERE) not in log.records
+
 
 @pytest.mark.kafka("K106", "K111")
 def test_a_group_without_a_name_and_partitions_that_do_not_exist_are_refused(log: PureLog) -> None:
@@ -344,7 +377,11 @@ def test_a_group_without_a_name_and_partitions_that_do_not_exist_are_refused(log
     for (group_id, *where), code in refused.items():
         topic_id, partition = where
         offsets = (OffsetToCommit(topic_id, partition, 1),)
-        assert log.refusal(OffsetCommit("r", group_id, offsets)) == code
+        with pytest.raises(
+            CommandRefused, match=f"partition {partition} of topic id {topic_id} does|is empty"
+        ) as raised:
+            log.submit(OffsetCommit("r", group_id, offsets))
+        assert raised.value.error.code() == code
         assert log.refusal(producer.offset(1, group_id, (topic_id, partition), 1)) == code
     for topic_id in (-2, -3):
         log.submit(OffsetCommit(f"of {topic_id}", "group", (OffsetToCommit(topic_id, 0, 1),)))

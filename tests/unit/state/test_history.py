@@ -81,3 +81,24 @@ def test_an_offset_names_the_transaction_that_committed_it() -> None:
     recording.put(replace(OFFSET, partition=1))
     endings = [change.ending and change.ending.transactional_id for change in recording.history("offset")]
     assert endings == ["t", None]
+
+
+def test_an_offset_outside_transactions_names_none() -> None:
+    recording = delta(ONGOING)
+    recording.put(OFFSET)
+    recording.put(replace(ONGOING, partitions=((1, 0),)))
+    recording.put(replace(OFFSET, partition=1))
+    recording.put(replace(ONGOING, status=S.PREPARE_ABORT))
+    recording.put(replace(OFFSET, partition=2))
+    endings = [change.ending for change in recording.history("offset")]
+    assert endings == [None, None, None]
+
+
+def test_what_is_recorded_is_changed_as_in_any_delta() -> None:
+    recording = delta(EMPTY, OFFSET)
+    recording.put(ONGOING)
+    recording.remove(OFFSET.key)
+    recording.remove(("partition", 1, 0))
+    assert recording.changes == {ONGOING.key: ONGOING, OFFSET.key: None, ("partition", 1, 0): None}
+    assert (recording.get(ONGOING.key), recording.get(OFFSET.key)) == (ONGOING, None)
+    assert delta(EMPTY).get(EMPTY.key) == EMPTY

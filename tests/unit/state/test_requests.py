@@ -72,7 +72,12 @@ def test_the_bucket_of_the_entry_forgets_too() -> None:
     number = 2_000 % 1_024
     assert number != bucket("a")
     key = ("requests", number)
-    for entries, kept in (((500, 1_000, 1_001), (1_001,)), ((1_001, 1_002), None), ((500, 1_000), ())):
+    for entries, kept in (
+        ((500, 1_000, 1_001), (1_001,)),
+        ((1_000, 1_001), (1_001,)),
+        ((1_001, 1_002), None),
+        ((500, 1_000), ()),
+    ):
         found = delta(RequestWindow(number, noted(*entries)))
         remember(found, Context(2_000, 1), "a", CommandResult.EMPTY)
         if kept is None:
