@@ -47,10 +47,12 @@ from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
+from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
+from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.stage.batchcommits import (
     BatchCommits,
     CommitResult,
@@ -67,12 +69,16 @@ from sparktxn.structs import TopicState
 
 __all__ = [
     "PARTITION_COUNT_MAX",
+    "SYSTEM_TABLES",
     "CommitResult",
     "ReplayMismatch",
     "SinkCommit",
     "StagePlan",
     "Store",
+    "TableSelection",
+    "TableTask",
     "read_object",
+    "read_table_task",
     "read_task",
 ]
 
@@ -312,19 +318,31 @@ class Store:
             columns=columns,
             rows_per_task=rows_per_task,
         )
-        return with_metadata(view, tasks, self._transactional_ids)
+        return with_metadata(view, tasks, self.log)
 
-    def _transactional_ids(self) -> dict[int, str]:
-        """The transactional ids that this process knows of, by each producer id that the log remembers."""
-        known = {}
-        for record in self.log.transactions():
-            known[record.producer_id] = record.transactional_id
-            for remembered in (record.prepared, record.last_prepared):
-                if remembered is not None:
-                    known[remembered.producer_id] = record.transactional_id
-            if record.previous_producer_id >= 0:
-                known[record.previous_producer_id] = record.transactional_id
-        return known
+    @in_time("timeout_s", _clock_of)
+    def plan_table(
+        self, table: str, selection: TableSelection | None = None, *, timeout_s: float | None = None
+    ) -> list[TableTask]:
+        """Tasks that give rows of a system table, a name in SYSTEM_TABLES; any process reads them (`read_table_task`).
+
+        Raises:
+            ConfigurationError: there is no such table, or the last entry to list is not in the log.
+            CommandRefused: a topic does not exist, or the entry is not in the log.
+            ViewExpired: vacuum has passed the entry.
+        """
+        self._check()
+        return plan_table(self.log, table, selection, self._deadline(timeout_s))
+
+    @in_time("timeout_s", _clock_of)
+    def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
+        """The entry that committed a transaction, named as the table ``entries`` names it or as ``queryId:batchId``.
+
+        Raises:
+            ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
+        """
+        self._check()
+        return committing_entry(self.log, arguments.text("transaction", transaction), self._deadline(timeout_s))
 
     def cut(
         self,
@@ -366,7 +384,7 @@ class Store:
         tasks = plan_commits(
             self.log.objects, view, after_entry, to_entry, bounds, columns=columns, rows_per_task=rows_per_task
         )
-        return with_metadata(view, tasks, self._transactional_ids)
+        return with_metadata(view, tasks, self.log)
 
     def commit_cut(
         self,
@@ -569,3 +587,14 @@ def read_task(
     arguments.instance("task", task, ReadTask)
     batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
     yield from read(objects_of(task.store_uri, arguments.mapping("options", options)), task, batch_rows=batch_rows)
+
+
+def read_table_task(task: TableTask, options: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a system table's task, in any process that can reach the store's objects.
+
+    Raises:
+        DamagedObject: an object that the log names is missing or altered.
+        ViewExpired: vacuum has passed what the task names.
+    """
+    arguments.instance("task", task, TableTask)
+    yield from read_table(objects_of(task.store_uri, arguments.mapping("options", options)), task)

@@ -14,12 +14,19 @@ from pyspark_txnlog.source import DefaultSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyspark_txnlog.browsing import history as history
+    from pyspark_txnlog.browsing import register_views as register_views
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
     from pyspark_txnlog.native_scan import scan as scan
 
-__all__ = ["DefaultSource", "foreach_batch", "register", "scan"]
+__all__ = ["DefaultSource", "foreach_batch", "history", "register", "register_views", "scan"]
 
-_HOMES: Final = {"foreach_batch": "pyspark_txnlog.foreach", "scan": "pyspark_txnlog.native_scan"}
+_HOMES: Final = {
+    "foreach_batch": "pyspark_txnlog.foreach",
+    "history": "pyspark_txnlog.browsing",
+    "register_views": "pyspark_txnlog.browsing",
+    "scan": "pyspark_txnlog.native_scan",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.alignment import readable_ends, warn_of_stall
+from pyspark_txnlog.asof import AsOfPoint
 from pyspark_txnlog.bounds import check_ranges, resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import CommittedStart, committed_start
@@ -73,8 +74,8 @@ def _committed(store: Store, view: ReadView, options: ReadOptions) -> CommittedS
 
 
 def _view(store: Store, options: ReadOptions, pinned: PinnedView | None) -> ReadView:
-    entry = options.as_of_entry if pinned is None else pinned.entry
-    return open_view(store, options, entry=entry, timestamp_ms=options.as_of_timestamp_ms if entry is None else None)
+    point = options.as_of.resolved(store) if pinned is None else AsOfPoint(entry=pinned.entry)
+    return open_view(store, options, entry=point.entry, timestamp_ms=point.timestamp_ms)
 
 
 def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> TxnLogReader:

@@ -6,7 +6,6 @@ table. `docs` prints the table as it is.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -15,7 +14,9 @@ from msgspec import Struct
 
 from pyspark_txnlog.admission import TriggerLimits
 from pyspark_txnlog.alignment import Alignment
+from pyspark_txnlog.asof import AsOf, as_of_options
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
+from pyspark_txnlog.catalog import is_create_table, kept_options, with_table_options, without_table_properties
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import (
@@ -40,13 +41,13 @@ __all__ = [
     "READ",
     "READ_STREAM",
     "SCHEMA",
-    "TABLE_OPTIONS_KEY",
     "WRITE",
     "WRITE_STREAM",
     "Option",
     "ReadOptions",
     "WriteOptions",
-    "with_table_options",
+    "options_of_table",
+    "parse_given",
 ]
 
 READ: Final = "read"
@@ -67,14 +68,10 @@ _STORE_PREFIXES: Final = ("storage.", "store.", "checkpoint.", "clock.")
 _CLIENT_PREFIXES: Final = ("txnlog.", KAFKA_PREFIX)
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark reads itself and hands over all the same."""
-_TABLE_PREFIX: Final = "option."
-"""CREATE TABLE hands its options over twice, once with this prefix, among properties of its own."""
 
 _ALIASES: Final = {"rowspertask": "maxrecordsperpartition"}
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
-
-TABLE_OPTIONS_KEY: Final = "txnlog.options"
 
 
 def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
@@ -186,7 +183,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("subscribePattern", _READS, None, _pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
     Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
-    Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time, in milliseconds since 1970 or as `-10 minutes`. Comes before the two options that follow."),
+    Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time: milliseconds since 1970, a time with its zone, or `-10 minutes`. Comes before the two options that follow."),
     Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
     Option("startingOffsets", _READS, None, _start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
     Option("startingOffsetsByTimestampStrategy", _READS, "error", _choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
@@ -218,8 +215,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
     Option("startingEntry", _READS, None, _integer(1), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
     Option("endingEntry", _BATCH, None, _integer(1), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
-    Option("asOfEntry", frozenset({READ}), None, _integer(0), "Read the store as it was after this log entry."),
-    Option("asOfTimestamp", frozenset({READ}), None, _integer(0), "Read the store as it was at this time, in milliseconds since 1970."),
+    Option("asOfEntry", _BATCH, None, _integer(0), "Read the store as it was after this log entry."),
+    Option("asOfTimestamp", _BATCH, None, parse_time, "Read the store as it was at this time: milliseconds since 1970, a time with its zone such as `2024-05-01T12:00:00Z`, or `-10 minutes`. Excludes the other two."),
+    Option("asOfTransaction", _BATCH, None, _text, "Read the store as it was right after this transaction was committed: its name in the system table `entries`, or `queryId:batchId` of a sink."),
+    Option("table", _BATCH, None, _choice("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
+    Option("limit", _BATCH, None, _integer(1), "For `table=entries`: at most so many entries, the newest."),
     Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
     Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
     Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
@@ -228,7 +228,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
     Option("mergeSchema", _WRITES, "false", _boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
     Option("partitionKey", _WRITES, None, _identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
-    Option("catalogTable", _ALL, "false", _boolean, "Set it in CREATE TABLE: the options are then kept in the table's schema, where Spark does not lose them."),
+    Option("catalogTable", _ALL, "true", _boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
 )  # fmt: skip
 
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
@@ -269,19 +269,7 @@ def _unknown(name: str, use: str) -> ConfigurationError:
     return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
 
 
-def _without_table_properties(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of `given`, which for a statement of SQL holds the table's properties too."""
-    options = {
-        name[len(_TABLE_PREFIX) :]: value for name, value in given.items() if name.lower().startswith(_TABLE_PREFIX)
-    }
-    if not options:
-        return given
-    # Spark takes the path for the place of the table's own files.
-    location = {name: given["location"] for name in ("path",) if "location" in given and "path" not in options}
-    return {**options, **location}
-
-
-_CREATE_TABLE: Final = "CREATE TABLE t USING txnlog OPTIONS (catalogTable 'true', path '...', topic '...')"
+_CREATE_TABLE: Final = "CREATE TABLE t USING txnlog OPTIONS (path '...', topic '...')"
 _PATH_MISSING: Final = (
     "option 'path' is missing: load() and save() take the store's URI; option 'kafka.bootstrap.servers' is the same. "
     f"A table of the catalog keeps its options with {_CREATE_TABLE}"
@@ -293,8 +281,8 @@ _NO_OPTIONS: Final = (
 )
 
 
-def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values by the table's names, defaults filled in, and the settings of the store's handle.
+def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that are given, by the table's names, and the settings of the store's handle.
 
     Logs one warning with the names of options that change nothing.
 
@@ -304,7 +292,7 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
     values: dict[str, Any] = {}
     store: dict[str, str] = {}
     without_meaning: list[str] = []
-    for given_name, value in _without_table_properties(given).items():
+    for given_name, value in without_table_properties(given).items():
         name = given_name.lower()
         if name in _SPARK_OWN:
             continue
@@ -312,7 +300,11 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
             # Credentials are among these: an error does not show them.
             store[name] = arguments.text(f"option {name!r}", value, secret=True)
             continue
-        option = _known(name, use)
+        if use == SCHEMA and is_create_table(given) and _option_named(name) is not None:
+            # A table keeps the options of its writes too.
+            option = _option_named(name)
+        else:
+            option = _known(name, use)
         if option is not None:
             parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
             if values.setdefault(option.name, parsed) != parsed:
@@ -323,11 +315,17 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
             without_meaning.append(name if option is None else option.name)
     if use != SCHEMA:
         warn_ignored(without_meaning, use)
+    if "path" not in values:
+        raise ConfigurationError(_PATH_MISSING if given else _NO_OPTIONS)
+    return values, store
+
+
+def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what `parse_given` returns, with defaults filled in."""
+    values, store = parse_given(given, use)
     for option in OPTIONS:
         if option.name not in values and option.default is not None:
             values[option.name] = option.parse(option.name, option.default)
-    if "path" not in values:
-        raise ConfigurationError(_PATH_MISSING if given else _NO_OPTIONS)
     return values, store
 
 
@@ -363,8 +361,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     include_txn_metadata: bool
     fail_on_data_loss: bool
     entries: EntryRange
-    as_of_entry: int | None
-    as_of_timestamp_ms: int | None
+    as_of: AsOf
     table_options: dict[str, str] | None
     commit_group: str | None = None
 
@@ -379,13 +376,13 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             ConfigurationError: an option is wrong, or two of them contradict each other.
         """
         values, store = _parse(given, use)
+        _check_no_table(values)
         topics, assigned = _topics_to_read(values)
         starting = bound_of("starting", values, "latest" if use == READ_STREAM else "earliest")
         ending = bound_of("ending", values, "latest")
         _check_bounds(starting, ending, topics, use)
         entries = entry_range(values)
-        if "asOfEntry" in values and "asOfTimestamp" in values:
-            raise ConfigurationError("options 'asOfEntry' and 'asOfTimestamp' exclude each other: give one")
+        as_of = as_of_options(values)
         return cls(
             path=values["path"],
             store=store,
@@ -410,9 +407,8 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             include_txn_metadata=values["includeTxnMetadata"],
             fail_on_data_loss=values["failOnDataLoss"],
             entries=entries,
-            as_of_entry=values.get("asOfEntry"),
-            as_of_timestamp_ms=values.get("asOfTimestamp"),
-            table_options=_table_options(given) if values["catalogTable"] else None,
+            as_of=as_of,
+            table_options=kept_options(given) if values["catalogTable"] else None,
             commit_group=_group_to_commit(values),
         )
 
@@ -477,6 +473,14 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 
 
 _WHAT_TO_READ: Final = ("subscribe", "subscribePattern", "assign", "topic")
+
+
+def _check_no_table(values: Mapping[str, Any]) -> None:
+    """Refuse what only reads of a system table take; those parse their options themselves."""
+    if "table" in values:
+        raise ConfigurationError("option 'table' reads a system table: only spark.read.format('txnlog') does that")
+    if "limit" in values:
+        raise ConfigurationError("option 'limit' needs the option 'table' as 'entries': it limits what that has")
 
 
 def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
@@ -562,29 +566,18 @@ def _has_offset(bound: Bound, word: str, offset: int) -> bool:
     return bound.offsets == word
 
 
-def _table_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What a catalog's table keeps: everything but credentials, which do not belong into a schema.
-
-    They are among the settings of the object store, and among Kafka's that have no meaning here.
-    """
-    options = _without_table_properties(given)
-    return {name: value for name, value in options.items() if not _may_be_secret(name.lower())}
-
-
-def _may_be_secret(name: str) -> bool:
-    return name.startswith("storage.") or (name.startswith(KAFKA_PREFIX) and _option_named(name) is None)
-
-
 def _option_named(name: str) -> Option | None:
     return _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
 
 
-def with_table_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of `given` over those that CREATE TABLE left in `schema`.
+def options_of_table(given: Mapping[str, str], schema: StructType, use: str) -> dict[str, str]:
+    """Return the options of `given` over those that a catalog's table keeps for `use`.
 
-    Spark hands a catalog table's options to `schema()` alone, when the table is created; the schema comes back.
+    A table keeps what reads and writes of it need, in batches and in streams: each takes what it knows.
     """
-    kept: dict[str, str] = {}
-    for field in schema.fields:
-        kept.update(json.loads(field.metadata.get(TABLE_OPTIONS_KEY, "{}")))
-    return {**kept, **given}
+
+    def is_taken(name: str) -> bool:
+        option = _option_named(name)
+        return option is None or option.name == "table" or use in option.uses
+
+    return with_table_options(given, schema, is_taken)

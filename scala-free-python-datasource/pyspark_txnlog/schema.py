@@ -8,7 +8,7 @@ record's transaction when `includeTxnMetadata` is true, or `columns` or a schema
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from pyspark_txnlog.options import TABLE_OPTIONS_KEY, ReadOptions
+from pyspark_txnlog.catalog import TABLE_OPTIONS_KEY
+from pyspark_txnlog.options import ReadOptions
 from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
 from sparktxn.scan.columns import (
     OFFSET,
@@ -36,9 +37,11 @@ __all__ = [
     "check_columns_to_write",
     "conform",
     "declared_columns",
+    "known_names",
     "new_columns",
     "read_columns",
     "schema_of",
+    "spark_schema",
     "stored_columns",
 ]
 
@@ -87,9 +90,14 @@ def schema_of(topics: Iterable[TopicState], options: ReadOptions) -> StructType:
             names = [name for name, _, _ in layout]
         names = [*names, *(metadata_names(layout) if options.include_txn_metadata else ())]
     arrow = output_schema(layout, names)
+    return spark_schema(arrow, options.table_options)
+
+
+def spark_schema(arrow: pa.Schema, table_options: Mapping[str, str] | None) -> StructType:
+    """Return Spark's schema for `arrow`, with what a table of the catalog keeps (None for other reads)."""
     fields = [StructField(field.name, _spark_type(field.type)) for field in arrow]
-    if options.table_options is not None:
-        fields[0].metadata = {TABLE_OPTIONS_KEY: json.dumps(options.table_options)}
+    if table_options is not None:
+        fields[0].metadata = {TABLE_OPTIONS_KEY: json.dumps(table_options)}
     return StructType(fields)
 
 
@@ -106,11 +114,19 @@ def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str,
     Raises:
         ConfigurationError: the topics do not have one of them, or have it with another type.
     """
-    arrow = known_columns(_one_layout(topics))
+    return known_names(schema, known_columns(_one_layout(topics)), "the topic")
+
+
+def known_names(schema: StructType, arrow: pa.Schema, owner: str) -> tuple[str, ...]:
+    """Return the names of `schema`, the user's or our own, all of which `owner` has, with the types of `arrow`.
+
+    Raises:
+        ConfigurationError: `owner` does not have one of them, or has it with another type.
+    """
     for field in schema.fields:
         if field.name not in arrow.names:
             raise ConfigurationError(
-                f"column {field.name!r} of the given schema is unknown: the topic has {', '.join(arrow.names)}"
+                f"column {field.name!r} of the given schema is unknown: {owner} has {', '.join(arrow.names)}"
                 f"{did_you_mean(field.name, arrow.names)}"
             )
         have = _spark_type(arrow.field(field.name).type).simpleString()

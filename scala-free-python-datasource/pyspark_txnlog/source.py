@@ -41,47 +41,53 @@ class DefaultSource(DataSource):
         return "txnlog"
 
     def schema(self) -> StructType:
-        """The columns of the topics that the options name; pins the read view.
+        """The columns of the topics, or of the system table, that the options name; pins the read view.
 
         Raises:
             ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.
         """
         from pyspark_txnlog.batch_reader import read_schema
         from pyspark_txnlog.options import SCHEMA, ReadOptions
+        from pyspark_txnlog.system_tables import TableOptions, names_table, table_schema
 
-        options = ReadOptions.parse(self.options, SCHEMA)
-        schema, self._pinned = read_schema(options)
+        if names_table(self.options):
+            schema, self._pinned = table_schema(TableOptions.parse(self.options, SCHEMA))
+        else:
+            schema, self._pinned = read_schema(ReadOptions.parse(self.options, SCHEMA))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one read view."""
         from pyspark_txnlog.batch_reader import make_reader
-        from pyspark_txnlog.options import READ, ReadOptions, with_table_options
+        from pyspark_txnlog.options import READ, ReadOptions, options_of_table
+        from pyspark_txnlog.system_tables import SystemTableReader, TableOptions, names_table
 
-        options = ReadOptions.parse(with_table_options(self.options, schema), READ)
-        return make_reader(options, schema, self._pinned)
+        given = options_of_table(self.options, schema, READ)
+        if names_table(given):
+            return SystemTableReader(TableOptions.parse(given, READ), schema, self._pinned)
+        return make_reader(ReadOptions.parse(given, READ), schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in whole transactions."""
-        from pyspark_txnlog.options import with_table_options
+        from pyspark_txnlog.options import READ_STREAM, options_of_table
         from pyspark_txnlog.streams import make_stream_reader
 
-        return make_stream_reader(with_table_options(self.options, schema), schema)
+        return make_stream_reader(options_of_table(self.options, schema, READ_STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one transaction."""
         from pyspark_txnlog.batch_writer import TxnLogWriter
-        from pyspark_txnlog.options import WRITE, WriteOptions, with_table_options
+        from pyspark_txnlog.options import WRITE, WriteOptions, options_of_table
 
-        return TxnLogWriter(WriteOptions.parse(with_table_options(self.options, schema), WRITE), schema, overwrite)
+        return TxnLogWriter(WriteOptions.parse(options_of_table(self.options, schema, WRITE), WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer of one transaction per micro-batch, exactly once.
 
         In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
         """
-        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions, with_table_options
+        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions, options_of_table
         from pyspark_txnlog.stream_writer import TxnLogStreamWriter
 
-        options = WriteOptions.parse(with_table_options(self.options, schema), WRITE_STREAM)
+        options = WriteOptions.parse(options_of_table(self.options, schema, WRITE_STREAM), WRITE_STREAM)
         return TxnLogStreamWriter(options, schema)

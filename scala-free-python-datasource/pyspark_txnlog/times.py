@@ -1,9 +1,14 @@
-"""Times and durations as options say them: milliseconds since 1970, ``-10 minutes``, and Spark's ``15m``."""
+"""Times and durations as options say them: milliseconds since 1970, text, ``-10 minutes``, and Spark's ``15m``.
+
+A time in text has its zone with it. Spark does not pass the session's time zone on to the process that reads options.
+"""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
@@ -28,6 +33,11 @@ _MS_BY_UNIT: Final = {
 }
 _DURATION: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _TIME: Final = re.compile(r"[0-9]{1,19}")
+_ZONE_NAME: Final = re.compile(r"(?P<time>.*[0-9])\s*\[?(?P<zone>[A-Za-z_]+(/[A-Za-z0-9_+-]+)*)\]?", re.DOTALL)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXPECTED: Final = (
+    "expected milliseconds since 1970, a time such as 2024-05-01T12:00:00Z, or a time before now such as -10 minutes"
+)
 
 
 class TimeAgo(Struct, frozen=True):
@@ -88,16 +98,40 @@ def parse_time(name: str, value: str) -> Time:
     """Return the time of an option's text.
 
     Raises:
-        ConfigurationError: it is neither a whole number of milliseconds from 0, nor a time before now.
+        ConfigurationError: it is neither a whole number of milliseconds from 0, nor a time with its zone from 1970 on,
+            nor a time before now.
     """
     if is_relative(value):
         return parse_time_ago(name, value)
     if _TIME.fullmatch(value.strip()) and int(value) <= arguments.INT64_MAX:
         return int(value)
-    raise ConfigurationError(
-        f"option {name!r} is {arguments.shown(value)}: expected milliseconds since 1970, or a time before now such as "
-        "-10 minutes"
-    )
+    found = _datetime_of(value.strip())
+    if found is None:
+        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
+    if found.tzinfo is None:
+        raise ConfigurationError(
+            f"option {name!r} is {arguments.shown(value)}, a time without a zone: add one, as in "
+            f"{value.strip()}Z or {value.strip()} Europe/Berlin. The session's time zone is not known here"
+        )
+    milliseconds = (found - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}, before 1970: {_EXPECTED}")
+    return milliseconds
+
+
+def _datetime_of(text: str) -> datetime | None:
+    """Return the time in ISO 8601, or in Spark's form of it with the name of a zone; None if it is neither."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        named = _ZONE_NAME.fullmatch(text)
+    if named is None:
+        return None
+    try:
+        time, zone = datetime.fromisoformat(named["time"]), ZoneInfo(named["zone"])
+    except (ValueError, KeyError, OSError):  # what zoneinfo raises for a zone that is not known depends on its name
+        return None
+    return time.replace(tzinfo=zone) if time.tzinfo is None else None
 
 
 def absolute_ms(time: Time, now_ms: int) -> int:

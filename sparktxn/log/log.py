@@ -18,6 +18,7 @@ from sparktxn.format.entry import decode_store, encode_store
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.log.look.known import Known
+from sparktxn.log.look.snapshot import Snapshot
 from sparktxn.log.look.viewing import Viewer
 from sparktxn.log.look.views import ReadView
 from sparktxn.log.write.committer import Committer, Ticket
@@ -208,6 +209,17 @@ class Log(Known):
         self._checkpointer.after_refresh()
         self._timeouts.look_if_due()
         return view
+
+    def snapshot(
+        self,
+        prefixes: Sequence[str],
+        deadline: Deadline,
+        *,
+        entry: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Snapshot:
+        """The records of the parts whose names start with one of `prefixes`; at which entry, and errors, as `view`."""
+        return self._viewer.snapshot(prefixes, deadline, entry, timestamp_ms)
 
     def close(self) -> None:
         """Wait for background work, up to the call's deadline or half a minute; calling twice is harmless."""

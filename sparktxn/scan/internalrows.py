@@ -17,7 +17,14 @@ from sparktxn.state.internal import INTERNAL_TOPIC_IDS, TRANSACTION_STATE, entry
 from sparktxn.state.recording import HistoryChange
 from sparktxn.structs import CommittedOffset, TopicState, TransactionState, TransactionStatus
 
-__all__ = ["history_of", "key_and_value", "offset_for_time_in_history", "read_history"]
+__all__ = [
+    "history_of",
+    "kafka_name",
+    "key_and_value",
+    "offset_for_time_in_history",
+    "read_history",
+    "timestamp_us",
+]
 
 _BATCH_ROWS: Final = 5_000
 _KEY_COLUMNS: Final = {TRANSACTION_STATE.name: ("transactional_id",)}
@@ -74,7 +81,7 @@ def _transaction_row(change: HistoryChange, found: EntryHistory) -> Row:
     topic_names = found.topic_names
     return {
         "transactional_id": record.transactional_id,
-        "state": _kafka_name(record.status),
+        "state": kafka_name(record.status),
         "producer_id": record.producer_id,
         "producer_epoch": record.producer_epoch,
         "transaction": record.transaction,
@@ -83,8 +90,8 @@ def _transaction_row(change: HistoryChange, found: EntryHistory) -> Row:
             {"topic": topic_names.get(topic_id), "partition": partition} for topic_id, partition in record.partitions
         ],
         "groups": list(dict.fromkeys(group_id for group_id, _, _ in record.offsets)),
-        "start_timestamp": _timestamp_us(record.start_timestamp_ms),
-        "last_update_timestamp": _timestamp_us(record.last_update_timestamp_ms),
+        "start_timestamp": timestamp_us(record.start_timestamp_ms),
+        "last_update_timestamp": timestamp_us(record.last_update_timestamp_ms),
         "last_producer_epoch": record.last_producer_epoch,
         "previous_producer_id": record.previous_producer_id,
         "prepared": record.prepared is not None,
@@ -106,19 +113,20 @@ def _offset_row(change: HistoryChange, found: EntryHistory) -> Row:
             "offset": record.offset,
             "metadata": record.metadata,
             "leader_epoch": None if record.leader_epoch < 0 else record.leader_epoch,
-            "commit_timestamp": _timestamp_us(record.commit_timestamp_ms),
+            "commit_timestamp": timestamp_us(record.commit_timestamp_ms),
             "transactional_id": ending.transactional_id if ending is not None else None,
             "producer_id": ending.producer_id if ending is not None else None,
         }
     return row
 
 
-def _kafka_name(status: TransactionStatus) -> str:
+def kafka_name(status: TransactionStatus) -> str:
     """As Kafka's tools print it: ``CompleteCommit``."""
     return "".join(word.capitalize() for word in status.name.split("_"))
 
 
-def _timestamp_us(timestamp_ms: int) -> int | None:
+def timestamp_us(timestamp_ms: int) -> int | None:
+    """Return a time for a column of Arrow; None for a negative one, which means none."""
     return None if timestamp_ms < 0 else timestamp_ms * 1_000
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from sparktxn.log.look.known import Known
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.scan.columns import TRANSACTIONAL_ID, metadata_names, reserved_name
 from sparktxn.scan.plan import ReadTask
 from sparktxn.state.commitorder import CommittedRanges
-from sparktxn.structs import NO_TRANSACTION
+from sparktxn.structs import NO_TRANSACTION, TransactionState
 
-__all__ = ["committed_ranges", "with_metadata"]
+__all__ = ["committed_ranges", "transactional_ids_of", "with_metadata"]
 
 
 def committed_ranges(view: PartitionView) -> CommittedRanges:
@@ -21,13 +22,24 @@ def committed_ranges(view: PartitionView) -> CommittedRanges:
     return CommittedRanges([*late, *view.committed])
 
 
-def with_metadata(
-    view: ReadView, tasks: Sequence[ReadTask], transactional_ids: Callable[[], Mapping[int, str]]
-) -> list[ReadTask]:
+def transactional_ids_of(records: Iterable[TransactionState]) -> dict[int, str]:
+    """Return the transactional ids of `records` by each producer id that they remember."""
+    known = {}
+    for record in records:
+        known[record.producer_id] = record.transactional_id
+        for remembered in (record.prepared, record.last_prepared):
+            if remembered is not None:
+                known[remembered.producer_id] = record.transactional_id
+        if record.previous_producer_id >= 0:
+            known[record.previous_producer_id] = record.transactional_id
+    return known
+
+
+def with_metadata(view: ReadView, tasks: Sequence[ReadTask], log: Known) -> list[ReadTask]:
     """Return `tasks` of `view`, complete for the columns of the record's transaction that they ask for.
 
-    Tasks that ask for none are returned as they are. `transactional_ids` returns those that the log knows, by producer
-    id; it is called only if a task asks for them.
+    Tasks that ask for none are returned as they are. Transactional ids are those that `log` knows, which is asked only
+    if a task needs them.
     """
     ranges: dict[tuple[str, int], CommittedRanges] = {}
     known: Mapping[int, str] | None = None
@@ -42,7 +54,7 @@ def with_metadata(
             ranges[key] = committed_ranges(view.partitions[key])
         task = replace(task, segments=tuple(ranges[key].noted(task.segments)))
         if reserved_name(TRANSACTIONAL_ID, task.schema) in asked:
-            known = transactional_ids() if known is None else known
+            known = transactional_ids_of(log.transactions()) if known is None else known
             producers = {segment.producer_id for segment in task.segments if segment.transaction != NO_TRANSACTION}
             ids = {producer_id: known[producer_id] for producer_id in producers if producer_id in known}
             task = replace(task, transactional_ids=ids)

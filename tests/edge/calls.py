@@ -33,6 +33,7 @@ from sparktxn.admin import (
 )
 from sparktxn.arguments import Checked
 from sparktxn.maintenance import Sweeper, sweep, vacuum
+from sparktxn.store import TableSelection
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "NOT_CALLED", "Call", "public_calls"]
@@ -263,6 +264,8 @@ CALLS: Final[dict[str, Call]] = {
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
+    "Store.plan_table": Call(lambda world: world.store.plan_table, lambda _: {"table": "segments", "selection": TableSelection(topics=("t",)), "timeout_s": 5.0}),
+    "Store.transaction_entry": Call(lambda world: world.store.transaction_entry, lambda world: {"transaction": _committed_batch(world), "timeout_s": 5.0}),
     "Store.cut": Call(lambda world: world.store.cut, lambda world: {"view": _view(world), "starts": {("t", 0): 0}, "rows_max": None, "alignment": "transaction"}),
     "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
     "Store.add_columns": Call(lambda world: world.store.add_columns, lambda world: {"topic": world.typed(), "schema": pa.schema([("new", pa.int64())]), "timeout_s": 5.0}),
@@ -285,6 +288,14 @@ CALLS: Final[dict[str, Call]] = {
     "Sweeper.sweep": Call(lambda world: Sweeper(world.store).sweep, lambda _: {"timeout_s": 5.0}),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
 }  # fmt: skip
+
+
+def _committed_batch(world: World) -> str:
+    """Commit a sink's batch, and return its name."""
+    writer_id = world.name("query")
+    sink = SinkCommit(writer_id, "r", 1)
+    world.store.commit(_segments(world), transactional_id=world.name("id"), sink=sink, timeout_s=5.0)
+    return f"{writer_id}:1"
 
 
 def _sought(world: World) -> Callable[..., Any]:

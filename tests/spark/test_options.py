@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark_txnlog.asof import AsOf
 from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
 from pyspark_txnlog.times import TimeAgo
 from sparktxn import ConfigurationError
@@ -32,7 +33,7 @@ READING = {"path": "/s", "subscribe": "a,b"}
         (
             {**READING, "startingtimestamp": "x"},
             READ,
-            "'startingTimestamp' is 'x': expected milliseconds since 1970, or",
+            "'startingTimestamp' is 'x': expected milliseconds since 1970, a time such as 2024",
         ),
         ({**READING, "startingtimestamp": "-5"}, READ, "'startingTimestamp' is '-5': expected milliseconds"),
         ({**READING, "startingtimestamp": str(2**63)}, READ, "'startingTimestamp' is .*expected milliseconds"),
@@ -90,6 +91,9 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ({**READING, "endingoffsets": '{"a":{"0":-2}}'}, READ, "'endingOffsets' cannot be earliest"),
         ({**READING, "asofentry": "1", "asoftimestamp": "2"}, READ, "exclude each other"),
         ({**READING, "txnlog.path": "/other"}, READ, "'path' is given twice"),
+        ({**READING, "limit": "5"}, READ, "option 'limit' needs the option 'table'"),
+        ({**READING, "table": "entries"}, READ, "option 'table' reads a system table"),
+        ({**READING, "table": "entries"}, READ_STREAM, "'table' belongs to read, not to readStream"),
     ],
 )
 def test_a_wrong_reading_option_is_named(given: dict[str, str], use: Any, message: str) -> None:
@@ -124,7 +128,7 @@ def test_a_wrong_writing_option_is_named(given: dict[str, str], use: Any, messag
 def test_a_use_without_any_option_names_the_way_of_sql(use: Any) -> None:
     parse: Any = WriteOptions.parse if use in (WRITE, WRITE_STREAM) else ReadOptions.parse
     with pytest.raises(
-        ConfigurationError, match=r"no options were given.*AS SELECT.*catalogTable 'true'.*INSERT INTO t"
+        ConfigurationError, match=r"no options were given.*AS SELECT.*CREATE TABLE t USING txnlog.*INSERT INTO t"
     ):
         parse({}, use)
 
@@ -194,7 +198,7 @@ def test_a_batch_starts_at_the_earliest_record_and_a_stream_at_the_latest(use: A
 
 def test_the_schema_is_asked_for_with_the_options_of_either_read() -> None:
     assert ReadOptions.parse({**READING, "maxoffsetspertrigger": "5"}, SCHEMA).trigger.rows_max == 5
-    assert ReadOptions.parse({**READING, "asofentry": "5"}, SCHEMA).as_of_entry == 5
+    assert ReadOptions.parse({**READING, "asofentry": "5"}, SCHEMA).as_of == AsOf(entry=5)
 
 
 def test_every_option_has_a_meaning_and_a_default_that_parses() -> None:

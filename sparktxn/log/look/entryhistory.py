@@ -1,4 +1,4 @@
-"""Replaying the log for its history: what the internal topics show is computed here, entry by entry.
+"""Replaying the log for its history: what the internal topics show, and what each entry did, entry by entry.
 
 A history begins after the oldest checkpoint that the horizon has left, or with the first entry. As for every reader of
 entries, what was read counts only if the horizon has not passed it (PROTOCOL.md, "Confirming").
@@ -6,8 +6,8 @@ entries, what was read counts only if the horizon has not passed it (PROTOCOL.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
@@ -23,7 +23,16 @@ from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.state.recording import HistoryChange, RecordingDelta
 from sparktxn.structs import StateKey, StateRecord, TopicState
 
-__all__ = ["EntryHistory", "History", "entry_not_before", "find_entry", "first_entry"]
+__all__ = [
+    "EntryHistory",
+    "Followed",
+    "History",
+    "Replay",
+    "entry_not_before",
+    "expired",
+    "find_entry",
+    "first_entry",
+]
 
 _ENTRIES_AT_ONCE: Final = 64
 """Entries that are fetched together, and confirmed together."""
@@ -38,17 +47,35 @@ class EntryHistory(NamedTuple):
     topic_names: Mapping[int, str]
 
 
-class _RecordingTail(Tail):
-    """A replica that keeps what the entries from `since` on have changed, of one table."""
+class Followed(NamedTuple):
+    """One entry with what it changed, as a replay has followed it; `topic_names` is as in `EntryHistory`."""
+
+    entry: LogEntry
+    changes: Mapping[StateKey, StateRecord | None]
+    delta: RecordingDelta
+    topic_names: Mapping[int, str]
+
+
+Found = TypeVar("Found")
+
+
+class _RecordingTail(Tail, Generic[Found]):
+    """A replica that keeps what `summarise` returns of the entries from `since` on."""
 
     defers = False
 
-    def __init__(self, objects: ObjectStore, head: CheckpointHead | None, unusable: frozenset[str], table: str) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        head: CheckpointHead | None,
+        unusable: frozenset[str],
+        summarise: Callable[[Followed], Found | None],
+    ) -> None:
         super().__init__(objects, head, unusable)
-        self._table = table
+        self._summarise = summarise
         self._recording: RecordingDelta | None = None
         self.since = 0
-        self.recorded: list[EntryHistory] = []
+        self.recorded: list[Found] = []
         self.topic_names: dict[int, str] = {topic.topic_id: topic.name for topic in INTERNAL_TOPIC_IDS.values()}
 
     def name_topics(self) -> None:
@@ -70,22 +97,22 @@ class _RecordingTail(Tail):
         self._name_topics(changes)
         # Asked before the changes are folded in: the history compares with the state before the entry.
         if self._recording is not None and entry.entry >= self.since:
-            found = self._recording.history(self._table)
-            if found:
-                self.recorded.append(EntryHistory(entry.entry, entry.timestamp_ms, found, self.topic_names))
+            found = self._summarise(Followed(entry, changes, self._recording, self.topic_names))
+            if found is not None:
+                self.recorded.append(found)
         super().take(entry, changes, size_bytes)
 
 
-class History:
-    """The changes of one table, ``transaction`` or ``offset``; remembers where it stands, so that going on is cheap."""
+class Replay(Generic[Found]):
+    """What `summarise` makes of each entry, None to leave it out; remembers where it stands: going on is cheap."""
 
-    def __init__(self, objects: ObjectStore, table: str) -> None:
+    def __init__(self, objects: ObjectStore, summarise: Callable[[Followed], Found | None]) -> None:
         self._objects = objects
-        self._table = table
-        self._tail: _RecordingTail | None = None
+        self._summarise = summarise
+        self._tail: _RecordingTail[Found] | None = None
 
-    def entries(self, first: int, last: int) -> Iterator[EntryHistory]:
-        """The entries from `first` to `last` (inclusive) that change something, in order, each confirmed.
+    def entries(self, first: int, last: int) -> Iterator[Found]:
+        """The entries from `first` to `last` (inclusive) that are not left out, in order, each confirmed.
 
         Raises:
             ViewExpired: the vacuum has passed `first`, or what is needed to compute it.
@@ -102,28 +129,42 @@ class History:
             yield from recorded
         self._tail = tail
 
-    def _open(self, first: int) -> _RecordingTail:
+    def _open(self, first: int) -> _RecordingTail[Found]:
         tail = open_tail(
             self._objects,
-            lambda head, unusable: _RecordingTail(self._objects, head, unusable, self._table),
+            lambda head, unusable: _RecordingTail(self._objects, head, unusable, self._summarise),
             _RecordingTail.name_topics,
             at_most=first - 1,
         )
         if isinstance(tail, Passed):
-            raise _expired(first, tail)
+            raise expired(first, tail)
         return tail
 
-    def _advance(self, tail: _RecordingTail, last: int) -> None:
+    def _advance(self, tail: _RecordingTail[Found], last: int) -> None:
         """Go some entries further, confirmed: a slot below the horizon may hold what was never the log's."""
         first = tail.entry + 1
         at_most = min(last, tail.entry + _ENTRIES_AT_ONCE)
         passed = confirm(self._objects, lambda: tail.slots, lambda: tail.advance_to(at_most, _ENTRIES_AT_ONCE))
         if passed is not None:
-            raise _expired(first, passed)
+            raise expired(first, passed)
         tail.confirmed_entry = tail.entry
 
 
-def _expired(entry: int, passed: Passed) -> ViewExpired:
+class History(Replay[EntryHistory]):
+    """The entries that change one table, ``transaction`` or ``offset``."""
+
+    def __init__(self, objects: ObjectStore, table: str) -> None:
+        super().__init__(objects, lambda followed: _changes_of(followed, table))
+
+
+def _changes_of(followed: Followed, table: str) -> EntryHistory | None:
+    found = followed.delta.history(table)
+    entry = followed.entry
+    return EntryHistory(entry.entry, entry.timestamp_ms, found, followed.topic_names) if found else None
+
+
+def expired(entry: int, passed: Passed) -> ViewExpired:
+    """Return the error for an entry whose changes can no longer be computed."""
     return ViewExpired(
         f"the history of entry {entry} can no longer be computed: entries below {passed.horizon} may be deleted"
     )
@@ -143,7 +184,7 @@ def first_entry(objects: ObjectStore) -> int:
         head = read_head(objects, entry, checkpoint)
         if head is not None and usable_heads(objects, [head]):
             return entry + 1
-    raise _expired(passed.horizon, passed)
+    raise expired(passed.horizon, passed)
 
 
 def entry_not_before(objects: ObjectStore, timestamp_ms: int, first: int, last: int) -> int:
@@ -155,7 +196,7 @@ def entry_not_before(objects: ObjectStore, timestamp_ms: int, first: int, last: 
     """
     found = find_entry(objects, timestamp_ms, first, last)
     if isinstance(found, Passed):
-        raise _expired(first, found)
+        raise expired(first, found)
     return found
 
 

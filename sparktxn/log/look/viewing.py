@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
@@ -13,12 +14,15 @@ from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.look.entryhistory import find_entry, first_entry
 from sparktxn.log.look.known import topics_of
+from sparktxn.log.look.snapshot import Snapshot, take_snapshot
 from sparktxn.log.look.views import ReadView, capture_view, with_internal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import TopicState
 
 __all__ = ["Viewer"]
+
+Captured = TypeVar("Captured")
 
 
 class Viewer:
@@ -34,20 +38,33 @@ class Viewer:
     ) -> ReadView:
         """Return what `Log.view` returns, with its errors."""
         named = None if topics is None else list(topics)
+        return self._captured(lambda tail: self._capture(tail, named), deadline, entry, timestamp_ms)
+
+    def snapshot(
+        self, prefixes: Sequence[str], deadline: Deadline, entry: int | None, timestamp_ms: int | None
+    ) -> Snapshot:
+        """Return what `Log.snapshot` returns, with its errors."""
+        return self._captured(lambda tail: take_snapshot(tail, prefixes), deadline, entry, timestamp_ms)
+
+    def _captured(
+        self, capture: Callable[[Tail], Captured], deadline: Deadline, entry: int | None, timestamp_ms: int | None
+    ) -> Captured:
         with self._follower.locked(deadline, "view"):
             # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
-            while isinstance(view := self._view(named, entry, timestamp_ms), Passed):
+            while isinstance(captured := self._attempt(capture, entry, timestamp_ms), Passed):
                 pass
-        return view
+        return captured
 
-    def _view(self, topics: list[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView | Passed:
+    def _attempt(
+        self, capture: Callable[[Tail], Captured], entry: int | None, timestamp_ms: int | None
+    ) -> Captured | Passed:
         self._follower.refresh()
         tail = self._follower.tail
         if timestamp_ms is not None:
             entry = self._entry_at(timestamp_ms, tail)
         if entry is not None and entry != tail.entry:
             tail = self._tail_at(entry, tail)
-        return attempt(self._objects, lambda: tail.premise, lambda: self._capture(tail, topics))
+        return attempt(self._objects, lambda: tail.premise, lambda: capture(tail))
 
     def _capture(self, tail: Tail, topics: list[str] | None) -> ReadView:
         found = topics_of(tail) if topics is None else []
