@@ -22,7 +22,7 @@ from tests.kills.queries import Query, fill
 __all__ = ["CannotGoOn", "Report", "run"]
 
 ROOT: Final = Path(__file__).parents[2]
-_DRIVERS_MAX: Final = 200
+_IDLE_DRIVERS_MAX: Final = 4
 _STANDS_STILL_S: Final = 240.0
 _POLL_S: Final = 0.05
 _SECOND_DRIVER_BATCHES: Final = 2
@@ -89,13 +89,16 @@ class _Scene:
     def run(self) -> int:
         """Run drivers until one has finished the query; return how many there were."""
         try:
-            while len(self._processes) < _DRIVERS_MAX:
+            idle = 0
+            while idle < _IDLE_DRIVERS_MAX:
+                before = (self.blows.recorded(), self.blows.dealt())
                 code = self._follow(self._start())
                 if code == 0:
                     return len(self._processes)
                 if code == 3:
                     raise CannotGoOn(f"the query fails again and again:\n{self._output()}")
-            raise CannotGoOn(f"{_DRIVERS_MAX} drivers did not finish the query:\n{self._output()}")
+                idle = idle + 1 if (self.blows.recorded(), self.blows.dealt()) == before else 0
+            raise CannotGoOn(f"{idle} drivers in turn did nothing:\n{self._output()}")
         finally:
             for process in self._processes:
                 _signal_session(process.pid, signal.SIGKILL)
