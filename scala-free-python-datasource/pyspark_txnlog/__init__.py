@@ -16,14 +16,27 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.browsing import history as history
     from pyspark_txnlog.browsing import register_views as register_views
+    from pyspark_txnlog.counts import count as count
+    from pyspark_txnlog.counts import max_offset as max_offset
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
     from pyspark_txnlog.native_scan import scan as scan
 
-__all__ = ["DefaultSource", "foreach_batch", "history", "register", "register_views", "scan"]
+__all__ = [
+    "DefaultSource",
+    "count",
+    "foreach_batch",
+    "history",
+    "max_offset",
+    "register",
+    "register_views",
+    "scan",
+]
 
 _HOMES: Final = {
+    "count": "pyspark_txnlog.counts",
     "foreach_batch": "pyspark_txnlog.foreach",
     "history": "pyspark_txnlog.browsing",
+    "max_offset": "pyspark_txnlog.counts",
     "register_views": "pyspark_txnlog.browsing",
     "scan": "pyspark_txnlog.native_scan",
 }

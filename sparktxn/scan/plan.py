@@ -91,6 +91,15 @@ class ReadTask(Struct, frozen=True):
         """The object name of one of the task's segments."""
         return names.segment(self.topic, self.topic_id, self.partition, segment.name)
 
+    def kept_offsets(self) -> Iterator[tuple[int, int]]:
+        """Yield the offsets of the task's rows as (start, end) ranges in order, from what the log says alone.
+
+        A task of an internal topic yields none: its rows are known when they are read.
+        """
+        ranges = AbortedRanges(self.aborted)
+        for segment in self.segments:
+            yield from ranges.kept(segment, self.start_offset, self.end_offset)
+
 
 def _end_offset(part: SegmentRef | ManifestRef) -> int:
     return part.end_offset
