@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparktxn.errors import ConfigurationError as ConfigurationError
     from sparktxn.errors import DamagedObject as DamagedObject
     from sparktxn.errors import ErrorCode as ErrorCode
+    from sparktxn.errors import ExpectationFailed as ExpectationFailed
     from sparktxn.errors import FormatVersionError as FormatVersionError
     from sparktxn.errors import KafkaError as KafkaError
     from sparktxn.errors import KafkaException as KafkaException
@@ -74,6 +75,7 @@ _HOMES: Final = {
         "ConfigurationError",
         "DamagedObject",
         "ErrorCode",
+        "ExpectationFailed",
         "FormatVersionError",
         "KafkaError",
         "KafkaException",

@@ -5,6 +5,7 @@ The tree groups classes by what a handler does::
     KafkaException            args[0] is a KafkaError: test fatal(), then txn_requires_abort(), then retriable()
     ├── ProducerFenced        fatal: another producer, or a time-out, ended this one; close it
     ├── TransactionAborted    abortable: call abort_transaction(), rewind the input, begin again
+    │   └── ExpectationFailed     a partition does not end where the transaction expects: read on before beginning again
     ├── CommandRefused        the state machine refused a command: its code says why, nothing was written
     └── StoreError            the store itself; ``kind`` is stable and append-only
         ├── StoreUnavailable      retriable: the object store did not answer in time; nothing is known to be written
@@ -35,6 +36,7 @@ __all__ = [
     "ConfigurationError",
     "DamagedObject",
     "ErrorCode",
+    "ExpectationFailed",
     "FormatVersionError",
     "KafkaError",
     "KafkaException",
@@ -54,7 +56,10 @@ __all__ = [
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), as far as this store answers with them."""
+    """Kafka's error codes (0 and up) and librdkafka's local ones (below 0), as far as this store answers with them.
+
+    The store's own begin at 1001.
+    """
 
     LOCAL_BAD_MSG = -199
     LOCAL_FAIL = -196
@@ -130,6 +135,7 @@ class ErrorCode(IntEnum):
     PRODUCER_FENCED = 90
     TRANSACTIONAL_ID_NOT_FOUND = 105
     TRANSACTION_ABORTABLE = 120
+    UNEXPECTED_END_OFFSET = 1001
 
     @property
     def kafka_name(self) -> str:
@@ -295,6 +301,13 @@ class ProducerFenced(KafkaException):
 
 class TransactionAborted(KafkaException):
     """The open transaction cannot be committed: abort it and begin again."""
+
+
+class ExpectationFailed(TransactionAborted):
+    """A partition does not end where the transaction expects: nothing of it takes effect (`Producer.expect`).
+
+    Abort it, read the records that were appended meanwhile, decide anew, and begin again.
+    """
 
 
 class CommandRefused(KafkaException):

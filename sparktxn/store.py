@@ -34,6 +34,7 @@ from sparktxn.errors import (
     KafkaException,
     OutcomeUnknown,
 )
+from sparktxn.expectations import expectations
 from sparktxn.fork import ForkGuard
 from sparktxn.format.commands import CreateTopic, OffsetCommit
 from sparktxn.format.names import check_topic_name
@@ -458,6 +459,7 @@ class Store:
         sink: SinkCommit | None = None,
         on_replay_mismatch: OnReplayMismatch = "fail",
         offsets: ConsumerGroupTopicPartitions | None = None,
+        expect: Mapping[tuple[str, int], int] | None = None,
         timeout_s: float | None = None,
     ) -> CommitResult:
         """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
@@ -472,8 +474,11 @@ class Store:
         `offsets` are a consumer group's, committed in the same transaction: they are in force when its records are
         visible. A batch that was committed before has committed its offsets, too.
 
+        With `expect`, a log end offset by (topic, partition), it commits only if each of these partitions ends there.
+
         Raises:
             ConfigurationError: a sink or offsets are given without `transactional_id`.
+            ExpectationFailed: a partition has another end than `expect` says: nothing was written.
             KafkaException: `offsets` name a partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION).
             BatchRefused: a newer run or query has committed. With "fail" also where a batch id at or below the last
                 one is not known to have had these rows.
@@ -493,12 +498,13 @@ class Store:
             raise ConfigurationError("offsets are given without transactional_id: expected the id of their transaction")
         arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
         deadline = self._deadline(timeout_s)
+        expected = expectations(self.log, expect, deadline)
         # Two threads that commit under one id would take each other's transaction for their own.
         if not acquired_in_time(self._committing):
             raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
         try:
             group = None if offsets is None else self._group_offsets(offsets, deadline)
-            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch, group)
+            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch, group, expected)
         finally:
             self._committing.release()
 

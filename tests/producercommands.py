@@ -10,6 +10,7 @@ from sparktxn.format.commands import (
     Append,
     CommandResult,
     EndTxn,
+    ExpectEndOffset,
     OffsetToCommit,
     PrepareTxn,
     SinkBatchCommit,
@@ -69,6 +70,10 @@ class ProducerCommands(Struct, frozen=True):
     def prepare(self, transaction: int) -> PrepareTxn:
         """Prepares."""
         return PrepareTxn(*self._identity(transaction))
+
+    def expect(self, transaction: int, where: tuple[int, int], log_end_offset: int) -> ExpectEndOffset:
+        """Passes if the partition ends there."""
+        return ExpectEndOffset(*self._identity(transaction), *where, log_end_offset)
 
     def offset(self, transaction: int, group_id: str, where: tuple[int, int], offset: int) -> TxnOffsetCommit:
         """One offset of a group, inside the transaction."""

@@ -124,6 +124,22 @@ class ReferenceModel:
         producer.offsets[group, place] = (self._time, offset)
         return None
 
+    def expect(
+        self, name: str, identity: Identity, transaction: int, place: Place, log_end_offset: int
+    ) -> ErrorCode | None:
+        """An expectation of where a partition ends."""
+        producer = self._owner(name, identity)
+        if isinstance(producer, ErrorCode):
+            return producer
+        if transaction == producer.transaction and self._status(name) == COMMITTED:
+            return None
+        if not self._may_join(name, transaction):
+            return ErrorCode.INVALID_TXN_STATE
+        if len(self.partitions[place].offsets) != log_end_offset:
+            return ErrorCode.UNEXPECTED_END_OFFSET
+        self._join(name, transaction)
+        return None
+
     def commit_offset(self, group: str, place: Place, offset: int) -> None:
         """A group's offset outside transactions."""
         self._time += 1

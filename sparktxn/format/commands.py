@@ -27,6 +27,7 @@ __all__ = [
     "DeleteRecords",
     "DeleteTopic",
     "EndTxn",
+    "ExpectEndOffset",
     "ExpireOffsets",
     "ExpireProducers",
     "ExpireTransactionalId",
@@ -226,6 +227,18 @@ class EndTxn(_Base, frozen=True, tag="end_txn"):
     fence_reason: str = ""
 
 
+class ExpectEndOffset(_Base, frozen=True, tag="expect_end_offset"):
+    """Passes if the partition ends at `log_end_offset`: else the whole list is refused."""
+
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int64
+    transaction: Int64
+    topic_id: Int64
+    partition: Int64
+    log_end_offset: Int64
+
+
 class PrepareTxn(_Base, frozen=True, tag="prepare_txn"):
     """Prepares the ongoing transaction: it takes nothing more and never times out until it is completed (KIP-939)."""
 
@@ -351,6 +364,7 @@ Command = (
     | TxnOffsetCommit
     | OffsetCommit
     | EndTxn
+    | ExpectEndOffset
     | PrepareTxn
     | ExpireTransactionalId
     | ExpireProducers

@@ -320,6 +320,21 @@ class Producer:
         transactions.add_offsets(topic_partitions("positions", positions), group, seconds(timeout))
 
     @in_time("timeout", _clock_of)
+    def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
+        """Makes commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
+
+        `log_end_offset` is up to where the caller has read. The partition need not be written to. Records of this
+        transaction do not count, those of an aborted one do. The entry that commits or prepares the transaction
+        decides, and nothing is locked until then.
+
+        Raises:
+            TransactionAborted: UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaException: INVALID_TOPIC, the topic is internal; _STATE, no transaction is open; _NOT_CONFIGURED.
+            ConfigurationError: a number is out of range, or another offset is expected of the partition already.
+        """
+        self._transactional("expect").expect(topic, partition, log_end_offset, seconds(timeout))
+
+    @in_time("timeout", _clock_of)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Stores all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 

@@ -11,7 +11,15 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, ProducerFenced, TransactionAborted
+from sparktxn.errors import (
+    CommandRefused,
+    ErrorCode,
+    ExpectationFailed,
+    KafkaError,
+    KafkaException,
+    ProducerFenced,
+    TransactionAborted,
+)
 
 __all__ = ["BUMPING_CODES", "FAILURES", "Failure", "Operation", "failure_of"]
 
@@ -90,4 +98,5 @@ def failure_of(refused: CommandRefused, operation: Operation) -> tuple[Failure, 
         return failure, KafkaException(KafkaError(code, reason, fatal=True))
     if failure is Failure.RETRY:
         return failure, KafkaException(KafkaError(code, reason, retriable=True))
-    return failure, TransactionAborted(KafkaError(code, reason, txn_requires_abort=True))
+    abortable = ExpectationFailed if code == _E.UNEXPECTED_END_OFFSET else TransactionAborted
+    return failure, abortable(KafkaError(code, reason, txn_requires_abort=True))

@@ -37,8 +37,11 @@ class Outbox(TransactionWriter):
         self._lock = threading.Lock()
         self._operation = Operation.PUBLISH
         self._named: Sequence[PendingSegment] = ()
+        self._before_count = 0
         self.dropped_records = 0
         """Records that `discard` has dropped; a transaction sets it to 0 when it begins."""
+        self.published_records: dict[tuple[int, int], int] = {}
+        """Records that flush() has published, by (topic id, partition); a transaction empties it when it begins."""
 
     @contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
@@ -85,9 +88,13 @@ class Outbox(TransactionWriter):
         segments: Sequence[PendingSegment],
         after: Sequence[Command] = (),
         transaction: TransactionIdentity | None = None,
+        *,
+        before: Sequence[Command] = (),
     ) -> None:
-        """Send one list: the uploaded `segments`, then the commands `after`. `resolve` returns its outcome."""
-        self.send([_staged(segment) for segment in segments], after=after, transaction=transaction)
+        """Send one list: `before`, the uploaded `segments`, then `after`. `resolve` returns its outcome."""
+        staged = [_staged(segment) for segment in segments]
+        self.send(staged, before=before, after=after, transaction=transaction)
+        self._before_count = len(before)
         self._operation, self._named = operation, segments
 
     def resolve(self, deadline: Deadline, *, cancel: bool = False) -> list[CommandResult]:
@@ -100,11 +107,18 @@ class Outbox(TransactionWriter):
         results = super().resolve(deadline, cancel=cancel)
         if results:
             named, self._named = self._named, ()
-            for segment, result in zip(named, results, strict=False):
+            for segment, result in zip(named, results[self._before_count :], strict=False):
                 if segment.report_count:
                     self._reports.add(segment.delivered(result.base_offset, result.timestamp_ms))
+            if self._operation is Operation.PUBLISH:
+                self._count_published(named)
             self._buffers.settle(named)
         return results
+
+    def _count_published(self, segments: Sequence[PendingSegment]) -> None:
+        for segment in segments:
+            where = (segment.topic.topic_id, segment.partition)
+            self.published_records[where] = self.published_records.get(where, 0) + segment.record_count
 
     def discard(self, error: KafkaError, chosen: Callable[[PendingSegment], bool] = lambda _: True) -> None:
         """Drop what waits and is under no list, and report `error` for it."""

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.errors import (
     CommandRefused,
+    ConfigurationError,
     ErrorCode,
     KafkaError,
     KafkaException,
@@ -28,10 +30,12 @@ from sparktxn.format.commands import (
     AddPartitionsToTxn,
     Command,
     CommandResult,
+    ExpectEndOffset,
     OffsetToCommit,
     PrepareTxn,
     TxnOffsetCommit,
 )
+from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.producer.outbox import Outbox
@@ -78,6 +82,7 @@ class Transactions:
         self._needs_bump = False
         self._offsets: _GroupOffsets = {}
         self._sent_offsets: _GroupOffsets = {}
+        self._expected: dict[tuple[int, int], int] = {}
 
     @property
     def state(self) -> TransactionState:
@@ -124,7 +129,9 @@ class Transactions:
             self._needs_bump = False
             self._offsets = {}
             self._sent_offsets = {}
+            self._expected = {}
             self._opened().dropped_records = 0
+            self._opened().published_records = {}
             self._move(_S.IN_TRANSACTION)
 
     def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata, timeout_s: float) -> None:
@@ -140,6 +147,21 @@ class Transactions:
                     found[offset.topic_id, offset.partition] = offset
             if found:
                 self._offsets = _with_offsets(self._offsets, replace(group, started_from=()), found)
+
+    def expect(self, topic: str, partition: int, log_end_offset: int, timeout_s: float) -> None:
+        """Lets the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
+        with self._calls.call("expect"):
+            self._states.require("expect", _S.IN_TRANSACTION)
+            refuse_change(arguments.identifier("topic", topic))
+            partition = arguments.integer("partition", partition, 0, arguments.INT32_MAX)
+            log_end_offset = arguments.integer("log_end_offset", log_end_offset, 0)
+            where = (self._existing(topic, partition, "expect() names", self._deadline(timeout_s)), partition)
+            known = self._expected.setdefault(where, log_end_offset)
+            if known != log_end_offset:
+                raise ConfigurationError(
+                    f"log_end_offset is {log_end_offset} for partition {partition} of topic {topic!r}, of which this "
+                    f"transaction expects {known}: expected one value in a transaction"
+                )
 
     def prepare(self, timeout_s: float) -> PreparedTransaction:
         """Publishes what waits and prepares, in one list; what the end is decided by."""
@@ -325,11 +347,11 @@ class Transactions:
     def _send_end(self, segments: list[PendingSegment]) -> None:
         """Sends the fused commit; nothing at all for a transaction without records and offsets (K119)."""
         self._check_whole()
-        if not segments and not self._offsets and not self._published:
+        if not segments and not self._offsets and not self._published and not self._expected:
             return
         identity = self._identity()
-        end = identity.end(committed=True)
-        self._opened().publish(Operation.END, segments, [*self._offset_commands(identity), end], identity)
+        after = [*self._offset_commands(identity), identity.end(committed=True)]
+        self._opened().publish(Operation.END, segments, after, identity, before=self._expectations(identity))
 
     def _send_prepare(self, segments: list[PendingSegment]) -> None:
         """Sends everything and the preparation; a transaction without anything is begun by registering no partition."""
@@ -339,7 +361,14 @@ class Transactions:
         if not segments and not others and not self._published:
             others.append(AddPartitionsToTxn(*identity.names(), partitions=()))
         others.append(PrepareTxn(*identity.names()))
-        self._opened().publish(Operation.PREPARE, segments, others, identity)
+        self._opened().publish(Operation.PREPARE, segments, others, identity, before=self._expectations(identity))
+
+    def _expectations(self, identity: TransactionIdentity) -> list[Command]:
+        published = self._opened().published_records
+        return [
+            ExpectEndOffset(*identity.names(), *where, log_end_offset + published.get(where, 0))
+            for where, log_end_offset in self._expected.items()
+        ]
 
     def _offset_commands(self, identity: TransactionIdentity) -> list[Command]:
         return [
@@ -402,21 +431,29 @@ class Transactions:
     def _offset(
         self, position: TopicPartition, started_from: Mapping[tuple[int, int], int], deadline: Deadline
     ) -> OffsetToCommit:
+        leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
+        where = (self._existing(position.topic, position.partition, "offsets name", deadline), position.partition)
+        return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))
+
+    def _existing(self, name: str, partition: int, who: str, deadline: Deadline) -> int:
+        """The id of a topic that has the partition; `who` begins the sentence that says it does not.
+
+        Raises:
+            TransactionAborted: UNKNOWN_TOPIC_OR_PARTITION.
+        """
         log = self._log
         assert log is not None  # narrows the type: a transaction is open
-        topic = log.topic(position.topic)
-        if topic is None:
+        topic = log.topic(name)
+        if topic is None or partition >= topic.partition_count:
             log.refresh(deadline)
-            topic = log.topic(position.topic)
-        if topic is None or not 0 <= position.partition < topic.partition_count:
-            reason = f"offsets name topic {position.topic!r}, partition {position.partition}, which does not exist"
+            topic = log.topic(name)
+        if topic is None or not 0 <= partition < topic.partition_count:
+            reason = f"{who} topic {name!r}, partition {partition}, which does not exist"
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason, txn_requires_abort=True)
             raised = TransactionAborted(error)
             self._move(_S.ABORTABLE_ERROR, raised)
             raise raised
-        leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
-        where = (topic.topic_id, position.partition)
-        return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))
+        return topic.topic_id
 
     def _ended(self) -> None:
         if self._published:
@@ -426,6 +463,7 @@ class Transactions:
         self._needs_bump = False
         self._offsets = {}
         self._sent_offsets = {}
+        self._expected = {}
         self._move(_S.READY)
 
     def _identity(self) -> TransactionIdentity:

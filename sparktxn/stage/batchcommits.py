@@ -23,7 +23,14 @@ from sparktxn.errors import (
     ProducerFenced,
 )
 from sparktxn.format.commands import Command, SinkBatchCommit, TxnOffsetCommit
-from sparktxn.stage.pendingcommits import Contents, GroupOffsets, PendingCommit, SinkCommit, prescriptive
+from sparktxn.stage.pendingcommits import (
+    Contents,
+    Expectations,
+    GroupOffsets,
+    PendingCommit,
+    SinkCommit,
+    prescriptive,
+)
 from sparktxn.stage.sharedcommits import SharedCommits
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
@@ -84,11 +91,12 @@ class BatchCommits:
         deadline: Deadline,
         on_replay_mismatch: OnReplayMismatch = "fail",
         group: GroupOffsets | None = None,
+        expected: Expectations = (),
     ) -> CommitResult:
         """Commit the segments as one transaction; see `Store.commit`."""
         if transactional_id is None:
-            return CommitResult(*self._shared.commit(staged, deadline))
-        contents = Contents.of(staged, sink, group)
+            return CommitResult(*self._shared.commit(staged, deadline, expected))
+        contents = Contents.of(staged, sink, group, expected)
         writer = self._writers.get(transactional_id)
         if writer is None:
             writer = self._writers[transactional_id] = PendingCommit(self.log)
@@ -98,7 +106,7 @@ class BatchCommits:
             replayed = self._replayed(staged, transactional_id, sink, on_replay_mismatch)
             if replayed is not None:
                 return replayed
-        if not staged and sink is None and group is None:
+        if contents.is_empty():
             return CommitResult(self.log.entry, replayed=False)
         stored = writer.stored_entry(contents)
         if stored is not None:

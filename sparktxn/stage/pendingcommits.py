@@ -16,6 +16,7 @@ from sparktxn.clock import Deadline
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
+    ExpectationFailed,
     KafkaError,
     KafkaException,
     OutcomeLost,
@@ -25,14 +26,14 @@ from sparktxn.errors import (
     StoreError,
     StoreUnavailable,
 )
-from sparktxn.format.commands import Command, OffsetToCommit
+from sparktxn.format.commands import Command, ExpectEndOffset, OffsetToCommit
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Contents", "GroupOffsets", "PendingCommit", "SinkCommit", "prescriptive"]
+__all__ = ["Contents", "Expectations", "GroupOffsets", "PendingCommit", "SinkCommit", "prescriptive"]
 
 
 class SinkCommit(Struct, frozen=True):
@@ -53,6 +54,10 @@ class SinkCommit(Struct, frozen=True):
         force_setattr(self, "batch_id", arguments.integer("batch_id", self.batch_id, 0))
 
 
+Expectations = tuple[tuple[int, int, int], ...]
+"""Where partitions must end for a commit to pass: (topic id, partition, log end offset) of each."""
+
+
 class GroupOffsets(Struct, frozen=True):
     """The offsets that a transaction commits for a consumer group."""
 
@@ -66,13 +71,22 @@ class Contents(Struct, frozen=True):
     segments: tuple[str, ...]
     sink: SinkCommit | None
     group: GroupOffsets | None = None
+    expected: Expectations = ()
 
     @classmethod
     def of(
-        cls, staged: Sequence[StagedSegment], sink: SinkCommit | None = None, group: GroupOffsets | None = None
+        cls,
+        staged: Sequence[StagedSegment],
+        sink: SinkCommit | None = None,
+        group: GroupOffsets | None = None,
+        expected: Expectations = (),
     ) -> Contents:
         """Return the contents of a commit of these segments, in whatever order."""
-        return cls(tuple(sorted(segment.segment for segment in staged)), sink, group)
+        return cls(tuple(sorted(segment.segment for segment in staged)), sink, group, expected)
+
+    def is_empty(self) -> bool:
+        """Return True if the commit would change and check nothing."""
+        return self == Contents((), None)
 
 
 class PendingCommit:
@@ -105,7 +119,8 @@ class PendingCommit:
             CommandRefused: nothing was written.
             OutcomeUnknown, StoreUnavailable: not known by the deadline.
         """
-        self.transactions.send(staged, before=before, after=after, transaction=identity)
+        expectations = [ExpectEndOffset(*identity.names(), *expected) for expected in contents.expected]
+        self.transactions.send(staged, before=[*expectations, *before], after=after, transaction=identity)
         self._sent = contents
         try:
             self.transactions.resolve(deadline)
@@ -166,6 +181,8 @@ def prescriptive(refused: CommandRefused) -> KafkaException:
     code, reason = refused.error.code(), refused.error.str()
     if code == ErrorCode.KAFKA_STORAGE_ERROR:
         return SegmentExpired(reason)
+    if code == ErrorCode.UNEXPECTED_END_OFFSET:
+        return ExpectationFailed(KafkaError(code, reason))
     if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
         return ProducerFenced(KafkaError(ErrorCode.PRODUCER_FENCED, reason, fatal=True))
     return refused

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import Command, ExpireProducers, ExpireTransactionalId, InitProducerId
-from sparktxn.stage.pendingcommits import Contents, PendingCommit, prescriptive
+from sparktxn.stage.pendingcommits import Contents, Expectations, PendingCommit, prescriptive
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity
 from sparktxn.state.producers import next_sequence
@@ -56,23 +56,27 @@ class SharedCommits:
         """Give up what is under way: this process puts it no more."""
         self._pending.transactions.let_go()
 
-    def commit(self, staged: Sequence[StagedSegment], deadline: Deadline) -> tuple[int, bool]:
+    def commit(
+        self, staged: Sequence[StagedSegment], deadline: Deadline, expected: Expectations = ()
+    ) -> tuple[int, bool]:
         """Commit the segments; return an entry from which on they are visible, and whether an earlier call did it.
 
         Raises:
             SegmentExpired, CommandRefused: the state refuses a segment; nothing was written.
+            ExpectationFailed: a partition does not end where it is expected to; nothing was written.
             OutcomeUnknown, StoreUnavailable: see `Store.commit`.
         """
-        contents = Contents.of(staged)
+        contents = Contents.of(staged, expected=expected)
         self._pending.settle(contents, deadline)
         self._log.refresh(deadline)
         self._forget_own_producers()
-        if not staged:
+        if contents.is_empty():
             return self._log.entry, False
         stored = self._pending.stored_entry(contents)
         if stored is not None:
             return stored, True
-        for _ in range(_SHARED_ATTEMPTS):
+        # Two lists with one number differ by their segments. Without any each caller needs a number of its own.
+        for _ in range(_SHARED_ATTEMPTS if staged else 0):
             identity = self._next_shared(staged, deadline)
             if identity is None:
                 break

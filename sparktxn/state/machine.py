@@ -11,7 +11,19 @@ from typing import Any, Final, NamedTuple
 from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import commands, names
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import coordinator, expiry, features, groups, intents, partitions, prepared, sinks, topics, vacuum
+from sparktxn.state import (
+    coordinator,
+    expectations,
+    expiry,
+    features,
+    groups,
+    intents,
+    partitions,
+    prepared,
+    sinks,
+    topics,
+    vacuum,
+)
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.structs import StateKey, StateRecord
 
@@ -29,6 +41,7 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.AddPartitionsToTxn: coordinator.add_partitions_to_txn,
     commands.AddOffsetsToTxn: coordinator.add_offsets_to_txn,
     commands.EndTxn: coordinator.end_txn,
+    commands.ExpectEndOffset: expectations.expect_end_offset,
     commands.PrepareTxn: prepared.prepare_txn,
     commands.Append: partitions.append,
     commands.TxnOffsetCommit: groups.txn_offset_commit,

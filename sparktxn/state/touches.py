@@ -28,6 +28,7 @@ CONFINED: Final[frozenset[type]] = frozenset(
         commands.Append,
         commands.CancelIntent,
         commands.EndTxn,
+        commands.ExpectEndOffset,
         commands.OffsetCommit,
         commands.SettleIntent,
         commands.SinkBatchCommit,
@@ -112,6 +113,10 @@ def _append(command: commands.Append, entry: int) -> _Parts:
     return parts if command.transactional_id is None else (*parts, part_of(("transaction", command.transactional_id)))
 
 
+def _expect_end_offset(command: commands.ExpectEndOffset, entry: int) -> _Parts:
+    return (*_transaction(command, entry), part_of(("partition", command.topic_id, command.partition)))
+
+
 def _txn_offset_commit(command: commands.TxnOffsetCommit, entry: int) -> _Parts:
     return (*_transaction(command, entry), _group(command.group_id))
 
@@ -158,6 +163,7 @@ _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.DeleteRecords: _delete_records,
     commands.DeleteTopic: _topic,
     commands.EndTxn: _transaction,
+    commands.ExpectEndOffset: _expect_end_offset,
     commands.ExpireOffsets: _expire_offsets,
     commands.ExpireProducers: _expire_producers,
     commands.ExpireTransactionalId: _transaction,

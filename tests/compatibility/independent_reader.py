@@ -69,6 +69,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": "", "owner": ""}),
     "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),
     "prepare_txn": (IN_TRANSACTION, {}),
+    "expect_end_offset": ((*IN_TRANSACTION, "topic_id", "partition", "log_end_offset"), {}),
     "delete_group": (("request_id", "group_id", "offsets"), {"pending": []}),
     "expire_transactional_id": (IN_TRANSACTION, {}),
     "expire_producers": (("topic_id", "partition", "producers"), {}),

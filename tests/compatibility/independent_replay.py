@@ -594,6 +594,13 @@ class Replay:
             if tuple(where) not in INTERNAL and self.get("partition", *where) is None:
                 self.records.pop(("offset", command["group_id"], *where), None)
 
+    # conditional commits
+
+    def expect_end_offset(self, command: Command) -> None:
+        self._joined(command)
+        end = self.existing("partition", command["topic_id"], command["partition"])["log_end_offset"]
+        self.need(end == command["log_end_offset"], f"a transaction took effect at end {end}, against its expectation")
+
     # micro-batches
 
     def sink_batch_commit(self, command: Command) -> None:

@@ -88,6 +88,7 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     assert any(run[4] > 0 for places in located for run in places["sealed"])
     expected = {"create_topic", "alter_topic", "create_partitions", "delete_topic", "delete_records", "append"}
     expected |= {"init_producer_id", "txn_offset_commit", "offset_commit", "end_txn", "sink_batch_commit"}
+    expected |= {"expect_end_offset"}
     assert expected <= kinds
     formats = {
         segment[0].rsplit(".")[-1] for places in located for segment in reader.unsealed(state, places)["segments"]

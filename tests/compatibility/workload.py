@@ -244,6 +244,11 @@ class Workload:
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
+    def log_end_offset(self, topic: str, partition: int) -> int:
+        """Where the partition ends."""
+        with Store.open(self.uri, options=self.options) as store:
+            return store.view([topic]).partitions[topic, partition].log_end_offset
+
     def write(self, rounds: int) -> Producer:
         """The whole workload; returns a producer whose published transaction is still open."""
         self.create_topics()
@@ -267,6 +272,7 @@ class Workload:
         self.raise_floor()
         self.delete_records(2 * rounds)
         with one.transaction():
+            one.expect("orders", 0, self.log_end_offset("orders", 0))
             self.produce(one, 4, "again")
             self.produce(one, 9)
         prepared = self.producer("prepared")

@@ -192,6 +192,7 @@ CALLS: Final[dict[str, Call]] = {
     "Producer.init_transactions": Call(lambda world: world.producer(**{"transactional.id": world.name("id")}).init_transactions, lambda _: {"timeout": 5.0, "keep_prepared": False}),
     "Producer.begin_transaction": Call(lambda world: (p := world.transactional()).abort_transaction() or p.begin_transaction, _none),
     "Producer.send_offsets_to_transaction": _in_transaction("send_offsets_to_transaction", positions=lambda: _tps(1, 2), group_metadata=lambda: ConsumerGroupMetadata("g"), timeout=lambda: 5.0),
+    "Producer.expect": _in_transaction("expect", topic=lambda: "t", partition=lambda: 0, log_end_offset=lambda: 0, timeout=lambda: 5.0),
     "Producer.prepare_transaction": _in_transaction("prepare_transaction", timeout=lambda: 5.0),
     "Producer.complete_transaction": Call(lambda world: _prepared(world).complete_transaction, lambda _: {"prepared": PreparedTransaction(1, 0), "timeout": 5.0}),
     "Producer.commit_transaction": _in_transaction("commit_transaction", timeout=lambda: 5.0),

@@ -48,7 +48,7 @@ def uri(tmp_path: Path) -> str:
 def settled() -> None:
     """Waits until what was dropped has been given back."""
     gc.collect()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while dropped._held and time.monotonic() < deadline:
         time.sleep(0.005)
         gc.collect()

@@ -260,6 +260,18 @@ class StateMachine(RuleBasedStateMachine):
         answer = self.answer(producer.offset(transaction, "group", place, offset))
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
 
+    @precondition(has_producers)
+    @rule(name=names_, age=st.sampled_from([0, 0, 0, 1]), place=places, shift=shifts, moved=st.sampled_from([0, 0, 1]))
+    def expect(self, name: str, age: int, place: tuple[int, int], shift: int, moved: int) -> None:
+        producer = self.pick(name, age)
+        if producer is None:
+            return
+        transaction = max(0, self.current(name) + shift)
+        log_end_offset = len(self.model.partitions[place].offsets) - moved
+        expected = self.model.expect(name, identity_of(producer), transaction, place, log_end_offset)
+        answer = self.answer(producer.expect(transaction, place, log_end_offset))
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
     @rule(place=places, offset=st.integers(0, 99))
     def commit_offset(self, place: tuple[int, int], offset: int) -> None:
         self.submit(OffsetCommit(f"offset-{next(self.requests)}", "group", (OffsetToCommit(*place, offset),)))

@@ -14,6 +14,7 @@ __all__ = [
     "check_client_history",
     "check_drained",
     "check_duplicates",
+    "check_expectations",
     "check_gaps",
     "check_group_offsets",
     "check_isolation",
@@ -47,6 +48,7 @@ def check_client_history(history: ClientHistory) -> None:
         check_drained,
         check_monotonic_views,
         check_cycles,
+        check_expectations,
     ):
         check(history)
 
@@ -203,6 +205,18 @@ def check_order(history: ClientHistory) -> None:
                 f"{batch.reader} read {record} after offset {given[record.place]}"
             )
             given[record.place] = record.offset
+
+
+def check_expectations(history: ClientHistory) -> None:
+    """A transaction that has committed stands where it expected: its records follow the expected end at once."""
+    offsets = {value: offset for value, (_, offset) in history.places().items()}
+    for transaction in history.transactions:
+        if transaction.outcome is not Outcome.COMMITTED:
+            continue
+        for where, end in transaction.expected.items():
+            own = [value for topic, partition, value in transaction.sent if (topic, partition) == where]
+            for offset, value in enumerate(own, end):
+                assert offsets[value] == offset, f"{value} is at {offsets[value]}, and it expected {offset}"
 
 
 def check_stable_offsets(history: ClientHistory) -> None:

@@ -70,6 +70,7 @@ class Transaction(Struct):
     entry: int = -1
     outcome: Outcome = Outcome.UNKNOWN
     let_go: int = -1
+    expected: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class Request(Struct):

@@ -6,8 +6,9 @@ counted as one operation of the history, but for reads that give nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -175,6 +176,7 @@ class Writer:
         records: Iterable[tuple[str, int, str]],
         inputs: Iterable[str] = (),
         consumer: Consumer | None = None,
+        expected: Mapping[tuple[str, int], int] = MappingProxyType({}),
     ) -> None:
         random = self._process.random
         history = self._world.history
@@ -204,6 +206,9 @@ class Writer:
                         raise GivenUp
             if consumer is not None and not noted.offsets:
                 self._add_offsets(producer, noted, consumer)
+            for (topic, partition), log_end_offset in expected.items():
+                producer.expect(topic, partition, log_end_offset, _CALL_S)
+                noted.expected[topic, partition] = log_end_offset
         except KafkaException as error:
             self._fail(producer, noted, error)
 
@@ -284,6 +289,35 @@ def writing(world: ClientWorld, transactional_id: str, transactions: int) -> Pro
                 process.sleep(random.random())
             except StoreUnavailable:
                 process.sleep(0.5)
+        world.end(process.name)
+
+    return program
+
+
+def deciding(world: ClientWorld, transactional_id: str, transactions: int) -> Program:
+    """Writes transactions that expect the ends of one or two partitions, as it has seen them a moment before."""
+    done = 0
+
+    def program(process: Process) -> None:
+        nonlocal done
+        uri, log = connect(process, world)
+        writer = Writer(process, world, uri, log, transactional_id)
+        random = process.random
+        while done < transactions:
+            done += 1
+            try:
+                writer.initialise()
+                with Store.open(uri) as store:
+                    view = store.view(timeout_s=_CALL_S)
+                place, other = ("left", 0), ("in", random.randrange(world.topics["in"]))
+                expected = {place: view.partitions[place].log_end_offset}
+                if random.random() < 0.5:
+                    expected[other] = view.partitions[other].log_end_offset
+                process.sleep(random.random() * random.choice(_PAUSES_S))
+                written = [place, *random.choices([place, other], k=random.randint(0, 2))]
+                writer.transaction([(*where, "") for where in written], expected=expected)
+            except (GivenUp, KafkaException):
+                process.sleep(random.random())
         world.end(process.name)
 
     return program

@@ -17,7 +17,16 @@ from sparktxn.structs import CommittedOffset, TransactionState, TransactionStatu
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock
 from tests.simulation.clienthistory import ClientHistory, Committed
-from tests.simulation.clientprograms import SETTINGS, ClientWorld, consuming, copying, following, read_view, writing
+from tests.simulation.clientprograms import (
+    SETTINGS,
+    ClientWorld,
+    consuming,
+    copying,
+    deciding,
+    following,
+    read_view,
+    writing,
+)
 from tests.simulation.impatientprograms import (
     Client,
     SinkJob,
@@ -35,7 +44,17 @@ from tests.simulation.offers import note_offers
 from tests.simulation.simulator import Offer, Simulator
 from tests.simulation.truth import records_of
 
-__all__ = ["abandoned", "administered", "clients", "come_to_rest", "maintained", "prepared", "shared", "unnamed"]
+__all__ = [
+    "abandoned",
+    "administered",
+    "clients",
+    "come_to_rest",
+    "conditional",
+    "maintained",
+    "prepared",
+    "shared",
+    "unnamed",
+]
 
 _PARQUET_EVERY: Final = 100
 _AT_REST: Final = replace(SETTINGS, checkpoint_entries=40)
@@ -165,6 +184,17 @@ def shared(simulator: Simulator, history: ClientHistory) -> None:
     for name in ("instance", "other instance", "third instance")[: 2 + simulator.seed % 2]:
         world.begin(name, writes=False)
         simulator.add(name, copying(world, "copies", alone=False))
+    simulator.add("follower", following(world))
+
+
+def conditional(simulator: Simulator, history: ClientHistory) -> None:
+    """Three deciders, two of them with one transactional id, alongside a writer that expects nothing."""
+    world = world_of(simulator, history, {"in": 1, "left": 1, "out": 1})
+    for name, transactional_id in {"decider": "first", "zombie": "first", "other": "second"}.items():
+        world.begin(name, writes=True)
+        simulator.add(name, deciding(world, transactional_id, 5))
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "third", 1))
     simulator.add("follower", following(world))
 
 

@@ -16,6 +16,7 @@ from tests.simulation.clientscenarios import (
     administered,
     clients,
     come_to_rest,
+    conditional,
     maintained,
     prepared,
     shared,
@@ -50,6 +51,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "abandoned": abandoned,
     "shared": shared,
     "unnamed": unnamed,
+    "conditional": conditional,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks")
 

@@ -226,6 +226,15 @@ def test_records_of_one_process_out_of_order_are_rejected() -> None:
     rejected(checkers.check_order, wrong, r"a2\.0< at 1 .* was sent after a1\.0<, at 3")
 
 
+def test_a_transaction_that_does_not_stand_where_it_expected_is_rejected() -> None:
+    def expecting(offset: int, outcome: Outcome = Outcome.COMMITTED) -> ClientHistory:
+        return history(sent("b1", LEFT, RIGHT, outcome=outcome, expected={("left", 0): offset}))
+
+    checkers.check_expectations(expecting(2))
+    checkers.check_expectations(expecting(1, Outcome.ABORTED))
+    rejected(checkers.check_expectations, expecting(1), r"b1\.0< is at 2, and it expected 1")
+
+
 def test_a_reader_that_goes_back_is_rejected() -> None:
     rejected(checkers.check_order, history(batches=(batch(B[0], A[0]),)), "after offset 2")
 
