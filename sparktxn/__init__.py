@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sparktxn.log.look.views import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
+    from sparktxn.registry import read_object as read_object
     from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import rows_at_most as rows_at_most
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from sparktxn.store import SinkCommit as SinkCommit
     from sparktxn.store import StagePlan as StagePlan
     from sparktxn.store import Store as Store
-    from sparktxn.store import read_object as read_object
     from sparktxn.store import read_task as read_task
     from sparktxn.structs import TopicState as TopicState
 
@@ -107,6 +107,7 @@ _HOMES: Final = {
         "TopicPartition",
     ),
     "sparktxn.producer": ("PreparedTransaction", "Producer"),
+    "sparktxn.registry": ("read_object",),
     "sparktxn.scan.files": ("whole_files",),
     "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema", "segment_values"),
@@ -119,7 +120,6 @@ _HOMES: Final = {
         "SinkCommit",
         "StagePlan",
         "Store",
-        "read_object",
         "read_task",
     ),
     "sparktxn.structs": ("TopicState",),

@@ -6,8 +6,10 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from sparktxn import arguments
 from sparktxn.background import ThreadBackground
 from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
@@ -16,8 +18,18 @@ from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
+from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
 
-__all__ = ["acquire_log", "clock_at", "lend_log", "objects_of", "release_dropped", "release_log", "take_log_back"]
+__all__ = [
+    "acquire_log",
+    "clock_at",
+    "lend_log",
+    "objects_of",
+    "read_object",
+    "release_dropped",
+    "release_log",
+    "take_log_back",
+]
 
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
@@ -185,3 +197,34 @@ def objects_of(uri: str, options: Mapping[str, Any]) -> ObjectStore:
         if key not in _objects:
             _objects[key], _ = _open_objects(uri, options)
         return _objects[key]
+
+
+def read_object(uri: str, name: str, options: Mapping[str, Any] | None = None) -> bytes:
+    """Return the bytes of the object `name` below `uri`, which need not be a store: a file of a folder, or on S3.
+
+    `options` are a store's settings; a folder needs none of them.
+
+    Raises:
+        ConfigurationError: the URI or the name is wrong, or no object has the name.
+        StoreUnavailable: the object store did not answer.
+    """
+    address = parse_uri(arguments.text("uri", uri))
+    options = arguments.mapping("options", options)
+    try:
+        name = checked_object_name(arguments.text("name", name))
+    except ValueError as error:
+        raise ConfigurationError(f"name: {error}, expected one such as 'offsets/0'") from None
+    if address.scheme == FILE:
+        data, reason = _file_bytes(Path(address.location, name))
+    else:
+        data, reason = objects_of(str(address), options).get(name), ""
+    if data is None:
+        raise ConfigurationError(f"uri {str(address)!r} has no object of the name {name!r}{reason}")
+    return data
+
+
+def _file_bytes(path: Path) -> tuple[bytes | None, str]:
+    try:
+        return path.read_bytes(), ""
+    except OSError as error:
+        return None, f" ({error.strerror})"

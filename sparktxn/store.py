@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,7 +43,6 @@ from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.admin import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
-from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
@@ -78,7 +76,6 @@ __all__ = [
     "Store",
     "TableSelection",
     "TableTask",
-    "read_object",
     "read_table_task",
     "read_task",
 ]
@@ -548,37 +545,6 @@ def _address(uri: object) -> str:
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
     return arguments.text("uri", os.fspath(uri))
-
-
-def read_object(uri: str, name: str, options: Mapping[str, Any] | None = None) -> bytes:
-    """Return the bytes of the object `name` below `uri`, which need not be a store: a file of a folder, or on S3.
-
-    `options` are a store's settings; a folder needs none of them.
-
-    Raises:
-        ConfigurationError: the URI or the name is wrong, or no object has the name.
-        StoreUnavailable: the object store did not answer.
-    """
-    address = parse_uri(arguments.text("uri", uri))
-    options = arguments.mapping("options", options)
-    try:
-        name = checked_object_name(arguments.text("name", name))
-    except ValueError as error:
-        raise ConfigurationError(f"name: {error}, expected one such as 'offsets/0'") from None
-    if address.scheme == FILE:
-        data, reason = _file_bytes(Path(address.location, name))
-    else:
-        data, reason = objects_of(str(address), options).get(name), ""
-    if data is None:
-        raise ConfigurationError(f"uri {str(address)!r} has no object of the name {name!r}{reason}")
-    return data
-
-
-def _file_bytes(path: Path) -> tuple[bytes | None, str]:
-    try:
-        return path.read_bytes(), ""
-    except OSError as error:
-        return None, f" ({error.strerror})"
 
 
 def read_task(
