@@ -26,13 +26,7 @@ from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
-from sparktxn.errors import (
-    CommandRefused,
-    ConfigurationError,
-    ErrorCode,
-    KafkaException,
-    OutcomeUnknown,
-)
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.expectations import expectations
 from sparktxn.fork import ForkGuard
 from sparktxn.format.commands import CreateTopic, OffsetCommit

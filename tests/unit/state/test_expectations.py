@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
@@ -81,7 +81,10 @@ def test_a_repeated_list_passes_although_the_end_has_moved(log: PureLog, prepare
 @pytest.mark.parametrize("where", [(1, 2), (7, 0)])
 def test_a_partition_must_exist(log: PureLog, where: tuple[int, int]) -> None:
     producer = log.initialise("id")
-    assert log.refusal(producer.expect(1, where, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    match = f"partition {where[1]} of topic id {where[0]} does not exist"
+    with pytest.raises(CommandRefused, match=match) as refused:
+        log.submit(producer.expect(1, where, 0))
+    assert refused.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize(

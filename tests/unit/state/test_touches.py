@@ -94,6 +94,7 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.OffsetCommit("r", "group", ()), [REQUEST, GROUP]),
     (c.DeleteGroup("r", "group", ()), [REQUEST, GROUP]),
     (EndTxn("id", 5, 0, 1, True), [TRANSACTION]),
+    (c.ExpectEndOffset("id", 5, 0, 1, 70, 130, 9), [TRANSACTION, ("partition", 70, 130)]),
     (c.PrepareTxn("id", 5, 0, 1), [TRANSACTION]),
     (c.SinkBatchCommit("id", 5, 0, 1, "w", "run", 1, "f"), [TRANSACTION]),
     (c.ExpireTransactionalId("id", 5, 0, 1), [TRANSACTION]),
@@ -111,6 +112,11 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
 def test_a_command_touches_the_parts_of_the_records_that_it_names(command: Command, keys: list[StateKey]) -> None:
     """Of each table another number, so that no two of them are in one part."""
     assert set(touches.touches(command, 5)) == parts(*keys)
+
+
+def test_every_command_is_among_those() -> None:
+    others = {c.SettleIntent, c.CancelIntent}
+    assert {type(command) for command, _ in NAMED} == set(get_args(Command)) - others
 
 
 @pytest.mark.parametrize("kind", [c.SettleIntent, c.CancelIntent])
