@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark_txnlog.counts import max_offset as max_offset
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
     from pyspark_txnlog.native_scan import scan as scan
+    from pyspark_txnlog.native_stream import scan_stream as scan_stream
+    from pyspark_txnlog.native_write import write as write
 
 __all__ = [
     "DefaultSource",
@@ -30,6 +32,8 @@ __all__ = [
     "register",
     "register_views",
     "scan",
+    "scan_stream",
+    "write",
 ]
 
 _HOMES: Final = {
@@ -39,6 +43,8 @@ _HOMES: Final = {
     "max_offset": "pyspark_txnlog.counts",
     "register_views": "pyspark_txnlog.browsing",
     "scan": "pyspark_txnlog.native_scan",
+    "scan_stream": "pyspark_txnlog.native_stream",
+    "write": "pyspark_txnlog.native_write",
 }
 
 

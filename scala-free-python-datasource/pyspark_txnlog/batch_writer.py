@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sparktxn import StagedSegment, StagePlan, TopicState
 
-__all__ = ["StagedRows", "TxnLogWriter", "prepare_write", "stage_rows", "staged_segments"]
+__all__ = ["StagedRows", "TxnLogWriter", "commit_write", "prepare_write", "stage_rows", "staged_segments"]
 
 
 _KNOWN_MS_MAX: Final = 2_000
@@ -62,21 +62,30 @@ class TxnLogWriter(DataSourceArrowWriter):
             BatchRefused: the version is not above the last committed one and is not known to have had these rows, and
                 `onReplayMismatch` is fail.
         """
-        options, staged = self._options, staged_segments(messages)
-        if options.application_id is not None and options.application_version is not None:
-            sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
-            # An application keeps its id, so that its versions are compared.
-            transactional_id = options.transactional_id or f"spark-{options.application_id}"
-            commit_batch(options, staged, transactional_id=transactional_id, sink=sink)
-        elif options.transactional_id is None:
-            # Writes without an identity must neither fence one another, nor each leave an id of its own.
-            open_store(options.path, options.store).commit(staged)
-        else:
-            with Store.open(options.path, options=options.store) as store:
-                store.commit(staged, transactional_id=options.transactional_id)
+        commit_write(self._options, staged_segments(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None:
+    """Name what a batch write has uploaded in one entry, or skip a version that the application has committed.
+
+    Raises:
+        OutcomeUnknown: the store did not answer in time; the write may have landed.
+        BatchRefused: as `TxnLogWriter.commit`.
+    """
+    if options.application_id is not None and options.application_version is not None:
+        sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
+        # An application keeps its id, so that its versions are compared.
+        transactional_id = options.transactional_id or f"spark-{options.application_id}"
+        commit_batch(options, staged, transactional_id=transactional_id, sink=sink)
+    elif options.transactional_id is None:
+        # Writes without an identity must neither fence one another, nor each leave an id of its own.
+        open_store(options.path, options.store).commit(staged)
+    else:
+        with Store.open(options.path, options=options.store) as store:
+            store.commit(staged, transactional_id=options.transactional_id)
 
 
 def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:

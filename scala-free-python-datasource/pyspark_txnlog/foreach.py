@@ -23,7 +23,7 @@ from sparktxn import ConfigurationError, SinkCommit, arguments
 if TYPE_CHECKING:
     from sparktxn import StagedSegment, StagePlan
 
-__all__ = ["Outputs", "foreach_batch"]
+__all__ = ["Outputs", "foreach_batch", "stage_frame"]
 
 Outputs = Callable[["DataFrame", int], "Mapping[str, DataFrame]"]
 """Given a micro-batch's rows and id, the rows to write, by topic."""
@@ -65,7 +65,7 @@ def foreach_batch(
         plans = [
             (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
         ]
-        staged = [segment for frame, plan, topic in plans for segment in _staged(frame, plan, topic)]
+        staged = [segment for frame, plan, topic in plans for segment in stage_frame(frame, plan, topic)]
         transactional_id = parsed.transactional_id or f"spark-{writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
@@ -97,8 +97,11 @@ def _identity(rows: DataFrame) -> tuple[str, str]:
     return query_id, context.getLocalProperty(RUN_ID) or ""
 
 
-def _staged(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
-    """Upload the rows in tasks; return what names them."""
+def stage_frame(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
+    """Upload the rows of `frame` to the topics of `plan` in tasks; return what names them, in the order of the rows.
+
+    With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit.
+    """
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         segments = stage_rows(plan, topic, batches)

@@ -33,11 +33,12 @@ from sparktxn.scan import columns as names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from sparktxn import ReadTask
 
-__all__ = ["option_texts", "scan"]
+__all__ = ["frame_of", "option_texts", "read_options", "scan"]
 
 _JOINED_PARTITION: Final = "__partition"
 _JOINED_BASE: Final = "__base_offset"
@@ -68,24 +69,43 @@ def scan(
         ConfigurationError: an option is wrong, a topic does not exist, or Spark cannot open the store's files.
     """
     session = classic_session(spark, "scan()")
+    parsed = ReadOptions.parse(read_options(uri, topics, options, named), READ)
+    schema, pinned = read_schema(parsed)
+    return frame_of(session, TxnLogReader(parsed, schema, pinned).partitions(), parsed, schema, "scan()")
+
+
+def frame_of(
+    spark: SparkSession, parts: Iterable[InputPartition], options: ReadOptions, schema: StructType, called: str
+) -> DataFrame:
+    """Return the rows of a plan of the Python source, with the columns of `schema`; `called` is for errors.
+
+    Raises:
+        ConfigurationError: Spark cannot open the store's files.
+    """
+    tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
+    whole, rest = whole_files(tasks, offset_max=BASE_OFFSET_MAX)
+    if whole:
+        check_file_system(spark, whole[0].store_uri, called)
+    by_topic: dict[str, list[ReadTask]] = {}
+    for task in whole:
+        by_topic.setdefault(task.topic, []).append(task)
+    frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
+    if rest:
+        frames.append(_other_rows(spark, rest, options, schema))
+    return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
+
+
+def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a read as Spark hands them over, `topics` among them.
+
+    Raises:
+        TypeError: one of them has a wrong type.
+    """
     given = {"path": uri, **option_texts(options, named)}
     if topics is not None:
         chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
         given["subscribe"] = arguments.text("topics", chosen)
-    parsed = ReadOptions.parse(given, READ)
-    schema, pinned = read_schema(parsed)
-    reader = TxnLogReader(parsed, schema, pinned)
-    tasks = [part.task for part in reader.partitions() if isinstance(part, TaskPartition)]
-    whole, rest = whole_files(tasks, offset_max=BASE_OFFSET_MAX)
-    if whole:
-        check_file_system(session, whole[0].store_uri, "scan()")
-    by_topic: dict[str, list[ReadTask]] = {}
-    for task in whole:
-        by_topic.setdefault(task.topic, []).append(task)
-    frames = [_whole_rows(session, some, schema) for some in by_topic.values()]
-    if rest:
-        frames.append(_other_rows(session, rest, parsed, schema))
-    return reduce(DataFrame.union, frames) if frames else session.createDataFrame([], schema)
+    return given
 
 
 def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
