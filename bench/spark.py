@@ -1,4 +1,9 @@
-"""Spark writes and reads ten million records: speed against plain Parquet, and the memory of its Python processes."""
+"""Spark reads, writes and plans: against plain Parquet files with the same rows in the same run, and in memory.
+
+The environment variable ``BENCH_SPARK_ROWS`` is the number of rows, ten million unless it is set. With ``100000``, and
+``BENCH_SPARK_ROUNDS=1``, a run takes about a minute on a machine that does nothing else. Ratios of CPU time stand next
+to those of wall time: other processes of the machine disturb them less.
+"""
 
 from __future__ import annotations
 
@@ -8,80 +13,92 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, Final
 
-from bench.figures import Figure
-from bench.records import temporary_folder, topic_store
+from bench.figures import Figure, median
+from bench.records import temporary_folder
+from sparktxn import StagedSegment, Store
 
 __all__ = ["measure"]
 
-_MEGABYTES_MAX = 600
-_ROWS = 10_000_000
-_PARTITIONS = 6
+_ROWS: Final = int(os.environ.get("BENCH_SPARK_ROWS", "10000000"))
+_ROUNDS: Final = int(os.environ.get("BENCH_SPARK_ROUNDS", "3"))
+_MEGABYTES_MAX: Final = 600
 
-_DRIVER = """
-import json, sys, time
-from pyspark.sql import SparkSession
-folder, use, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
-spark = (
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false").config("spark.python.unix.domain.socket.enabled", "true")
-    .getOrCreate()
+_SEGMENTS: Final = 100_000
+_PLAN_MEGABYTES_MAX: Final = 500
+
+_COMPARED: Final = (
+    ("read", "count, scan()", "count, parquet", 1.05),
+    ("read", "noop, scan()", "noop, parquet", 1.05),
+    ("read", "noop, scan() of a store with aborted", "noop, scan()", 1.02),
+    ("read", "sum, scan()", "sum, parquet", 1.05),
+    ("read", "sum, format with columns", "sum, parquet", 1.6),
+    ("read", "all columns, scan()", "all columns, anchor", 1.2),
+    ("read", "all columns, format", "all columns, anchor", 1.4),
+    ("write", "write()", "parquet", 1.15),
+    ("write", "format", "parquet", 1.3),
 )
-spark.sparkContext.setLogLevel("OFF")
-
-def records(count):
-    value = "rpad(concat('{\\"flight\\":', id, ',\\"delay\\":', id % 400, ',\\"note\\":\\"'), 100, 'x')"
-    return spark.range(count).selectExpr("cast(id % 1000 as string) key", value + " value")
-
-def write_log(count):
-    records(count).write.format("txnlog").mode("append").option("topic", "t").save(folder + "/store")
-
-def write_parquet(count):
-    records(count).write.mode("append").parquet(folder + "/parquet")
-
-def read_log(columns):
-    frame = spark.read.format("txnlog").option("topic", "t").option("columns", columns).load(folder + "/store")
-    frame.write.format("noop").mode("overwrite").save()
-
-def read_parquet(columns):
-    frame = spark.read.parquet(folder + "/parquet").select(*columns.split(","))
-    frame.write.format("noop").mode("overwrite").save()
-
-def seconds(act, argument):
-    started = time.perf_counter()
-    act(argument)
-    return time.perf_counter() - started
-
-ours, peer = (write_log, write_parquet) if use == "write" else (read_log, read_parquet)
-argument = rows if use == "write" else "key,value"
-warm = 1000 if use == "write" else "key"
-ours(warm), peer(warm)
-print(json.dumps({"ours": seconds(ours, argument), "peer": seconds(peer, argument)}))
-spark.stop()
-"""
+"""(use, ours, the peer's, how many times the peer's time ours may take)."""
 
 
 def measure() -> list[Figure]:
     """The figures of Spark."""
     figures = []
     with temporary_folder() as folder:
-        topic_store(f"{folder}/store", _PARTITIONS).close()
         for use in ("write", "read"):
             seconds, megabytes = _run(folder, use)
-            verb = f"10 M rows, Spark {use}"
-            ratio = seconds["peer"] / seconds["ours"]
-            figures += [
-                Figure(verb, _ROWS / seconds["ours"], "rows/s", note=f"{ratio:.2f} × plain Parquet's rate"),
-                Figure(f"{verb}, plain Parquet", _ROWS / seconds["peer"], "rows/s", note="peer"),
-                Figure(f"{verb}, largest Python process", megabytes, "MB peak", _MEGABYTES_MAX, True),
-            ]
+            figures += [_ratio(seconds, *compared) for compared in _COMPARED if compared[0] == use]
+            name = f"Spark {use}, {_ROWS:,} rows: largest Python process"
+            figures.append(Figure(name, megabytes, "MB peak", _MEGABYTES_MAX, True))
+        figures += _planning(folder)
     return figures
 
 
-def _run(folder: str, use: str) -> tuple[dict[str, float], float]:
-    """(seconds of both, the largest peak of a Python process) of a driver of its own."""
+def _ratio(seconds: dict[str, dict[str, list[float]]], use: str, ours: str, peer: str, target: float) -> Figure:
+    ratios = {
+        kind: median([mine / theirs for mine, theirs in zip(seconds[ours][kind], seconds[peer][kind], strict=True)])
+        for kind in ("wall", "cpu")
+    }
+    least_s, peer_s = min(seconds[ours]["wall"]), min(seconds[peer]["wall"])
+    note = f"of {peer}; CPU {ratios['cpu']:.2f}; least of each {least_s:.2f} s and {peer_s:.2f} s"
+    return Figure(f"Spark {use}: {ours}", ratios["wall"], "times", target, True, note)
+
+
+def _planning(folder: str) -> list[Figure]:
+    """Planning a read of many segments; there are no files, for planning reads none."""
+    with Store.open(f"{folder}/many", create=True) as store:
+        topic = store.create_topic("t", 6)
+        for first in range(0, _SEGMENTS, 1_000):
+            store.commit([_segment(topic.topic_id, number) for number in range(first, first + 1_000)])
+    figures = []
+    for use, what, target_s in (("plan-format", "format", 1.0), ("plan-scan", "scan()", 10.0)):
+        found, megabytes = _run(folder, use)
+        name = f"Spark plans {_SEGMENTS:,} segments: {what}"
+        figures.append(Figure(name, found["wall"], "s", target_s, True, f"CPU {found['cpu']:.2f} s"))
+        figures.append(Figure(f"{name}, the driver's Python", megabytes, "MB peak", _PLAN_MEGABYTES_MAX, True))
+    return figures
+
+
+def _segment(topic_id: int, number: int) -> StagedSegment:
+    return StagedSegment(
+        topic="t",
+        topic_id=topic_id,
+        partition=number % 6,
+        segment=f"{0:020d}-{number:020d}.parquet",
+        record_count=1_000,
+        size_bytes=100_000,
+        checksum="00000000",
+        timestamp_min_ms=0,
+        timestamp_max_ms=number,
+        payload_bytes=0,
+    )
+
+
+def _run(folder: str, use: str) -> tuple[Any, float]:
+    """(what a driver of its own prints, the largest peak of a Python process)."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, folder, use, str(_ROWS)],
+        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
