@@ -23,7 +23,7 @@ __all__ = ["CannotGoOn", "Report", "run"]
 
 ROOT: Final = Path(__file__).parents[2]
 _IDLE_DRIVERS_MAX: Final = 4
-_STANDS_STILL_S: Final = 240.0
+_STANDS_STILL_S: Final = 900.0
 _POLL_S: Final = 0.05
 _SECOND_DRIVER_BATCHES: Final = 2
 

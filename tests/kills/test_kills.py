@@ -24,7 +24,7 @@ NIGHTLY_BATCHES = 200
 BROKEN_BLOWS = {
     "identity-ignored": Blow("commit-end", "raise", 1),
     "topic-by-topic": Blow("entry-after", "raise", 1),
-    "failures-hidden": Blow("entry-before", "raise", 1),
+    "segment-lost": Blow("entry-after", "raise", 1),
 }
 
 
