@@ -272,7 +272,7 @@ def _unknown(name: str, use: str) -> ConfigurationError:
 _CREATE_TABLE: Final = "CREATE TABLE t USING txnlog OPTIONS (path '...', topic '...')"
 _PATH_MISSING: Final = (
     "option 'path' is missing: load() and save() take the store's URI; option 'kafka.bootstrap.servers' is the same. "
-    f"A table of the catalog keeps its options with {_CREATE_TABLE}"
+    f"A table of the catalog keeps its options with {_CREATE_TABLE}; toTable() of a stream needs them again"
 )
 _NO_OPTIONS: Final = (
     "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "

@@ -124,6 +124,12 @@ def test_a_wrong_writing_option_is_named(given: dict[str, str], use: Any, messag
         WriteOptions.parse(given, use)
 
 
+def test_a_stream_to_a_table_needs_its_options_again() -> None:
+    # All that Spark passes on for toTable().
+    with pytest.raises(ConfigurationError, match=r"'path' is missing.*toTable\(\) of a stream needs them again"):
+        WriteOptions.parse({"checkpointlocation": "/c"}, WRITE_STREAM)
+
+
 @pytest.mark.parametrize("use", [READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM])
 def test_a_use_without_any_option_names_the_way_of_sql(use: Any) -> None:
     parse: Any = WriteOptions.parse if use in (WRITE, WRITE_STREAM) else ReadOptions.parse

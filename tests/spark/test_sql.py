@@ -104,6 +104,24 @@ def test_a_table_keeps_what_each_use_of_it_needs(
     assert values(spark.sql(f"select * from {table}")) == [0, 1, 2, 10, 11, 12]
 
 
+def test_statements_of_a_table(spark: SparkSession, store: Store, table: str) -> None:
+    store.create_topic("t")
+    commit(store, range(2))
+    entry = store.view([]).entry
+    create(spark, store, table, topic="t")
+    spark.sql("select cast('2' as binary) value").writeTo(table).append()
+    spark.sql(f"insert into {table} (value) select cast('3' as binary)")
+    assert values(spark.table(table)) == [0, 1, 2, 3]
+    assert values(spark.sql(f"select * from {table} with (asOfEntry={entry})")) == [0, 1]
+    for statement, message in (
+        (f"select * from {table} version as of 1", "Time travel on the relation"),
+        (f"select * from txnlog.`{store.uri}`", "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"),
+        (f"delete from {table} where partition = 0", "does not support deletes"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            spark.sql(statement)
+
+
 def test_a_table_of_a_system_table_can_be_read_only(spark: SparkSession, store: Store, table: str) -> None:
     store.create_topic("t")
     create(spark, store, table, table="entries")
