@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from pyspark_txnlog.counts import count as count
     from pyspark_txnlog.counts import max_offset as max_offset
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
+    from pyspark_txnlog.listener import ProgressListener as ProgressListener
     from pyspark_txnlog.native_scan import scan as scan
     from pyspark_txnlog.native_stream import scan_stream as scan_stream
     from pyspark_txnlog.native_write import write as write
+    from pyspark_txnlog.sessions import session as session
 
 __all__ = [
     "DefaultSource",
+    "ProgressListener",
     "count",
     "foreach_batch",
     "history",
@@ -33,10 +36,13 @@ __all__ = [
     "register_views",
     "scan",
     "scan_stream",
+    "session",
     "write",
 ]
 
 _HOMES: Final = {
+    "ProgressListener": "pyspark_txnlog.listener",
+    "session": "pyspark_txnlog.sessions",
     "count": "pyspark_txnlog.counts",
     "foreach_batch": "pyspark_txnlog.foreach",
     "history": "pyspark_txnlog.browsing",

@@ -6,6 +6,7 @@ what was not read lies from there on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import committed_start
 from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, progress_of, topic_id_of
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of, topic_id_of
 from pyspark_txnlog.views import pin_view
+from sparktxn import StoreError, ViewExpired
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitOrderStreamReader"]
 
+_log = logging.getLogger("sparktxn.spark")
+
 
 @with_one_line_errors
 class CommitOrderStreamReader(TxnLogStreamReader):
     """Reads whole transactions, entry by entry: no open transaction holds it back."""
 
     _order = "commit"
+    _chosen: tuple[Progress, int] | None = None
+    """Where the last micro-batch ends, and how many transactions it has."""
 
     def initialOffset(self) -> Progress:
         """Where a new query starts: at `startingEntry`, after the newest entry for `latest`, or at the first one.
@@ -80,6 +86,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         view = self._view_after(start)
         self._view = view
         floors = self._starts(view, start)
+        self._chosen = (start, 0)
         cut = self._limited(view, start, floors, limit)
         if cut is None:
             return start
@@ -87,7 +94,10 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         progress = self._progress(view, cut.entry, {**cut.unread, **fresh.unread})
         # Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
         moved = any(progress[name] != start[name] for name in ("topics", "topicIds"))
-        return progress if cut.rows or fresh.rows or moved else start
+        if not (cut.rows or fresh.rows or moved):
+            return start
+        self._chosen = (progress, cut.transactions + fresh.transactions)
+        return progress
 
     def _limited(
         self, view: ReadView, start: Progress, floors: dict[Partition, int], limit: ReadLimit
@@ -107,12 +117,39 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         return self._store().commit_cut(view, after_entry, bounds=_bounds(floors), **limits)
 
     def reportLatestOffset(self) -> Progress | None:
-        """The log's newest entry, as last seen: for the query's progress."""
+        """The log's newest entry, as last seen, and what the query has not read of it: for the query's progress.
+
+        `batchTransactions` are those of the micro-batch. `backlogRows`, `backlogTransactions` and `backlogMs`, the age
+        of the oldest record by its timestamp, are of what follows it.
+        """
         view = self._view
         if view is None:
             return None
         partitions = partitions_of(view, self._options.assigned)
-        return self._progress(view, view.entry, {key: view.partitions[key].last_stable_offset for key in partitions})
+        newest = self._progress(view, view.entry, {key: view.partitions[key].last_stable_offset for key in partitions})
+        if self._chosen is None:
+            return newest
+        end, transactions = self._chosen
+        return {**newest, "batchTransactions": transactions, **self._backlog(view, partitions, end)}
+
+    def _backlog(self, view: ReadView, partitions: Iterable[Partition], end: Progress) -> Progress:
+        """What `view` has after the progress `end`."""
+        log_starts = {key: view.partitions[key].log_start_offset for key in partitions}
+        floors = {key: max(log_start, offset_in(end, key, log_start)) for key, log_start in log_starts.items()}
+        known, fresh = _known(view, end, floors), _fresh(view, end, floors)
+        try:
+            cuts = [self._cut(view, 0, fresh)] if fresh else []
+            if end["entry"] < view.entry:
+                cuts.append(self._cut(view, end["entry"], known))
+        except (StoreError, ViewExpired) as error:
+            _log.warning("the backlog of the query is not known: %s", error)
+            return {}
+        oldest_ms = min((cut.oldest_ms for cut in cuts if cut.oldest_ms is not None), default=None)
+        return backlog(
+            rows=sum(cut.rows for cut in cuts),
+            transactions=sum(cut.transactions for cut in cuts),
+            age_ms=self._age_ms(oldest_ms),
+        )
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`."""

@@ -16,9 +16,9 @@ from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, offset_in, progress_of, topic_id_of
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of, topic_id_of
 from pyspark_txnlog.views import pin_view
-from sparktxn import rows_at_most
+from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, rows_at_most
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,6 +41,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
         super().__init__(options, schema, clock)
         self._stall = Stall(options.alignment, clock)
+        self._chosen_ends: dict[Partition, int] = {}
 
     def initialOffset(self) -> Progress:
         """Where a new query starts.
@@ -78,6 +79,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         starts = self._starts(view, start)
         ends = self._ends(view, starts, limit)
         self._view = view
+        self._chosen_ends = ends
         offset = progress_of(self._store(), view, view.entry, ends)
         return start if all(offset[name] == start[name] for name in ("topics", "topicIds")) else offset
 
@@ -114,8 +116,9 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     def reportLatestOffset(self) -> Progress | None:
         """The offsets up to which records can be read, as last seen: for the query's progress.
 
-        They are the last stable offsets for read_committed, the ends of the log for read_uncommitted. `stalledMs` is
-        how long the query has stood still before transactions that overlap in a chain.
+        They are the last stable offsets for read_committed, the ends of the log for read_uncommitted. `backlogRows` and
+        `backlogMs` are of what follows the micro-batch. `stalledMs` is how long the query has stood still before
+        transactions that overlap in a chain.
         """
         view = self._view
         if view is None:
@@ -123,8 +126,29 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         ranges = self._store().ranges(view, isolation=self._options.isolation)
         partitions = partitions_of(view, self._options.assigned)
         progress = progress_of(self._store(), view, view.entry, {key: ranges[key][1] for key in partitions})
+        progress = {**progress, **self._report_backlog(view, {key: ranges[key][1] for key in partitions})}
         stalled_ms = self._stall.duration_ms
         return progress if stalled_ms is None else {**progress, "stalledMs": stalled_ms}
+
+    def _report_backlog(self, view: ReadView, readable: dict[Partition, int]) -> Progress:
+        """What `view` has after the last micro-batch, up to `readable`: aborted records too."""
+        starts = {key: view.partitions[key].log_start_offset for key in readable}
+        ranges = {key: (max(start, self._chosen_ends.get(key, start)), readable[key]) for key, start in starts.items()}
+        ranges = {key: bounds for key, bounds in ranges.items() if bounds[0] < bounds[1]}
+        try:
+            tasks = self._store().plan(view, ranges, isolation="read_uncommitted") if ranges else []
+        except (StoreError, ViewExpired) as error:
+            _log.warning("the backlog of the query is not known: %s", error)
+            return {}
+        found = [(task, segment) for task in tasks for segment in task.segments]
+        rows = sum(
+            min(segment.end_offset, task.end_offset) - max(segment.base_offset, task.start_offset)
+            for task, segment in found
+        )
+        # An internal topic has no segments.
+        rows += rows_at_most(view, {key: bounds for key, bounds in ranges.items() if key[0] in INTERNAL_TOPICS})
+        oldest_ms = min((segment.timestamp_min_ms for _, segment in found), default=None)
+        return backlog(rows=rows, age_ms=self._age_ms(oldest_ms))
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""

@@ -25,6 +25,7 @@ from pyspark_txnlog.schema import arrow_of
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import open_view
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
+from sparktxn.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.clock import Clock
 
-__all__ = ["Progress", "TxnLogStreamReader", "offset_in", "progress_of", "topic_id_of"]
+__all__ = ["Progress", "TxnLogStreamReader", "backlog", "offset_in", "progress_of", "topic_id_of"]
 
 _log = logging.getLogger("sparktxn.spark")
 
@@ -51,7 +52,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = arrow_of(schema)
         self._view: ReadView | None = None
         self._last_view: ReadView | None = None
-        self._pace = Pace(options.trigger, clock)
+        self._clock = clock or SystemClock()
+        self._pace = Pace(options.trigger, self._clock)
         self._lost: set[tuple[str, int]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,6 +84,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._store().commit_offsets(offsets)
         except (KafkaException, StoreError) as error:
             _log.warning("the offsets of group %r are not committed for this micro-batch: %s", group_id, error)
+
+    def _age_ms(self, timestamp_ms: int | None) -> int:
+        return 0 if timestamp_ms is None else max(0, self._clock.wall_ms() - timestamp_ms)
 
     def _store(self) -> Store:
         return open_store(self._options.path, self._options.store)
@@ -169,6 +174,12 @@ def progress_of(store: Store, view: ReadView, entry: int, offsets: dict[Partitio
         "topicIds": {topic: view.topics[topic].topic_id for topic in topics},
         "topics": topics,
     }
+
+
+def backlog(*, rows: int, age_ms: int, transactions: int | None = None) -> Progress:
+    """Return what a query's progress says of what it has not read."""
+    counted = {} if transactions is None else {"backlogTransactions": transactions}
+    return {"backlogRows": rows, **counted, "backlogMs": age_ms}
 
 
 def offset_in(progress: Progress, partition: Partition, missing: int = -1) -> int:

@@ -32,12 +32,15 @@ class CommitCut(NamedTuple):
 
     `entry` is the last entry whose transactions it takes; `rows` and `size_bytes` are what they hold. Of an internal
     topic each entry counts as one row. What later reads may get of a partition lies from its offset in `unread` on.
+    `transactions` counts those of which it takes a record; `oldest_ms` is the least timestamp of their segments.
     """
 
     entry: int
     rows: int
     size_bytes: int
     unread: dict[tuple[str, int], int]
+    transactions: int = 0
+    oldest_ms: int | None = None
 
 
 class _Piece(NamedTuple):
@@ -56,6 +59,7 @@ class _Amount(NamedTuple):
     start: int
     rows: int
     size_bytes: int
+    segment: SegmentRef | None = None
 
 
 def committed_between(
@@ -140,7 +144,14 @@ def commit_cut(
     unread = {
         key: max(start, _first_unread(view.partitions[key], amounts[key], entry)) for key, (start, _) in checked.items()
     }
-    return CommitCut(entry, rows, size_bytes, unread)
+    taken = [
+        amount.segment
+        for amount in chain.from_iterable(amounts.values())
+        if amount.segment is not None and amount.entry <= entry
+    ]
+    transactions = {(segment.producer_id, segment.transaction) for segment in taken if segment.transaction >= 0}
+    oldest_ms = min((segment.timestamp_min_ms for segment in taken), default=None)
+    return CommitCut(entry, rows, size_bytes, unread, len(transactions), oldest_ms)
 
 
 def _checked_end(view: ReadView, to_entry: int | None) -> int:
@@ -158,7 +169,7 @@ def _amounts(objects: ObjectStore, view: PartitionView, after_entry: int, start:
     for piece in _pieces(objects, view, after_entry, view.entry, start, end):
         rows = piece.end - piece.start
         size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.record_count)
-        amounts.append(_Amount(piece.entry, piece.start, rows, size_bytes))
+        amounts.append(_Amount(piece.entry, piece.start, rows, size_bytes, piece.segment))
     return amounts
 
 

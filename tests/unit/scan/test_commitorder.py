@@ -221,7 +221,7 @@ def test_bounds_limit_what_is_counted_and_read() -> None:
 
 def test_records_below_the_log_start_are_left_out() -> None:
     view = view_of(partition(segment(0, 4, 2), segment(4, 1, 3), log_start=3))
-    assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200, {("t", 0): 5})
+    assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200, {("t", 0): 5}, oldest_ms=0)
     assert [(task.start_offset, task.end_offset) for task in plan_commits(OBJECTS, view, 0)] == [(3, 5)]
 
 
