@@ -85,7 +85,7 @@ def test_a_write_that_is_refused_or_fails_shows_nothing(numbers: Numbers, spark:
         write(numbers(0, 5, other="id"), store.uri, "t")
     with pytest.raises(TypeError, match="df is"):
         write("rows", store.uri, "t")  # type: ignore[arg-type]
-    with pytest.raises(Exception, match="column 'partition' has 9"):
+    with pytest.raises(Exception, match=r"column 'partition' has \d"):
         write(numbers(0, 5, partition="cast(id * 9 as int)"), store.uri, "t")
     assert store.view(["t"]).entry == before
     assert stored(store) == {}
