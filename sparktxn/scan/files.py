@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from sparktxn import arguments
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.plan import ReadTask
 from sparktxn.structs import SegmentRef
@@ -25,10 +26,15 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
 
     The rest has Arrow segments, segments of which only some rows are read, internal topics, and segments with a base
     offset above `offset_max`.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: `offset_max` is below 0.
     """
+    offset_max = arguments.integer("offset_max", offset_max, 0)
     whole: list[ReadTask] = []
     rest: list[ReadTask] = []
-    for task in tasks:
+    for task in arguments.items("tasks", tasks, ReadTask):
         aborted = AbortedRanges(task.aborted)
         files: list[SegmentRef] = []
         others: list[SegmentRef] = []

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.errors import DamagedObject
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -224,9 +225,20 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
         task: a task of a topic with segments.
         columns: what a segment does not store: columns of the record's transaction, or the timestamp of a topic
             with `LogAppendTime`.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: a column is not one of those.
     """
+    made = _Assembly(arguments.instance("task", task, ReadTask)).made_columns()
+    columns = arguments.identifiers("columns", columns)
+    for name in columns:
+        if name not in made:
+            raise ConfigurationError(
+                f"columns has {name!r}, which no segment's rows share: expected some of {', '.join(made)}"
+                f"{did_you_mean(name, made)}"
+            )
     schema = pa.schema([known_columns(task.schema).field(name) for name in columns])
-    made = _Assembly(task).made_columns()
     rows = [
         [made[name](segment, segment.base_offset, segment.base_offset + 1) for name in columns]
         for segment in task.segments

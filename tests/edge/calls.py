@@ -280,6 +280,8 @@ CALLS: Final[dict[str, Call]] = {
     "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random"}),
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
     "read_object": Call(lambda _: sparktxn.read_object, lambda world: {"uri": world.uri, "name": "_txnlog.json", "options": OPTIONS}),
+    "segment_values": Call(lambda _: sparktxn.segment_values, lambda world: {"task": _task(world), "columns": ["producer_id"]}),
+    "whole_files": Call(lambda _: sparktxn.whole_files, lambda world: {"tasks": [_task(world)], "offset_max": 10}),
     "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
     "check_columns": Call(lambda _: sparktxn.check_columns, lambda world: {"schema": pa.schema([("value", pa.binary())]), "topic": world.store.view(["t"]).topics["t"]}),
     "output_schema": Call(lambda _: sparktxn.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
