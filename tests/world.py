@@ -285,6 +285,8 @@ def messages_and_errors(consumer: Consumer, timeout: float = 0.05) -> list[Messa
 
 def _is_at_the_end(consumer: Consumer) -> bool:
     partitions = consumer.assignment()
+    if not partitions:  # a slow machine has not assigned any yet
+        return False
     try:
         ends = [consumer.get_watermark_offsets(partition, 5)[1] for partition in partitions]
     except KafkaException:  # a topic that was deleted
