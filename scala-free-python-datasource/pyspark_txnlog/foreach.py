@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from pyspark_txnlog.batch_writer import prepare_write, stage_rows
+from pyspark_txnlog.errorlines import one_line_errors
 from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.stores import commit_batch
 from pyspark_txnlog.stream_writer import QUERY_ID, RUN_ID
@@ -103,6 +104,7 @@ def stage_frame(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequenc
     With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit.
     """
 
+    @one_line_errors
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         segments = stage_rows(plan, topic, batches)
         yield pa.record_batch([pa.array([pickle.dumps(segments)], pa.binary())], names=[_STAGED])

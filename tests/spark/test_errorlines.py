@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from pyspark_txnlog import write
 from pyspark_txnlog.errorlines import one_line_errors
 from pyspark_txnlog.source import DefaultSource
 from sparktxn import ConfigurationError, Store, StoreNotFound
@@ -164,6 +165,11 @@ def test_the_first_line_of_an_error_says_what_is_wrong(spark: SparkSession, stor
     assert cause in str(raised.value).splitlines()[0]
 
 
+def _check_cause_first(text: str) -> None:
+    assert "column 'partition' has 7" in text
+    assert "Traceback" not in text.split("column 'partition' has 7")[0]
+
+
 @pytest.mark.spark
 def test_a_task_and_a_stream_show_the_cause_within_their_first_lines(
     spark: SparkSession, store: Store, tmp_path: Path
@@ -172,9 +178,10 @@ def test_a_task_and_a_stream_show_the_cause_within_their_first_lines(
     store.create_topic("t")
     with pytest.raises(PySparkException) as raised:
         _write(spark.sql("select 'v' value, 7 partition"), store, topic="t")
-    text = str(raised.value)
-    assert "column 'partition' has 7" in text
-    assert "Traceback" not in text.split("column 'partition' has 7")[0]
+    _check_cause_first(str(raised.value))
+    with pytest.raises(PySparkException) as raised:
+        write(spark.sql("select 'v' value, 7 partition"), store.uri, "t")
+    _check_cause_first(str(raised.value))
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
     query = frame.writeStream.format("txnlog").option("checkpointLocation", str(tmp_path)).option("topic", "tt")
     with pytest.raises(StreamingQueryException) as failed:
