@@ -29,6 +29,7 @@ from pyspark_txnlog.groups import CommittedStart, committed_start
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
+from pyspark_txnlog.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
@@ -205,21 +206,32 @@ def read_partition(partition: InputPartition, options: ReadOptions, target: pa.S
 
 @with_one_line_errors
 class FilteringTxnLogReader(TxnLogReader):
-    """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them."""
+    """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them.
+
+    Conditions on the timestamp stay in Spark's plan. Segments that cannot meet them are not read.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView) -> None:
         super().__init__(options, schema, pinned)
         self._filters: list[Filter] = []
+        self._timestamp_conditions: list[Filter] = []
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One part per task, without segments that cannot meet a condition on the timestamp."""
+        parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
+        return [TaskPartition(task) for task in without_skipped(parts, self._timestamp_conditions)]
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keeps the filters that ranges of offsets can express exactly, and gives back the others."""
         # A topic with declared columns may call one "offset": its own reserved names begin with "_".
-        typed = any(topic.schema is not None for topic in self._view.topics.values())
+        prefix = "_" if any(topic.schema is not None for topic in self._view.topics.values()) else ""
         for condition in filters:
-            if _is_range(condition, "_" if typed else ""):
+            if _is_range(condition, prefix):
                 self._filters.append(condition)
-            else:
-                yield condition
+                continue
+            if is_on_timestamp(condition, f"{prefix}timestamp"):
+                self._timestamp_conditions.append(condition)
+            yield condition
 
     def _ranges(self) -> dict[Partition, tuple[int, int]]:
         ranges = super()._ranges()
