@@ -71,11 +71,14 @@ def test_one_warning_lists_the_names_of_what_is_ignored_and_no_value(caplog: pyt
     assert "hush" not in caplog.text
 
 
-def test_a_table_of_the_catalog_keeps_no_credentials() -> None:
-    given = {**READING, **SECURITY, "storage.secret": "hush", "catalogtable": "true", "kafka.group.id": "g"}
-    options = ReadOptions.parse(given, SCHEMA)
-    assert options.table_options == {**READING, "catalogtable": "true", "kafka.group.id": "g"}
-    assert "hush" not in repr(options)
+def test_a_table_of_the_catalog_keeps_kafkas_settings_and_refuses_credentials() -> None:
+    kept = {**READING, "kafka.group.id": "g", "kafka.security.protocol": "SASL_SSL"}
+    created = {f"option.{name}": value for name, value in kept.items()}
+    assert ReadOptions.parse(created, SCHEMA).table_options == kept
+    for name in ("kafka.sasl.jaas.config", "kafka.ssl.truststore.password"):
+        with pytest.raises(ConfigurationError, match=f"option '{name}' may be a credential") as refused:
+            ReadOptions.parse({**created, f"option.{name}": SECURITY[name]}, SCHEMA)
+        assert "hush" not in str(refused.value)
 
 
 def test_a_write_ignores_what_tunes_a_producer(caplog: pytest.LogCaptureFixture) -> None:
