@@ -205,6 +205,7 @@ def _resource(*changes: ConfigEntry) -> ConfigResource:
 
 
 GROUP = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 1)])
+MORE_COLUMNS = pa.schema([pa.field("more", pa.int64())])
 CHANGE = ConfigEntry("segment.rows", "10", incremental_operation=AlterConfigOpType.SET)
 
 CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
@@ -223,6 +224,8 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Producer.list_topics": transactional_call(lambda producer: producer.list_topics(timeout=TIMEOUT_S)),
     "Producer.init_transactions": lambda quiet: lambda: quiet.producer("orders").init_transactions(TIMEOUT_S),
     "Producer.send_offsets_to_transaction": _sent_offsets,
+    # A topic that is not known is looked for in the log.
+    "Producer.expect": transactional_call(lambda producer: producer.expect("unknown", 0, 0, TIMEOUT_S)),
     "Producer.prepare_transaction": transactional_call(lambda producer: producer.prepare_transaction(TIMEOUT_S)),
     "Producer.complete_transaction": _completed,
     "Producer.commit_transaction": transactional_call(lambda producer: producer.commit_transaction(TIMEOUT_S)),
@@ -234,6 +237,11 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Store.view": store_call(lambda store: store.view(timeout_s=TIMEOUT_S)),
     "Store.stage_plan": store_call(lambda store: store.stage_plan(["t"], timeout_s=TIMEOUT_S)),
     "Store.commit": _committed_staged,
+    "Store.add_columns": store_call(lambda store: store.add_columns("t", MORE_COLUMNS, timeout_s=TIMEOUT_S)),
+    "Store.commit_offsets": store_call(lambda store: store.commit_offsets(GROUP, timeout_s=TIMEOUT_S)),
+    "Store.committed_offsets": store_call(lambda store: store.committed_offsets("g", timeout_s=TIMEOUT_S)),
+    "Store.plan_table": store_call(lambda store: store.plan_table("entries", timeout_s=TIMEOUT_S)),
+    "Store.transaction_entry": store_call(lambda store: store.transaction_entry("orders:0:1", timeout_s=TIMEOUT_S)),
     "sweep": store_call(lambda store: sweep(store, timeout_s=TIMEOUT_S)),
     "Sweeper.sweep": store_call(lambda store: Sweeper(store).sweep(TIMEOUT_S)),
     "vacuum": store_call(lambda store: vacuum(store, timeout_s=TIMEOUT_S)),
@@ -245,6 +253,9 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "AdminClient.delete_topics": admin_call(lambda admin: admin.delete_topics(["t"], request_timeout=TIMEOUT_S)),
     "AdminClient.create_partitions": admin_call(
         lambda admin: admin.create_partitions([NewPartitions("t", 3)], request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.add_columns": admin_call(
+        lambda admin: admin.add_columns({"t": MORE_COLUMNS}, request_timeout=TIMEOUT_S)
     ),
     "AdminClient.describe_topics": admin_call(
         # One time-out for all that are asked for.
