@@ -112,13 +112,9 @@ class ReferenceModel:
         self, name: str, identity: Identity, transaction: int, group: str, place: Place, offset: int
     ) -> ErrorCode | None:
         """A group's offset inside a transaction."""
-        producer = self._owner(name, identity)
-        if isinstance(producer, ErrorCode):
+        producer = self._adds(name, identity, transaction)
+        if not isinstance(producer, ModelProducer):
             return producer
-        if transaction == producer.transaction and self._status(name) == COMMITTED:
-            return None
-        if not self._may_join(name, transaction):
-            return ErrorCode.INVALID_TXN_STATE
         self._join(name, transaction)
         self._time += 1
         producer.offsets[group, place] = (self._time, offset)
@@ -128,13 +124,9 @@ class ReferenceModel:
         self, name: str, identity: Identity, transaction: int, place: Place, log_end_offset: int
     ) -> ErrorCode | None:
         """An expectation of where a partition ends."""
-        producer = self._owner(name, identity)
-        if isinstance(producer, ErrorCode):
+        producer = self._adds(name, identity, transaction)
+        if not isinstance(producer, ModelProducer):
             return producer
-        if transaction == producer.transaction and self._status(name) == COMMITTED:
-            return None
-        if not self._may_join(name, transaction):
-            return ErrorCode.INVALID_TXN_STATE
         if len(self.partitions[place].offsets) != log_end_offset:
             return ErrorCode.UNEXPECTED_END_OFFSET
         self._join(name, transaction)
@@ -207,6 +199,15 @@ class ReferenceModel:
         if producer is None or producer.producer_id != identity[0]:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return producer if producer.epoch == identity[1] else fenced
+
+    def _adds(self, name: str, identity: Identity, transaction: int) -> ModelProducer | ErrorCode | None:
+        """The producer, if its command adds to the transaction; None if it repeats one of a committed transaction."""
+        producer = self._owner(name, identity)
+        if isinstance(producer, ErrorCode):
+            return producer
+        if transaction == producer.transaction and self._status(name) == COMMITTED:
+            return None
+        return producer if self._may_join(name, transaction) else ErrorCode.INVALID_TXN_STATE
 
     def _status(self, name: str) -> str | None:
         """What has become of the last transaction; None if there is none that this producer knows."""

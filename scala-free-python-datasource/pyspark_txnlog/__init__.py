@@ -70,4 +70,7 @@ def register(spark: SparkSession) -> None:
     ``python3`` on the PATH. If ``format("txnlog")`` fails with ``DATA_SOURCE_NOT_FOUND`` although the package is
     installed, that Python is another one: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is built.
     """
+    from pyspark_txnlog.sessions import check_session
+
+    check_session(spark)
     spark.dataSource.register(DefaultSource)

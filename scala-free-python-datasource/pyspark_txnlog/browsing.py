@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_txnlog.asof import AS_OF_OPTIONS
 from pyspark_txnlog.options import READ
+from pyspark_txnlog.sessions import check_session
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.system_tables import TableOptions
 from sparktxn import ConfigurationError, arguments
@@ -30,10 +31,11 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
         options: more options of the read, such as ``storage.*``, ``asOfTimestamp`` or ``startingEntry``.
 
     Raises:
-        TypeError: `limit` is not a whole number.
+        TypeError: `spark` is no session, or `limit` is not a whole number.
         ConfigurationError: `limit` is below 1.
         PySparkException: there is no store, or an option is wrong.
     """
+    check_session(spark)
     limit = arguments.integer_or_none("limit", limit, 1)
     read = spark.read.format("txnlog").options(**options).option("table", "entries")
     if limit is not None:
@@ -65,9 +67,11 @@ def register_views(
         options: more options of the reads, such as ``storage.*`` or ``includeHeaders``.
 
     Raises:
+        TypeError: `spark` is no session, or another argument has a wrong type.
         ConfigurationError: two views would have one name to Spark, which ignores case. Nothing is registered.
         PySparkException: there is no such store or topic, or an option is wrong.
     """
+    check_session(spark)
     prefix = arguments.text("prefix", prefix)
     system_prefix = prefix if system_prefix is None else arguments.text("system_prefix", system_prefix)
     settings = {name.lower(): value for name, value in options.items() if _is_setting(name)}

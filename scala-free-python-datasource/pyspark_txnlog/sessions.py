@@ -14,7 +14,7 @@ from sparktxn import ConfigurationError, arguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECOMMENDED", "session"]
+__all__ = ["RECOMMENDED", "check_session", "session"]
 
 RECOMMENDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -28,6 +28,8 @@ _SETTINGS: Final = {"spark.pyspark.python": _WORKER, "spark.pyspark.driver.pytho
 
 _PROGRAM: Final = "import sys, pyspark_txnlog, sparktxn; print(*sys.version_info[:2], sparktxn.__version__, sep='.')"
 _CHECK_TIMEOUT_S: Final = 60
+
+_SESSIONS: Final = ("pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession")
 
 
 def session(
@@ -112,3 +114,14 @@ def _check(python: str, where: str) -> None:
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if version != own:
         raise ConfigurationError(f"{where} is {python!r}, which is Python {version}; this is Python {own}: {fix}")
+
+
+def check_session(spark: object) -> None:
+    """Pass if `spark` is a session, of Spark Connect or not.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(spark).__mro__}
+    if kinds.isdisjoint(_SESSIONS):
+        raise TypeError(f"spark is {arguments.described(spark)}: expected a SparkSession")

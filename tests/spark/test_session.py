@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from pyspark_txnlog.sessions import RECOMMENDED
+from pyspark_txnlog.sessions import RECOMMENDED, check_session
 from sparktxn import ConfigurationError
 from tests.servers import S3Server
 from tests.spark.clusters import PATHS, ROOT
@@ -154,3 +154,26 @@ def test_a_file_of_defaults_writes_and_reads(file: str, tmp_path: Path, moto_ser
     printed = run(tmp_path, store, json.dumps(options), json.dumps(conf), master, SPARK_CONF_DIR=str(settings))
     for name, value in settings_of(file).items():
         assert f'"{name}": "{value}"' in printed, f"{name} has not reached the session"
+
+
+@pytest.mark.parametrize("spark", [None, 3, "local[1]", object])
+def test_what_takes_a_session_refuses_anything_else_before_it_does_anything(spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "store")
+    for call in (
+        lambda: pyspark_txnlog.register(spark),
+        lambda: pyspark_txnlog.history(spark, uri),
+        lambda: pyspark_txnlog.register_views(spark, uri),
+        lambda: pyspark_txnlog.scan(spark, uri, "t"),
+        lambda: pyspark_txnlog.scan_stream(spark, uri, "t", print),
+    ):
+        with pytest.raises(TypeError, match=r"spark is .*: expected a SparkSession"):
+            call()
+    assert not Path(uri).exists()
+
+
+def test_a_session_of_spark_connect_is_one() -> None:
+    class SparkSession:
+        __module__ = "pyspark.sql.connect.session"
+        __qualname__ = "SparkSession"
+
+    check_session(SparkSession())
