@@ -21,6 +21,11 @@ __all__ = [
     "Checksum",
     "CommittedOffset",
     "CommittedTransaction",
+    "HalfDue",
+    "HalfOutcome",
+    "HalfOutcomes",
+    "HalfSegment",
+    "HalfState",
     "Int64",
     "IntentWindow",
     "ManifestRef",
@@ -40,6 +45,7 @@ __all__ = [
     "SealedFolder",
     "SegmentFile",
     "SegmentRef",
+    "SettledHalf",
     "SettledIntent",
     "SinkBatch",
     "SinkState",
@@ -440,6 +446,90 @@ class IntentWindow(Struct, frozen=True, tag="intents", forbid_unknown_fields=Tru
         return ("intents", self.slot)
 
 
+class HalfOutcome(IntEnum):
+    """How a half transaction was settled."""
+
+    COMMITTED = 1
+    ROLLED_BACK = 2
+    DELETED = 3
+
+
+class HalfSegment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A segment of a half transaction: it gets its place in the partition when the half is committed."""
+
+    topic_id: Int64
+    partition: Int64
+    segment: str
+    record_count: Int64
+    size_bytes: Int64
+    checksum: str
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
+
+
+class HalfState(Struct, frozen=True, tag="half", forbid_unknown_fields=True):
+    """A half transaction that is not settled: pending, or discarded if `discarded_entry` is above 0.
+
+    `checks` counts the checks that were claimed, `checker` is the token of the last claim. While it is pending,
+    `due_ms` is when the next check is due.
+    """
+
+    group_id: str
+    transaction_id: str
+    segments: tuple[HalfSegment, ...]
+    immunity_ms: Natural
+    prepared_entry: Positive
+    prepared_timestamp_ms: Int64
+    due_ms: Int64
+    checks: Natural = 0
+    checker: str = ""
+    discarded_entry: Natural = 0
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("half", self.group_id, self.transaction_id)
+
+
+class HalfDue(Struct, frozen=True, tag="half_due", forbid_unknown_fields=True):
+    """When the next check of a pending half transaction is due, and how long it was to wait: an index by due time."""
+
+    group_id: str
+    slot: Int64
+    transaction_id: str
+    due_ms: Int64
+    wait_ms: Natural
+    checks: Natural
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("half_due", self.group_id, self.slot, self.transaction_id)
+
+
+class SettledHalf(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How a half transaction was settled, from where, and by which entry. `token` is that of its first segment."""
+
+    group_id: str
+    transaction_id: str
+    outcome: HalfOutcome
+    source: str
+    entry: Positive
+    token: str
+
+
+class HalfOutcomes(Struct, frozen=True, tag="half_outcomes", forbid_unknown_fields=True):
+    """The half transactions of one bucket that were settled last, oldest first."""
+
+    bucket: Int64
+    settled: tuple[SettledHalf, ...]
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("half_outcomes", self.bucket)
+
+
 class TopicName(Struct, frozen=True, tag="topic_name", forbid_unknown_fields=True):
     """Which topic holds a name in which '.' and '_' count as equal: Kafka refuses a second one."""
 
@@ -464,4 +554,7 @@ StateRecord = (
     | RequestWindow
     | IntentWindow
     | TopicName
+    | HalfState
+    | HalfDue
+    | HalfOutcomes
 )

@@ -18,6 +18,7 @@ TransactionKey = tuple[int, int]
 """A transaction: the producer id under which it was begun, and its number."""
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+PENDING, DISCARDED, DELETED = "pending", "discarded", "deleted"
 _SEQUENCES = 2**31
 _BATCHES_REMEMBERED = 5
 
@@ -54,6 +55,15 @@ class ModelProducer(Struct):
     offsets: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
 
 
+class ModelHalf(Struct):
+    """A half transaction: the places and names of its segments, and what has become of it."""
+
+    segments: list[tuple[Place, str, int]]
+    checks: int = 0
+    checker: str = ""
+    fate: str = PENDING
+
+
 class ReferenceModel:
     """All of it. Every method returns what the engine must answer, or the error code with which it must refuse."""
 
@@ -62,6 +72,7 @@ class ReferenceModel:
         self.producers: dict[str, ModelProducer] = {}
         self.fates: dict[TransactionKey, str] = {}
         self.committed_offsets: dict[tuple[str, Place], tuple[int, int]] = {}
+        self.halves: dict[str, ModelHalf] = {}
         self._epochs: dict[TransactionKey, int] = {}
         self._next_producer_id = 0
         self._time = 0
@@ -171,6 +182,68 @@ class ReferenceModel:
         held = self.partitions[place].offsets
         if not any(at and at[1] and at[1][0] == producer_id and self.fates[at[1]] == OPEN for at in held):
             self.partitions[place].sequences.pop(producer_id, None)
+
+    def prepare_half(self, name: str, segments: list[tuple[Place, str, int]]) -> ErrorCode | None:
+        """A half transaction, new or once more."""
+        known = self.halves.get(name)
+        if known is None:
+            self.halves[name] = ModelHalf(segments)
+            return None
+        return None if known.segments == segments else ErrorCode.INVALID_REQUEST
+
+    def check_half(self, name: str, checks: int, checker: str) -> ErrorCode | None:
+        """A claim of one check."""
+        half = self.halves.get(name)
+        if half is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if half.fate == PENDING and (half.checks, half.checker) == (checks + 1, checker):
+            return None
+        if half.fate != PENDING or half.checks != checks:
+            return ErrorCode.INVALID_TXN_STATE
+        half.checks, half.checker = checks + 1, checker
+        return None
+
+    def end_half(self, name: str, *, committed: bool) -> ErrorCode | None:
+        """A settlement: the first one decides."""
+        half, fate = self.halves.get(name), COMMITTED if committed else ABORTED
+        if half is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if half.fate != PENDING:
+            return None if half.fate == fate else ErrorCode.INVALID_TXN_STATE
+        half.fate = fate
+        for place, segment, count in half.segments if committed else ():
+            self.partitions[place].offsets += [(segment, None)] * count
+        return None
+
+    def discard_half(self, name: str, checks: int) -> ErrorCode | None:
+        """It is checked no more."""
+        half = self.halves.get(name)
+        if half is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if half.fate == DISCARDED:
+            return None
+        if half.fate != PENDING or half.checks != checks:
+            return ErrorCode.INVALID_TXN_STATE
+        half.fate = DISCARDED
+        return None
+
+    def resume_half(self, name: str) -> ErrorCode | None:
+        """A discarded one is pending again."""
+        half = self.halves.get(name)
+        if half is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if half.fate == DISCARDED:
+            half.fate, half.checks, half.checker = PENDING, 0, ""
+        return None if half.fate == PENDING else ErrorCode.INVALID_TXN_STATE
+
+    def delete_half(self, name: str) -> ErrorCode | None:
+        """A discarded one never takes effect."""
+        half = self.halves.get(name)
+        if half is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if half.fate == DISCARDED:
+            half.fate = DELETED
+        return None if half.fate == DELETED else ErrorCode.INVALID_TXN_STATE
 
     def is_open(self, name: str) -> bool:
         """True if the id has an open transaction."""

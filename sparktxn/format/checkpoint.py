@@ -30,10 +30,14 @@ from sparktxn.structs import (
 )
 
 __all__ = ["CheckpointHead", "CheckpointHint", "PartRef", "decode_head", "decode_hint", "decode_part", "encode_head"]
-__all__ += ["SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "part_of", "producer_parts", "state_digest"]
+__all__ += ["HALVES_PREFIX", "SEGMENTS_PREFIX", "digest", "encode_hint", "encode_part", "half_due_prefix", "part_of"]
+__all__ += ["producer_parts", "state_digest"]
 
 SEGMENTS_PREFIX: Final = "segments/"
 """Parts that say where records are; how they are sealed differs between processes, so the state's digest skips them."""
+
+HALVES_PREFIX: Final = "halves/"
+"""Parts with the half transactions that are not settled."""
 
 _PARTITIONS_PER_PART: Final = 64
 _TOPIC_BUCKETS: Final = 64
@@ -41,6 +45,9 @@ _TRANSACTION_BUCKETS: Final = 256
 _GROUP_BUCKETS: Final = 64
 _PRODUCER_BUCKETS: Final = 16
 _INTENT_SLOTS_PER_PART: Final = 64
+_HALF_BUCKETS: Final = 256
+_HALF_GROUP_BUCKETS: Final = 16
+_HALF_OUTCOMES_PER_PART: Final = 64
 
 
 class PartRef(Struct, frozen=True, array_like=True):
@@ -106,7 +113,21 @@ def part_of(key: StateKey) -> str:
         return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"
     if table == "intents":
         return f"intents/{int(key[1]) // _INTENT_SLOTS_PER_PART}"
+    if table == "half":
+        return f"{HALVES_PREFIX}{_bucket(str(key[2]), _HALF_BUCKETS)}"
+    if table == "half_due":
+        return f"{half_due_prefix(str(key[1]))}{key[2]}"
+    if table == "half_outcomes":
+        return f"half_outcomes/{int(key[1]) // _HALF_OUTCOMES_PER_PART}"
     return str(table)
+
+
+def half_due_prefix(group_id: str) -> str:
+    """Return what the names of the parts start with that say when half transactions of a group are due.
+
+    The slot of the due time follows. Groups may share a prefix.
+    """
+    return f"halves_due/{_bucket(group_id, _HALF_GROUP_BUCKETS)}/"
 
 
 def producer_parts(topic_id: int, partition: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from sparktxn.structs import Int64
+from sparktxn.structs import HalfSegment, Int64
 
 __all__ = [
     "AddOffsetsToTxn",
@@ -19,13 +19,17 @@ __all__ = [
     "Append",
     "Appends",
     "CancelIntent",
+    "CheckHalf",
     "Command",
     "CommandResult",
     "CreatePartitions",
     "CreateTopic",
     "DeleteGroup",
+    "DeleteHalf",
     "DeleteRecords",
     "DeleteTopic",
+    "DiscardHalf",
+    "EndHalf",
     "EndTxn",
     "ExpectEndOffset",
     "ExpireOffsets",
@@ -34,8 +38,10 @@ __all__ = [
     "InitProducerId",
     "OffsetCommit",
     "OffsetToCommit",
+    "PrepareHalf",
     "PrepareTxn",
     "RequireFeatures",
+    "ResumeHalf",
     "SettleIntent",
     "SinkBatchCommit",
     "TxnOffsetCommit",
@@ -351,6 +357,63 @@ class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
     base_entry: Int64
 
 
+class PrepareHalf(_Base, frozen=True, tag="prepare_half"):
+    """Stores a half transaction of a producer group: its segments are invisible, and without offsets, until it commits.
+
+    The first check is due after `immunity_ms`.
+    """
+
+    group_id: str
+    transaction_id: str
+    segments: tuple[HalfSegment, ...]
+    immunity_ms: Int64
+
+
+class CheckHalf(_Base, frozen=True, tag="check_half"):
+    """Claims one check of a pending half transaction: only if it has been checked `checks` times.
+
+    `checker` is a token of the claim. The next check is due after `wait_ms`.
+    """
+
+    group_id: str
+    transaction_id: str
+    checks: Int64
+    checker: str
+    wait_ms: Int64
+
+
+class EndHalf(_Base, frozen=True, tag="end_half"):
+    """Commits a half transaction, or rolls it back. `by_check` if the answer to a check says so, else its producer."""
+
+    group_id: str
+    transaction_id: str
+    committed: bool
+    by_check: bool = False
+
+
+class DiscardHalf(_Base, frozen=True, tag="discard_half"):
+    """Discards a half transaction that has been checked `checks` times: it is kept, and checked no more."""
+
+    group_id: str
+    transaction_id: str
+    checks: Int64
+
+
+class ResumeHalf(_Base, frozen=True, tag="resume_half"):
+    """Makes a discarded half transaction pending again, with no checks; the first is due after `wait_ms`."""
+
+    group_id: str
+    transaction_id: str
+    wait_ms: Int64
+
+
+class DeleteHalf(_Base, frozen=True, tag="delete_half"):
+    """Forgets a discarded half transaction: it never takes effect."""
+
+    group_id: str
+    transaction_id: str
+
+
 Command = (
     CreateTopic
     | AlterTopic
@@ -376,6 +439,12 @@ Command = (
     | RequireFeatures
     | SettleIntent
     | CancelIntent
+    | PrepareHalf
+    | CheckHalf
+    | EndHalf
+    | DiscardHalf
+    | ResumeHalf
+    | DeleteHalf
 )
 
 

@@ -13,10 +13,13 @@ from sparktxn.format.commands import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     Append,
+    CheckHalf,
     Command,
+    EndHalf,
     EndTxn,
     ExpectEndOffset,
     OffsetCommit,
+    PrepareHalf,
     PrepareTxn,
     SinkBatchCommit,
     TxnOffsetCommit,
@@ -37,6 +40,9 @@ _TRAVELLING: Final = (
     AddOffsetsToTxn,
     SinkBatchCommit,
     PrepareTxn,
+    PrepareHalf,
+    CheckHalf,
+    EndHalf,
 )
 
 

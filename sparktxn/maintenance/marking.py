@@ -16,12 +16,12 @@ from msgspec import Struct, field
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef
+from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, PartRef
 from sparktxn.log.follow.confirm import usable_heads
 from sparktxn.log.follow.heads import open_head, read_head, read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.structs import PartitionSegments, PartitionState
+from sparktxn.structs import HalfState, PartitionSegments, PartitionState
 
 __all__ = ["Head", "Marks", "heads_in", "mark", "open_heads", "read_heads"]
 
@@ -135,6 +135,8 @@ class _Marking:
                     if isinstance(record, PartitionSegments):
                         self._mark_places(record, self._folder(record, ref), head.entry, needed, log_starts)
                 self._read.add(ref.name)
+            elif part.startswith(HALVES_PREFIX) and at_horizon:
+                self._mark_halves(ref)
 
     def _mark_places(
         self,
@@ -159,6 +161,14 @@ class _Marking:
         start = log_starts[where]
         marked = self._marks.segments.setdefault(where, set())
         marked.update(segment.name for segment in kept if segment.end_offset > start)
+
+    def _mark_halves(self, ref: PartRef) -> None:
+        """Mark the segments of half transactions that are not settled, discarded ones too: each may be committed."""
+        for record in read_part(self._objects, ref):
+            if isinstance(record, HalfState):
+                for segment in record.segments:
+                    where = (segment.topic_id, segment.partition)
+                    self._marks.segments.setdefault(where, set()).add(segment.segment)
 
     def _folder(self, record: PartitionSegments, ref: PartRef) -> str:
         topic = self._replay.topics.get(record.topic_id)

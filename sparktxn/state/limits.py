@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "HALF_WAIT_MS_MAX",
     "LOG_END_OFFSET_MAX",
     "METADATA_BYTES_MAX",
     "PARTITION_COUNT_MAX",
@@ -20,3 +21,5 @@ METADATA_BYTES_MAX: Final = 4_096
 """Metadata of a committed offset, in UTF-8, as Kafka's default of offset.metadata.max.bytes."""
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1_000
 LOG_END_OFFSET_MAX: Final = 2**62
+HALF_WAIT_MS_MAX: Final = 30 * 24 * 3_600_000
+"""Wait for the next check of a half transaction: 30 days."""

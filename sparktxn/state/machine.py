@@ -17,6 +17,7 @@ from sparktxn.state import (
     expiry,
     features,
     groups,
+    halfmessages,
     intents,
     partitions,
     prepared,
@@ -55,6 +56,12 @@ _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.ExpireTransactionalId: expiry.expire_transactional_id,
     commands.ExpireProducers: expiry.expire_producers,
     commands.ExpireOffsets: expiry.expire_offsets,
+    commands.PrepareHalf: halfmessages.prepare_half,
+    commands.CheckHalf: halfmessages.check_half,
+    commands.EndHalf: halfmessages.end_half,
+    commands.DiscardHalf: halfmessages.discard_half,
+    commands.ResumeHalf: halfmessages.resume_half,
+    commands.DeleteHalf: halfmessages.delete_half,
 }
 
 

@@ -21,6 +21,7 @@ from sparktxn.structs import (
     AbortedTransaction,
     BatchMetadata,
     CommittedTransaction,
+    HalfSegment,
     OpenTransaction,
     PartitionSegments,
     PartitionState,
@@ -29,7 +30,7 @@ from sparktxn.structs import (
     TransactionState,
 )
 
-__all__ = ["FORGOTTEN", "append", "end_partition"]
+__all__ = ["FORGOTTEN", "append", "check_born", "end_partition", "segment_problem"]
 
 FORGOTTEN: Final = CommandResult(duplicate=True)
 """The result of a batch that looks like one of those that are no longer remembered, whose names are not known."""
@@ -45,7 +46,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
-    if problem := _problem(command):
+    if problem := _producer_problem(command) or segment_problem(command):
         return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
     if partition.log_end_offset + command.record_count > LOG_END_OFFSET_MAX:
         return Refusal(
@@ -73,7 +74,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         return refusal
     if repeated is not None:
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
-    refusal = _check_born(delta, command, context)
+    refusal = check_born(delta, command.segment, context)
     return refusal or _store(delta, command, context, partition, known)
 
 
@@ -94,13 +95,25 @@ def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
     return None
 
 
-def _problem(command: Append) -> str | None:
-    """What no segment can have: a manifest would not take it, and without manifests there are no checkpoints."""
-    if not (1 <= command.record_count <= ROWS_MAX and 1 <= command.size_bytes <= DECODED_BYTES_MAX):
+def segment_problem(segment: Append | HalfSegment) -> str | None:
+    """Return what no segment can have: a manifest would not take it, and without manifests there are no checkpoints."""
+    if not (1 <= segment.record_count <= ROWS_MAX and 1 <= segment.size_bytes <= DECODED_BYTES_MAX):
         return (
-            f"{command.record_count} records in {command.size_bytes} bytes: expected 1 to {ROWS_MAX} records and 1 to "
+            f"{segment.record_count} records in {segment.size_bytes} bytes: expected 1 to {ROWS_MAX} records and 1 to "
             f"{DECODED_BYTES_MAX} bytes"
         )
+    if not segment.timestamp_min_ms <= segment.timestamp_max_ms <= TIMESTAMP_MS_MAX:
+        return (
+            f"timestamps from {segment.timestamp_min_ms} to {segment.timestamp_max_ms}: expected them to grow, up to "
+            f"{TIMESTAMP_MS_MAX}"
+        )
+    if len(segment.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(segment.checksum):
+        return f"the checksum {segment.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
+    return None
+
+
+def _producer_problem(command: Append) -> str | None:
+    """Return what is wrong with the producer or sequence of an append; None if nothing is."""
     if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
         return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
     if command.producer_id < 0 or not is_epoch(command.producer_epoch):
@@ -108,24 +121,17 @@ def _problem(command: Append) -> str | None:
             f"the producer {command.producer_id} with epoch {command.producer_epoch}: expected a producer id from 0 "
             f"on, and an epoch up to {PRODUCER_EPOCH_MAX}"
         )
-    if not command.timestamp_min_ms <= command.timestamp_max_ms <= TIMESTAMP_MS_MAX:
-        return (
-            f"timestamps from {command.timestamp_min_ms} to {command.timestamp_max_ms}: expected them to grow, up to "
-            f"{TIMESTAMP_MS_MAX}"
-        )
-    if len(command.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(command.checksum):
-        return f"the checksum {command.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
     return None
 
 
-def _check_born(delta: Delta, command: Append, context: Context) -> Refusal | None:
+def check_born(delta: Delta, segment: str, context: Context) -> Refusal | None:
     """Refuses a segment that vacuum may already have deleted, or that knows entries which are not there."""
-    born = parse_segment_born(command.segment)
+    born = parse_segment_born(segment)
     floor = delta.store().segment_floor
     if born is None or not floor <= born < context.entry:
         return Refusal(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"segment {command.segment!r} has expired (born {born}, expected {floor} to {context.entry - 1}): "
+            f"segment {segment!r} has expired (born {born}, expected {floor} to {context.entry - 1}): "
             "upload its records again",
         )
     return None

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sparktxn.format import commands
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Command
+from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.intents import INTENT_WINDOW, intent_key
 from sparktxn.state.requests import request_key
 from sparktxn.structs import StateRecord, TransactionState
@@ -145,6 +146,17 @@ def _store(command: commands.Vacuum | commands.RequireFeatures, entry: int) -> _
     return (_STORE,)
 
 
+def _half(command: Any, entry: int) -> _Parts:
+    # When its checks are due goes by entries' times, and where it is committed by its record.
+    half = part_of(("half", command.group_id, command.transaction_id))
+    return (half, part_of(outcomes_key(command.transaction_id)))
+
+
+def _prepare_half(command: commands.PrepareHalf, entry: int) -> _Parts:
+    partitions = {part_of(("partition", segment.topic_id, segment.partition)) for segment in command.segments}
+    return (_STORE, *_half(command, entry), *sorted(partitions))
+
+
 def _nothing(command: commands.Appends, entry: int) -> _Parts:
     # It replaces commands in an object, which name what they touch.
     return ()
@@ -174,6 +186,12 @@ _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.SettleIntent: _intent,
     commands.SinkBatchCommit: _transaction,
     commands.TxnOffsetCommit: _txn_offset_commit,
+    commands.CheckHalf: _half,
+    commands.DeleteHalf: _half,
+    commands.DiscardHalf: _half,
+    commands.EndHalf: _half,
+    commands.PrepareHalf: _prepare_half,
+    commands.ResumeHalf: _half,
     commands.Vacuum: _store,
 }
 

@@ -78,6 +78,12 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "cancel_intent": (("intent_id", "base_entry"), {}),
     "vacuum": (("horizon", "segment_floor"), {}),
     "require_features": ((), {"reader_features": [], "writer_features": []}),
+    "prepare_half": (("group_id", "transaction_id", "segments", "immunity_ms"), {}),
+    "check_half": (("group_id", "transaction_id", "checks", "checker", "wait_ms"), {}),
+    "end_half": (("group_id", "transaction_id", "committed"), {"by_check": False}),
+    "discard_half": (("group_id", "transaction_id", "checks"), {}),
+    "resume_half": (("group_id", "transaction_id", "wait_ms"), {}),
+    "delete_half": (("group_id", "transaction_id"), {}),
     "sink_batch_commit": ((*IN_TRANSACTION, "writer_id", "run_id", "batch_id", "fingerprint"), {}),
 }
 # The members that most commands have, by the short names that entries have for them.
@@ -161,6 +167,12 @@ def part_of(record: Record) -> str:
             return f"groups/{hashed(record['group_id'], 64)}"
         case "intents":
             return f"intents/{record['slot'] // 64}"
+        case "half":
+            return f"halves/{hashed(record['transaction_id'], 256)}"
+        case "half_due":
+            return f"halves_due/{hashed(record['group_id'], 16)}/{record['slot']}"
+        case "half_outcomes":
+            return f"half_outcomes/{record['bucket'] // 64}"
         case other:
             return str(other)
 

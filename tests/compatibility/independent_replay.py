@@ -601,6 +601,90 @@ class Replay:
         end = self.existing("partition", command["topic_id"], command["partition"])["log_end_offset"]
         self.need(end == command["log_end_offset"], f"a transaction took effect at end {end}, against its expectation")
 
+    # half transactions
+
+    def prepare_half(self, command: Command) -> None:
+        named = {member: command[member] for member in ("group_id", "transaction_id", "segments", "immunity_ms")}
+        self.need(all(named[member] for member in ("group_id", "transaction_id", "segments")), "a half lacks a member")
+        self.need(self._half(command) is None, "a half is prepared a second time")
+        self.need(self._outcome(command) is None, "a half is prepared again after it was settled")
+        for topic_id, partition, segment, *_ in command["segments"]:
+            self.existing("partition", topic_id, partition)
+            born = int(segment[:20])
+            self.need(self.store()["segment_floor"] <= born < self.entry, f"{segment} was born at the wrong time")
+        prepared = {"prepared_entry": self.entry, "prepared_timestamp_ms": self.timestamp_ms}
+        half = {"type": "half", **named, **prepared, "due_ms": 0, "checks": 0, "checker": "", "discarded_entry": 0}
+        self._wait_half(half, command["immunity_ms"])
+
+    def _half(self, command: Command) -> Any:
+        return self.get("half", command["group_id"], command["transaction_id"])
+
+    def _pending_half(self, command: Command) -> Record:
+        half: Record = self.existing("half", command["group_id"], command["transaction_id"])
+        self.need(half["discarded_entry"] == 0, "a discarded half is used")
+        del self.records["half_due", half["group_id"], half["due_ms"] // 65_536, half["transaction_id"]]
+        return half
+
+    def _discarded_half(self, command: Command) -> Record:
+        half: Record = self.existing("half", command["group_id"], command["transaction_id"])
+        self.need(half["discarded_entry"] > 0, "a half is not discarded")
+        return half
+
+    def _wait_half(self, half: Record, wait_ms: int) -> None:
+        due_ms = self.timestamp_ms + wait_ms
+        self.put(half | {"due_ms": due_ms})
+        named = {member: half[member] for member in ("group_id", "transaction_id", "checks")}
+        self.put({"type": "half_due", **named, "slot": due_ms // 65_536, "due_ms": due_ms, "wait_ms": wait_ms})
+
+    def _bucket_of(self, command: Command) -> int:
+        return zlib.crc32(command["transaction_id"].encode()) % 1_024
+
+    def _outcome(self, command: Command) -> Any:
+        known = self.get("half_outcomes", self._bucket_of(command))
+        named = [command["group_id"], command["transaction_id"]]
+        return next((one for one in known["settled"] if one[:2] == named), None) if known else None
+
+    def check_half(self, command: Command) -> None:
+        half = self._pending_half(command)
+        self.need(half["checks"] == command["checks"], "a check is claimed that another has claimed")
+        checked = half | {"checks": half["checks"] + 1, "checker": command["checker"]}
+        self._wait_half(checked, command["wait_ms"])
+
+    def end_half(self, command: Command) -> None:
+        half = self._pending_half(command)
+        for topic_id, number, segment, *rest, least, greatest in half["segments"] if command["committed"] else ():
+            partition = self.existing("partition", topic_id, number)
+            base = partition["log_end_offset"]
+            self.change(partition, log_end_offset=base + rest[0])
+            times = (self.timestamp_ms, self.timestamp_ms) if greatest < 0 else (least, greatest)
+            placed = [segment, base, *rest, self.entry, -1, -1, -1, -1, *times, self.entry]
+            located = self.existing("segments", topic_id, number)
+            self.change(located, segments=[*located["segments"], placed])
+        source = "check" if command["by_check"] else "client"
+        self._settle_half(half, 1 if command["committed"] else 2, source)
+
+    def _settle_half(self, half: Record, outcome: int, source: str) -> None:
+        del self.records[key_of(half)]
+        bucket = self._bucket_of(half)
+        before = self.get("half_outcomes", bucket)
+        token = half["segments"][0][2][21:41]
+        noted = [half["group_id"], half["transaction_id"], outcome, source, self.entry, token]
+        settled = [*(before["settled"] if before else []), noted]
+        old = [one for one in settled[:-32] if one[4] > self.entry - 1_000]
+        self.put({"type": "half_outcomes", "bucket": bucket, "settled": [*old, *settled[-32:]]})
+
+    def discard_half(self, command: Command) -> None:
+        half = self._pending_half(command)
+        self.need(half["checks"] == command["checks"], "a half is discarded that has been checked since")
+        self.change(half, discarded_entry=self.entry)
+
+    def resume_half(self, command: Command) -> None:
+        half = self._discarded_half(command)
+        self._wait_half(half | {"checks": 0, "checker": "", "discarded_entry": 0}, command["wait_ms"])
+
+    def delete_half(self, command: Command) -> None:
+        self._settle_half(self._discarded_half(command), 3, "administrator")
+
     # micro-batches
 
     def sink_batch_commit(self, command: Command) -> None:
@@ -657,6 +741,9 @@ KEYS = {
     "segments": ("topic_id", "partition"),
     "producer": ("topic_id", "partition", "producer_id"),
     "transaction": ("transactional_id",),
+    "half": ("group_id", "transaction_id"),
+    "half_due": ("group_id", "slot", "transaction_id"),
+    "half_outcomes": ("bucket",),
     "offset": ("group_id", "topic_id", "partition"),
     "pending_offsets": ("group_id", "topic_id", "partition"),
 }

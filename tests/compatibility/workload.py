@@ -13,17 +13,23 @@ from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigRe
 from sparktxn.errors import ErrorCode, ProducerFenced
 from sparktxn.format.commands import (
     CancelIntent,
+    CheckHalf,
+    DeleteHalf,
+    DiscardHalf,
+    EndHalf,
     ExpireProducers,
     ExpireTransactionalId,
     OffsetCommit,
     OffsetToCommit,
+    PrepareHalf,
+    ResumeHalf,
     SettleIntent,
     Vacuum,
 )
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import sweep
 from sparktxn.store import SinkCommit, Store
-from sparktxn.structs import ProducerState
+from sparktxn.structs import HalfSegment, ProducerState
 
 TYPED = pa.schema(
     [
@@ -187,6 +193,28 @@ class Workload:
             staged = stager.finish()
             store.commit(staged, transactional_id="sink", sink=SinkCommit(writer_id, run_id, batch_id))
 
+    def halves(self) -> None:
+        """Half transactions: committed by their producer and by a check, rolled back, pending, discarded, deleted."""
+        with Store.open(self.uri, options=self.options) as store:
+            log, deadline = store.log, store.log.deadline(10)
+            for name in ("committed", "checked", "rolled back", "pending", "discarded", "deleted", "resumed"):
+                stager = store.stage_plan(["orders", "audit.log"]).open(seed=1)
+                rows = {"topic": ["orders", "audit.log"], "key": [b"k", None], "value": [name.encode(), b"2"]}
+                stager.write(pa.table(rows))
+                segments = tuple(
+                    HalfSegment(
+                        *(staged.topic_id, staged.partition, staged.segment, staged.record_count, staged.size_bytes),
+                        *(staged.checksum, staged.timestamp_min_ms, staged.timestamp_max_ms),
+                    )
+                    for staged in stager.finish()
+                )
+                log.submit([PrepareHalf("shop", name, segments, 6_000)], deadline)
+            log.submit([EndHalf("shop", "committed", True), EndHalf("shop", "rolled back", False)], deadline)
+            log.submit([CheckHalf("shop", "checked", 0, "checker", 30_000)], deadline)
+            log.submit([EndHalf("shop", "checked", True, True)], deadline)
+            discards = [DiscardHalf("shop", name, 0) for name in ("discarded", "deleted", "resumed")]
+            log.submit([*discards, DeleteHalf("shop", "deleted"), ResumeHalf("shop", "resumed", 1_000)], deadline)
+
     def change_settings(self) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
         entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
@@ -269,6 +297,7 @@ class Workload:
         self.sweep()
         self.plain_offsets(rounds)
         self.intents()
+        self.halves()
         self.raise_floor()
         self.delete_records(2 * rounds)
         with one.transaction():

@@ -33,7 +33,7 @@ def without_verifying(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_floor(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partitions, "_check_born", lambda delta, command, context: None)
+    patch.setattr(partitions, "check_born", lambda delta, segment, context: None)
 
 
 def without_the_base(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from msgspec import inspect
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ErrorCode
 from sparktxn.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
-from sparktxn.format.commands import Append, Appends, Command, CreateTopic, DeleteGroup, OffsetToCommit
+from sparktxn.format.commands import Append, Appends, Command, CreateTopic, DeleteGroup, OffsetToCommit, PrepareHalf
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.format.names import entry, segment_file
@@ -27,7 +27,7 @@ from sparktxn.format.txnindex import decode_transaction_index, encode_transactio
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.machine import apply_list
-from sparktxn.structs import PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
+from sparktxn.structs import HalfSegment, PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
 from tests.purelog import PureLog
 
 COMMANDS = [command for command in Command.__args__ if command is not Appends]
@@ -125,6 +125,13 @@ SENSIBLE: dict[str, Any] = {
     "command_count": 0,
     "refused_code": 0,
     "reason": "",
+    "transaction_id": "half",
+    "segments": (HalfSegment(1, 0, segment_file(0, "a" * 20, "arrow"), 2, 100, "00000000", 1, 2),),
+    "immunity_ms": 6_000,
+    "wait_ms": 30_000,
+    "checks": 0,
+    "checker": "checker",
+    "by_check": False,
 }
 
 
@@ -168,6 +175,7 @@ def a_log() -> PureLog:
     log.create_topic("plain")
     log.submit(CreateTopic("typed", "typed", 2, {}, (("id", "int64", False), ("name", "string", True))))
     log.initialise("job")
+    log.submit(PrepareHalf("g", "half", SENSIBLE["segments"], 6_000))
     return log
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,12 +16,14 @@ from sparktxn.format import commands as c
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, digest, encode_part, part_of, state_digest
 from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry, encode_entry
+from sparktxn.format.names import segment_file
 from sparktxn.log.follow import deferred as deferred_entries
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.state.touches import CONFINED, touches
 from sparktxn.structs import (
+    HalfSegment,
     PartitionState,
     ProducerIdAndEpoch,
     StateKey,
@@ -138,6 +141,26 @@ class Program:
         offset = c.OffsetToCommit(*self.place(), self.rng.randrange(9))
         return [c.OffsetCommit(f"request {next(self.requests)}", self.rng.choice(GROUPS), (offset,))]
 
+    def a_half(self) -> c.Command:
+        """A command for a half transaction that exists, or a new one."""
+        known = sorted(key[1:] for key in self.log.records if key[0] == "half")
+        if not known or self.rng.random() < 0.4:
+            token = f"{next(self.requests):020}"
+            segment = segment_file(max(0, self.log.entry - 2), token, "arrow")
+            made = HalfSegment(*self.place(), segment, 2, 100, "00000000", 1, 2)
+            return c.PrepareHalf(self.rng.choice(GROUPS), token, (made,), self.rng.choice([0, 6_000]))
+        named: tuple[Any, Any] = self.rng.choice(known)  # type: ignore[assignment]
+        checks = self.log.records[("half", *named)].checks
+        choices: list[c.Command] = [
+            c.CheckHalf(*named, checks, f"checker-{next(self.requests)}", 30_000),
+            c.EndHalf(*named, committed=True),
+            c.EndHalf(*named, committed=False, by_check=True),
+            c.DiscardHalf(*named, checks),
+            c.ResumeHalf(*named, 6_000),
+            c.DeleteHalf(*named),
+        ]
+        return self.rng.choice(choices)
+
     def administrative(self) -> list[c.Command]:
         topics = sorted(record.name for key, record in self.log.records.items() if key[0] == "topic")
         request, name = f"request {next(self.requests)}", self.rng.choice(topics)
@@ -158,7 +181,7 @@ class Program:
         ]
         if len(topics) > 2:
             choices.append(c.DeleteTopic(request, name, topic_id))
-        return [self.rng.choice(choices)]
+        return [self.a_half() if self.rng.random() < 0.3 else self.rng.choice(choices)]
 
 
 def stored(program: Program) -> tuple[MemoryStore, list[LogEntry]]:

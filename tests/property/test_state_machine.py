@@ -15,14 +15,20 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.commands import (
+    CheckHalf,
     Command,
     CommandResult,
     CreateTopic,
+    DeleteHalf,
+    DiscardHalf,
+    EndHalf,
     ExpireProducers,
     ExpireTransactionalId,
     InitProducerId,
     OffsetCommit,
     OffsetToCommit,
+    PrepareHalf,
+    ResumeHalf,
 )
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
@@ -30,7 +36,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import AbortedTransaction, SegmentRef
+from sparktxn.structs import AbortedTransaction, HalfSegment, SegmentRef
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from tests.producercommands import ProducerCommands
@@ -271,6 +277,44 @@ class StateMachine(RuleBasedStateMachine):
         expected = self.model.expect(name, identity_of(producer), transaction, place, log_end_offset)
         answer = self.answer(producer.expect(transaction, place, log_end_offset))
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @rule(name=names_, place=places, also=places, again=st.booleans(), count=st.integers(1, 2))
+    def prepare_half(self, name: str, place: tuple[int, int], also: tuple[int, int], again: bool, count: int) -> None:
+        known = self.model.halves.get(name)
+        if known is not None and again:
+            segments = known.segments
+        else:
+            made = (names.segment_file(0, f"{next(self.requests):020x}", "arrow") for _ in range(2))
+            segments = [(where, segment, count) for where, segment in zip((place, also), made, strict=True)]
+        half = tuple(HalfSegment(*where, segment, n, 100, "00000000", 1, 2) for where, segment, n in segments)
+        self.same(self.model.prepare_half(name, segments), PrepareHalf("half", name, half, 6_000))
+
+    def same(self, expected: ErrorCode | None, command: Command) -> None:
+        answer = self.answer(command)
+        assert answer == expected if expected is not None else isinstance(answer, CommandResult)
+
+    @rule(name=names_, shift=shifts, checker=names_)
+    def check_half(self, name: str, shift: int, checker: str) -> None:
+        checks = max(0, self.model.halves[name].checks + shift) if name in self.model.halves else 0
+        expected = self.model.check_half(name, checks, checker)
+        self.same(expected, CheckHalf("half", name, checks, checker, 30_000))
+
+    @rule(name=names_, committed=st.booleans(), by_check=st.booleans())
+    def end_half(self, name: str, committed: bool, by_check: bool) -> None:
+        self.same(self.model.end_half(name, committed=committed), EndHalf("half", name, committed, by_check))
+
+    @rule(name=names_, shift=shifts)
+    def discard_half(self, name: str, shift: int) -> None:
+        checks = max(0, self.model.halves[name].checks + shift) if name in self.model.halves else 0
+        self.same(self.model.discard_half(name, checks), DiscardHalf("half", name, checks))
+
+    @rule(name=names_)
+    def resume_half(self, name: str) -> None:
+        self.same(self.model.resume_half(name), ResumeHalf("half", name, 6_000))
+
+    @rule(name=names_)
+    def delete_half(self, name: str) -> None:
+        self.same(self.model.delete_half(name), DeleteHalf("half", name))
 
     @rule(place=places, offset=st.integers(0, 99))
     def commit_offset(self, place: tuple[int, int], offset: int) -> None:

@@ -92,7 +92,7 @@ def without_transaction_numbers(patch: Patch) -> None:
 
 
 def without_a_segment_floor(patch: Patch) -> None:
-    patch.setattr(partitions, "_check_born", lambda delta, command, context: None)
+    patch.setattr(partitions, "check_born", lambda delta, segment, context: None)
 
 
 def without_unique_names(patch: Patch) -> None:

@@ -298,6 +298,12 @@ class StateParts:
         }
         self.changed = {part: entry for part, entry in self.changed.items() if entry > head.entry}
         self.changed.update((part, head.entry) for part in self._rebuilt if part not in self.changed)
+        # Those that go by time would otherwise stay here, empty, for as long as the process lives.
+        self._parts = {
+            part: records
+            for part, records in self._parts.items()
+            if records or part in head.parts or part in self.changed
+        }
         self._head = head
         self.standing = object()
 

@@ -285,6 +285,10 @@ class Checkpointer:
         written: dict[str, Sequence[StateRecord]] = {}
         for index, (part, records) in enumerate(sorted(captured.changed.items())):
             written[part] = [located.get(record.key, record) for record in records]
+            if not records:
+                # A part that the head does not name is empty: parts that go by time must not be named permanently.
+                refs.pop(part, None)
+                continue
             data = encode_part(written[part])
             name = names.checkpoint_part(captured.entry, checkpoint, index)
             put_until_stored(self._objects, name, data, self._clock)

@@ -12,7 +12,7 @@ from typing import Final
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
-from sparktxn.format.commands import Append, Appends, Command
+from sparktxn.format.commands import Append, Appends, Command, PrepareHalf
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
@@ -62,6 +62,10 @@ class Replay(Tail):
             if isinstance(command, Append):
                 named = self.segments.setdefault((command.topic_id, command.partition), {})
                 named[command.segment] = entry.entry
+            elif isinstance(command, PrepareHalf):
+                for segment in command.segments:
+                    named = self.segments.setdefault((segment.topic_id, segment.partition), {})
+                    named[segment.segment] = entry.entry
         return commands
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:

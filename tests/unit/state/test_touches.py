@@ -13,8 +13,9 @@ from sparktxn.format import commands as c
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Append, Appends, Command, EndTxn
 from sparktxn.state import machine, touches
+from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.requests import request_key
-from sparktxn.structs import PartitionState, StateKey, StoreState, TransactionState, TransactionStatus
+from sparktxn.structs import HalfSegment, PartitionState, StateKey, StoreState, TransactionState, TransactionStatus
 from tests.purelog import PureLog
 
 
@@ -69,6 +70,8 @@ TRANSACTION: StateKey = ("transaction", "id")
 GROUP: StateKey = ("offset", "group", 0, 0)
 REQUEST = request_key("r")
 STORE: StateKey = ("store",)
+HALF: StateKey = ("half", "group", "half")
+OUTCOMES = outcomes_key("half")
 TOPIC: StateKey = ("topic", "my.topic")
 NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.CreateTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
@@ -104,6 +107,15 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
     ),
     (c.ExpireOffsets("group", ((70, 130), (71, 0))), [GROUP, ("partition", 70, 130), ("partition", 71, 0)]),
     (c.Vacuum(1, 1), [STORE]),
+    (
+        c.PrepareHalf("group", "half", (HalfSegment(70, 130, "s", 1, 1, "00000000", 1, 1),), 5),
+        [STORE, HALF, OUTCOMES, ("partition", 70, 130)],
+    ),
+    (c.CheckHalf("group", "half", 0, "checker", 5), [HALF, OUTCOMES]),
+    (c.EndHalf("group", "half", True), [HALF, OUTCOMES]),
+    (c.DiscardHalf("group", "half", 0), [HALF, OUTCOMES]),
+    (c.ResumeHalf("group", "half", 5), [HALF, OUTCOMES]),
+    (c.DeleteHalf("group", "half"), [HALF, OUTCOMES]),
     (c.RequireFeatures(), [STORE]),
 ]
 

@@ -1,0 +1,291 @@
+"""Half transactions (PROTOCOL.md, "Half transactions"): the first settlement decides, and nothing shows before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparktxn.errors import CommandRefused, ErrorCode
+from sparktxn.format.commands import (
+    CheckHalf,
+    Command,
+    DeleteHalf,
+    DeleteTopic,
+    DiscardHalf,
+    EndHalf,
+    PrepareHalf,
+    ResumeHalf,
+    Vacuum,
+)
+from sparktxn.format.names import segment_file
+from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
+from sparktxn.state.laststable import last_stable_offset
+from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
+from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState
+from tests.purelog import PureLog
+
+GROUP, ID = "shop", "t1"
+TOKEN = "0" * 19 + "a"
+
+
+def segment(number: int = 10, partition: int = 0, *, count: int = 2, born: int = 0, **changes: Any) -> HalfSegment:
+    values: dict[str, Any] = {
+        "size_bytes": 100,
+        "checksum": "00000000",
+        "timestamp_min_ms": 1,
+        "timestamp_max_ms": 2,
+    } | changes
+    return HalfSegment(1, partition, segment_file(born, f"{number:020x}", "arrow"), count, **values)
+
+
+def prepare(*segments: HalfSegment, name: str = ID, immunity_ms: int = 6_000) -> PrepareHalf:
+    return PrepareHalf(GROUP, name, segments or (segment(),), immunity_ms)
+
+
+def half(log: PureLog, name: str = ID) -> HalfState:
+    record: HalfState = log.records["half", GROUP, name]
+    return record
+
+
+def dues(log: PureLog) -> list[HalfDue]:
+    return [record for key, record in log.records.items() if key[0] == "half_due"]
+
+
+COMMIT, ROLL_BACK = EndHalf(GROUP, ID, committed=True), EndHalf(GROUP, ID, committed=False)
+
+
+def test_a_half_transaction_is_invisible_and_holds_nothing_up(log: PureLog) -> None:
+    log.submit(prepare())
+    assert log.partition() == PartitionState(1, 0)
+    assert log.segments().segments == ()
+    assert half(log).prepared_entry == log.entry == 2
+    assert half(log).prepared_timestamp_ms == 1_000
+    assert dues(log) == [HalfDue(GROUP, due_slot(7_000), ID, 7_000, 6_000, 0)]
+
+
+def test_a_commit_places_each_segment_at_its_partitions_end_and_counts_in_its_own_entry(log: PureLog) -> None:
+    producer = log.initialise("id")
+    log.submit(prepare(segment(10), segment(11, 1, count=3), segment(12)))
+    log.submit(producer.append((1, 0), 0, 4, transaction=1, born=log.entry))
+    log.timestamp_ms = 5_000
+    assert log.submit(COMMIT)[0].committed
+    assert log.partition().log_end_offset == 8
+    assert last_stable_offset(log.partition()) == 0
+    placed = log.segments().segments[1:]
+    assert [one.base_offset for one in placed] == [4, 6]
+    assert [one.name for one in placed] == [segment(10).segment, segment(12).segment]
+    assert placed[0].committed_entry == placed[0].entry == log.entry
+    of_none = (placed[0].producer_id, placed[0].producer_epoch, placed[0].base_sequence, placed[0].transaction)
+    assert of_none == (-1, -1, -1, -1)
+    assert (placed[0].timestamp_min_ms, placed[0].timestamp_max_ms) == (1, 2)
+    assert (placed[0].size_bytes, placed[0].checksum, placed[0].record_count) == (100, "00000000", 2)
+    assert log.segments(1, 1).segments[0].record_count == 3
+    assert log.partition(1, 1).log_end_offset == 3
+    assert not dues(log)
+    assert ("half", GROUP, ID) not in log.records
+
+
+def test_a_segment_without_timestamps_gets_the_time_of_the_commit(log: PureLog) -> None:
+    log.submit(prepare(segment(timestamp_min_ms=-1, timestamp_max_ms=-1)))
+    log.timestamp_ms = 9_000
+    log.submit(COMMIT)
+    placed = log.segments().segments[0]
+    assert (placed.timestamp_min_ms, placed.timestamp_max_ms) == (9_000, 9_000)
+
+
+def test_a_rolled_back_half_leaves_nothing(log: PureLog) -> None:
+    log.submit(prepare())
+    assert not log.submit(ROLL_BACK)[0].committed
+    assert log.partition() == PartitionState(1, 0)
+    assert not dues(log)
+    assert ("half", GROUP, ID) not in log.records
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("by_check", [True, False])
+def test_the_first_settlement_wins_whoever_makes_it(log: PureLog, committed: bool, by_check: bool) -> None:
+    log.submit(prepare())
+    log.submit(EndHalf(GROUP, ID, committed, by_check))
+    end = log.partition().log_end_offset
+    for source in (True, False):
+        again = log.submit(EndHalf(GROUP, ID, committed, source))[0]
+        assert (again.duplicate, again.committed) == (True, committed)
+        with pytest.raises(CommandRefused, match="committed" if committed else "rolled back") as refused:
+            log.submit(EndHalf(GROUP, ID, not committed, source))
+        assert refused.value.error.code() == ErrorCode.INVALID_TXN_STATE
+        assert ("check" if by_check else "client") in str(refused.value)
+        assert "in entry 3 " in str(refused.value)
+    assert log.partition().log_end_offset == end
+    settled = settled_half(log.records.get, GROUP, ID)
+    assert settled is not None
+    assert (settled.outcome, settled.entry) == (HalfOutcome.COMMITTED if committed else HalfOutcome.ROLLED_BACK, 3)
+    assert settled.source == ("check" if by_check else "client")
+
+
+def test_a_repeated_preparation_changes_nothing_before_and_after_the_end(log: PureLog) -> None:
+    log.submit(prepare())
+    assert log.submit(prepare())[0].duplicate
+    assert log.refusal(prepare(segment(11))) == ErrorCode.INVALID_REQUEST
+    log.submit(COMMIT)
+    assert log.submit(prepare())[0].duplicate
+    assert log.refusal(prepare(segment(11))) == ErrorCode.INVALID_REQUEST
+    assert log.partition().log_end_offset == 2
+    # Another group's half of the same id is another one.
+    log.submit(PrepareHalf("other", ID, (segment(12),), 0))
+    assert log.refusal(EndHalf("third", ID, True)) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert log.submit(COMMIT)[0].duplicate
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (PrepareHalf("", ID, (segment(),), 0), ErrorCode.INVALID_REQUEST),
+        (PrepareHalf(GROUP, "", (segment(),), 0), ErrorCode.INVALID_REQUEST),
+        (PrepareHalf(GROUP, ID, (), 0), ErrorCode.INVALID_REQUEST),
+        (prepare(immunity_ms=-1), ErrorCode.INVALID_REQUEST),
+        (prepare(immunity_ms=HALF_WAIT_MS_MAX + 1), ErrorCode.INVALID_REQUEST),
+        (prepare(segment(), segment(11, 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (prepare(segment(count=0)), ErrorCode.INVALID_RECORD),
+        (prepare(segment(checksum="x")), ErrorCode.INVALID_RECORD),
+        (prepare(segment(timestamp_min_ms=3)), ErrorCode.INVALID_RECORD),
+        (prepare(segment(born=2)), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_what_cannot_be_prepared(log: PureLog, command: Command, code: ErrorCode) -> None:
+    assert log.refusal(command) == code
+    assert not dues(log)
+
+
+@pytest.mark.parametrize("immunity_ms", [0, HALF_WAIT_MS_MAX])
+def test_the_shortest_and_the_longest_wait(log: PureLog, immunity_ms: int) -> None:
+    log.submit(prepare(immunity_ms=immunity_ms))
+    assert half(log).due_ms == 1_000 + immunity_ms
+    assert half(log).immunity_ms == immunity_ms
+
+
+def test_a_due_time_is_one_that_a_checkpoint_can_hold(log: PureLog) -> None:
+    log.timestamp_ms = 2**63 - 1
+    log.submit(prepare())
+    assert half(log).due_ms == TIMESTAMP_MS_MAX
+
+
+def test_a_segment_that_vacuum_may_have_deleted_is_refused(log: PureLog) -> None:
+    log.submit(Vacuum(1, 1))
+    assert log.refusal(prepare()) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.submit(prepare(segment(born=1)))
+
+
+def test_of_two_claims_of_one_check_the_first_wins(log: PureLog) -> None:
+    log.submit(prepare())
+    log.timestamp_ms = 70_000
+    log.submit(CheckHalf(GROUP, ID, 0, "a", 30_000))
+    assert log.refusal(CheckHalf(GROUP, ID, 0, "b", 30_000)) == ErrorCode.INVALID_TXN_STATE
+    assert log.submit(CheckHalf(GROUP, ID, 0, "a", 30_000))[0].duplicate
+    assert log.refusal(CheckHalf(GROUP, ID, 2, "a", 30_000)) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(CheckHalf(GROUP, ID, 1, "", 30_000)) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(CheckHalf(GROUP, ID, 1, "c", -1)) == ErrorCode.INVALID_REQUEST
+    assert (half(log).checks, half(log).checker, half(log).due_ms) == (1, "a", 100_000)
+    assert dues(log) == [HalfDue(GROUP, due_slot(100_000), ID, 100_000, 30_000, 1)]
+    log.submit(CheckHalf(GROUP, ID, 1, "b", 30_000))
+    assert half(log).checks == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(CheckHalf(GROUP, ID, 0, "a", 1), COMMIT, ROLL_BACK, DiscardHalf(GROUP, ID, 0)),
+        *(ResumeHalf(GROUP, ID, 1), DeleteHalf(GROUP, ID)),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_what_was_never_prepared_is_not_known(log: PureLog, command: Command) -> None:
+    assert log.refusal(command) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("end", [COMMIT, ROLL_BACK])
+@pytest.mark.parametrize(
+    "command",
+    [CheckHalf(GROUP, ID, 0, "a", 1), DiscardHalf(GROUP, ID, 0), ResumeHalf(GROUP, ID, 1), DeleteHalf(GROUP, ID)],
+    ids=lambda command: type(command).__name__,
+)
+def test_what_is_settled_is_neither_checked_nor_discarded(log: PureLog, end: EndHalf, command: Command) -> None:
+    log.submit(prepare())
+    log.submit(end)
+    assert log.refusal(command) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_discarded_half_takes_no_effect_until_it_is_resumed(log: PureLog) -> None:
+    log.submit(prepare())
+    log.submit(CheckHalf(GROUP, ID, 0, "a", 5))
+    assert log.refusal(DiscardHalf(GROUP, ID, 0)) == ErrorCode.INVALID_TXN_STATE
+    assert log.refusal(DeleteHalf(GROUP, ID)) == ErrorCode.INVALID_TXN_STATE
+    assert log.submit(ResumeHalf(GROUP, ID, 5))[0].duplicate
+    log.submit(DiscardHalf(GROUP, ID, 1))
+    assert half(log).discarded_entry == log.entry
+    assert log.submit(DiscardHalf(GROUP, ID, 1))[0].duplicate
+    assert not dues(log)
+    for refused in (COMMIT, ROLL_BACK, CheckHalf(GROUP, ID, 1, "b", 5)):
+        assert log.refusal(refused) == ErrorCode.INVALID_TXN_STATE
+    assert log.partition().log_end_offset == 0
+    assert log.refusal(ResumeHalf(GROUP, ID, -1)) == ErrorCode.INVALID_REQUEST
+    log.submit(ResumeHalf(GROUP, ID, 7))
+    assert (half(log).checks, half(log).checker, half(log).discarded_entry) == (0, "", 0)
+    assert dues(log) == [HalfDue(GROUP, 0, ID, 1_007, 7, 0)]
+    log.submit(COMMIT)
+    assert log.partition().log_end_offset == 2
+
+
+def test_a_deleted_half_never_takes_effect(log: PureLog) -> None:
+    log.submit(prepare())
+    log.submit(DiscardHalf(GROUP, ID, 0))
+    log.submit(DeleteHalf(GROUP, ID))
+    assert ("half", GROUP, ID) not in log.records
+    assert log.submit(DeleteHalf(GROUP, ID))[0].duplicate
+    settled = settled_half(log.records.get, GROUP, ID)
+    assert settled is not None
+    assert (settled.outcome, settled.source) == (HalfOutcome.DELETED, "administrator")
+    for command in (COMMIT, ROLL_BACK, ResumeHalf(GROUP, ID, 1)):
+        with pytest.raises(CommandRefused, match="deleted"):
+            log.submit(command)
+
+
+def test_of_a_deleted_topic_it_can_be_rolled_back_only(log: PureLog) -> None:
+    log.create_topic("other")
+    log.submit(prepare(segment(), HalfSegment(2, 0, segment(11).segment, 1, 1, "00000000", 1, 1)))
+    log.submit(DeleteTopic("r", "topic", 1))
+    assert log.refusal(COMMIT) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert log.partition(2).log_end_offset == 0
+    log.submit(ROLL_BACK)
+
+
+def test_a_commit_does_not_pass_the_last_offset(log: PureLog) -> None:
+    log.submit(prepare())
+    log.records["partition", 1, 0] = PartitionState(1, 0, 0, LOG_END_OFFSET_MAX - 1)
+    assert log.refusal(COMMIT) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.records["partition", 1, 0] = PartitionState(1, 0, 0, LOG_END_OFFSET_MAX - 2)
+    log.submit(COMMIT)
+
+
+def in_one_bucket(count: int) -> list[str]:
+    found = [name for name in map(str, range(count * 2_000)) if outcomes_key(name)[1] == 7]
+    assert len(found) >= count
+    return found[:count]
+
+
+def test_outcomes_are_kept_for_the_window_and_the_last_ones_beyond_it(log: PureLog) -> None:
+    many = in_one_bucket(2 * HALF_OUTCOMES_KEPT + 2)
+    late = many.pop()
+    for number, name in enumerate(many):
+        log.submit(prepare(segment(100 + number), name=name), EndHalf(GROUP, name, committed=True))
+    bucket = outcomes_key(late)
+    assert [settled.transaction_id for settled in log.records[bucket].settled] == many
+    # Moves the log on, past the window of all but the last one.
+    blank = log.entries[0]
+    log.entries += [blank] * (REQUEST_WINDOW - 2)
+    log.submit(prepare(segment(999), name=late), EndHalf(GROUP, late, committed=True))
+    kept = [settled.transaction_id for settled in log.records[bucket].settled]
+    assert kept == [*many, late][-HALF_OUTCOMES_KEPT:]
+    assert log.refusal(EndHalf(GROUP, many[0], committed=True)) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert log.submit(EndHalf(GROUP, many[-1], committed=True))[0].duplicate
