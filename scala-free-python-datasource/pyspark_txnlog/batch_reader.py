@@ -24,15 +24,17 @@ from pyspark.sql.datasource import (
 from pyspark_txnlog.alignment import readable_ends, warn_of_stall
 from pyspark_txnlog.asof import AsOfPoint
 from pyspark_txnlog.bounds import check_ranges, resolved
+from pyspark_txnlog.conditions import pushed_condition, typed_filters
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import CommittedStart, committed_start
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
-from pyspark_txnlog.schema import arrow_of, conform, read_columns, schema_of
+from pyspark_txnlog.schema import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.skipping import is_on_timestamp, without_skipped
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
+from sparktxn.scan.conditions import Condition, matching
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -104,6 +106,8 @@ class TxnLogReader(DataSourceReader):
         self._view = _view(self._store, options, pinned)
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
+        self._known = known_layout(self._view.topics.values())
+        self._conditions = typed_filters(options.filters, self._known)
         self._committed = pinned.committed if pinned is not None else _committed(self._store, self._view, options)
         if self._committed is not None and options.order == "commit":
             entries = replace(options.entries, first=self._committed.after_entry + 1)
@@ -111,7 +115,7 @@ class TxnLogReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks get the reader with their part; the view may be large, and handles cannot travel.
-        return {name: value for name, value in self.__dict__.items() if name not in ("_store", "_view")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_store", "_view", "_known")}
 
     def partitions(self) -> Sequence[InputPartition]:
         """One part per task.
@@ -119,11 +123,14 @@ class TxnLogReader(DataSourceReader):
         Raises:
             ConfigurationError: an offset or partition that an option names does not exist.
         """
-        return plan_partitions(self._store, self._view, self._ranges(), self._columns, self._options)
+        # The columns of conditions are read too, though not returned.
+        columns = tuple(dict.fromkeys([*self._columns, *(condition.column for condition in self._conditions)]))
+        parts = plan_partitions(self._store, self._view, self._ranges(), columns, self._options)
+        return _with_conditions(parts, self._conditions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in offset order."""
-        return read_partition(partition, self._options, self.target)
+        """The rows of one part, in offset order, that meet the option `filters`."""
+        return read_partition(partition, self._options, self.target, self._conditions)
 
     def _ranges(self) -> dict[Partition, tuple[int, int]]:
         """Offsets (start, end) of every partition that is read."""
@@ -197,29 +204,48 @@ def task_rows(total: int, options: ReadOptions) -> int:
     return spread if options.rows_per_task is None else min(spread, options.rows_per_task)
 
 
-def read_partition(partition: InputPartition, options: ReadOptions, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as Spark wants them. Spark makes a part of its own, with no task, where there is none."""
+def _with_conditions(parts: Iterable[InputPartition], conditions: Sequence[Condition]) -> list[InputPartition]:
+    """Return `parts` whose readers leave out segments that hold no record which meets all `conditions`."""
+    return [
+        TaskPartition(replace(part.task, conditions=(*part.task.conditions, *conditions)))
+        if isinstance(part, TaskPartition) and conditions
+        else part
+        for part in parts
+    ]
+
+
+def read_partition(
+    partition: InputPartition, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task that meet `conditions`, as Spark wants them.
+
+    Spark makes a part of its own, with no task, where there is none.
+    """
     if isinstance(partition, TaskPartition):
         for batch in read_task(partition.task, options.store, batch_rows=_BATCH_ROWS):
-            yield conform(batch, target)
+            rows = matching(batch, conditions).select(target.names) if conditions else batch
+            yield conform(rows, target)
 
 
 @with_one_line_errors
 class FilteringTxnLogReader(TxnLogReader):
     """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them.
 
-    Conditions on the timestamp stay in Spark's plan. Segments that cannot meet them are not read.
+    Conditions on the timestamp stay in Spark's plan. Segments that cannot meet them are not read. Those on other
+    columns stay there too: segments without a record that meets them are not decoded.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView) -> None:
         super().__init__(options, schema, pinned)
         self._filters: list[Filter] = []
         self._timestamp_conditions: list[Filter] = []
+        self._pushed: list[Condition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         """One part per task, without segments that cannot meet a condition on the timestamp."""
         parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
-        return [TaskPartition(task) for task in without_skipped(parts, self._timestamp_conditions)]
+        kept = without_skipped(parts, self._timestamp_conditions)
+        return _with_conditions([TaskPartition(task) for task in kept], self._pushed)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keeps the filters that ranges of offsets can express exactly, and gives back the others."""
@@ -231,6 +257,8 @@ class FilteringTxnLogReader(TxnLogReader):
                 continue
             if is_on_timestamp(condition, f"{prefix}timestamp"):
                 self._timestamp_conditions.append(condition)
+            elif pushed := pushed_condition(condition, self._known):
+                self._pushed.append(pushed)
             yield condition
 
     def _ranges(self) -> dict[Partition, tuple[int, int]]:

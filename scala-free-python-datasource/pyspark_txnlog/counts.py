@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark_txnlog.batch_reader import TaskPartition, TxnLogReader, read_schema
+from pyspark_txnlog.conditions import refuse_filters
 from pyspark_txnlog.native_scan import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
 from sparktxn import INTERNAL_TOPICS, ConfigurationError, arguments
@@ -49,6 +50,7 @@ def _tasks(uri: str, topic: str, options: Mapping[str, Any] | None, named: Mappi
     if name in INTERNAL_TOPICS:
         raise ConfigurationError(f"topic {name!r} is internal, and its rows are not stored: count those that you read")
     parsed = ReadOptions.parse({"path": uri, **option_texts(options, named), "topic": name}, READ)
+    refuse_filters(parsed, "count() and max_offset()", "they read no records; count() a data frame that has them")
     schema, pinned = read_schema(parsed)
     parts = TxnLogReader(parsed, schema, pinned).partitions()
     return (part.task for part in parts if isinstance(part, TaskPartition))

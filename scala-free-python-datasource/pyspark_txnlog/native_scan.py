@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_txnlog.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
+from pyspark_txnlog.conditions import refuse_filters
 from pyspark_txnlog.errorlines import one_line_errors
 from pyspark_txnlog.file_index import (
     BASE_OFFSET,
@@ -70,6 +71,7 @@ def scan(
     """
     session = classic_session(spark, "scan()")
     parsed = ReadOptions.parse(read_options(uri, topics, options, named), READ)
+    refuse_filters(parsed, "scan()", "use where() of the data frame, whose conditions Spark's own reader skips by")
     schema, pinned = read_schema(parsed)
     return frame_of(session, TxnLogReader(parsed, schema, pinned).partitions(), parsed, schema, "scan()")
 

@@ -17,6 +17,7 @@ from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.asof import AsOf, as_of_options
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
 from pyspark_txnlog.catalog import is_create_table, kept_options, with_table_options, without_table_properties
+from pyspark_txnlog.conditions import parse_filters
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import (
@@ -35,6 +36,8 @@ from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from sparktxn.scan.conditions import Condition
 
 __all__ = [
     "OPTIONS",
@@ -202,6 +205,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("alignment.timeout.ms", _STREAM, None, _integer(0), "How long a stream with `alignment=transaction` stands still where transactions overlap in a chain. Default: without end, with a warning.", _BATCH),
     Option("alignment.timeout.action", _STREAM, "fail", _choice("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
+    Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as [["key","=","DE"],["amount",">=",10]]; also <, <=, >, in (a list), starts with, is null, is not null. Segments without such a row are not decoded.'),
     Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
     Option("includeTxnMetadata", _READS, "false", _boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
@@ -357,6 +361,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     order: Literal["commit", "offset"]
     alignment: Alignment
     columns: tuple[str, ...] | None
+    filters: tuple[Condition, ...] = ()
     include_headers: bool
     include_txn_metadata: bool
     fail_on_data_loss: bool
@@ -403,6 +408,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
                 on_timeout=values["alignment.timeout.action"],
             ),
             columns=values.get("columns"),
+            filters=values.get("filters", ()),
             include_headers=values["includeHeaders"],
             include_txn_metadata=values["includeTxnMetadata"],
             fail_on_data_loss=values["failOnDataLoss"],

@@ -37,6 +37,7 @@ __all__ = [
     "check_columns_to_write",
     "conform",
     "declared_columns",
+    "known_layout",
     "known_names",
     "new_columns",
     "read_columns",
@@ -106,6 +107,11 @@ def stored_columns(layout: tuple[tuple[str, str, bool], ...] | None) -> StructTy
     made = {reserved_name(name, layout) for name in (TOPIC, PARTITION, OFFSET, TIMESTAMP_TYPE)}
     arrow = output_schema(layout)
     return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow if field.name not in made])
+
+
+def known_layout(topics: Iterable[TopicState]) -> pa.Schema:
+    """Return all columns that a read of `topics` may name, those of the record's transaction last."""
+    return known_columns(_one_layout(topics))
 
 
 def read_columns(topics: Iterable[TopicState], schema: StructType) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
-_RECORD_STATISTICS: Final = ["timestamp"]
+_RECORD_STATISTICS: Final = ["key", "timestamp"]
 
 # Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
@@ -215,6 +215,20 @@ def decode_segment(
     except Exception as error:  # foreign bytes make the decoders below us fail in any way
         raise DamagedObject(name, f"it cannot be decoded: {error}") from error
     return table
+
+
+def parquet_footer(data: bytes, name: str) -> pq.FileMetaData | None:
+    """Return the footer of a Parquet segment; None for one in another format.
+
+    Raises:
+        DamagedObject: the bytes have no footer that can be read; `name` is the object's name, for the error.
+    """
+    if not data.startswith(_PARQUET_MAGIC):
+        return None
+    try:
+        return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).metadata
+    except Exception as error:  # foreign bytes make the decoders below us fail in any way
+        raise DamagedObject(name, f"its footer cannot be read: {error}") from error
 
 
 def _check_record_count(name: str, found: int, record_count: int | None) -> None:

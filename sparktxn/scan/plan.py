@@ -31,6 +31,7 @@ from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import output_schema
+from sparktxn.scan.conditions import Condition
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
 
@@ -70,7 +71,8 @@ class ReadTask(Struct, frozen=True):
     The tasks of a range of offsets tile it: each starts where the one before it ends. `segments` are those with rows to
     return, in offset order; `aborted` is empty for read_uncommitted and in commit order. `schema` and `columns` are as
     in `columns.output_schema`. A task of an internal topic has no segments: its rows are computed from the entries that
-    its offsets name.
+    its offsets name. Segments without a record that meets all `conditions` are left out when it is read. Of the others,
+    all rows are returned.
     """
 
     store_uri: str
@@ -86,6 +88,7 @@ class ReadTask(Struct, frozen=True):
     timestamp_type: int
     view_entry: int
     transactional_ids: dict[int, str] = {}
+    conditions: tuple[Condition, ...] = ()
 
     def segment_name(self, segment: SegmentRef) -> str:
         """The object name of one of the task's segments."""

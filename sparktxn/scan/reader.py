@@ -8,13 +8,14 @@ that asks for nothing else fetches nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, stored_schema
+from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, parquet_footer, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import (
@@ -31,6 +32,7 @@ from sparktxn.scan.columns import (
     output_schema,
     reserved_name,
 )
+from sparktxn.scan.conditions import Condition, may_hold, meets
 from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
@@ -61,7 +63,8 @@ def read(
         return
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
-    for segment, data in _fetched(objects, task, needs_data=bool(assembly.stored_columns)):
+    needs_data = bool(assembly.stored_columns or assembly.conditions)
+    for segment, data in _fetched(objects, task, needs_data=needs_data):
         kept = aborted.kept(segment, task.start_offset, task.end_offset)
         if not kept:
             continue
@@ -69,14 +72,17 @@ def read(
         if data is not None:
             name = task.segment_name(segment)
             _check_bytes(name, segment, data, check_checksums=check_checksums)
-            stored = decode_segment(
+            decode = partial(
+                decode_segment,
                 data,
                 name,
                 schema=assembly.stored_schema,
-                columns=assembly.stored_columns,
                 record_count=segment.record_count,
                 verified=check_checksums,
             )
+            if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
+                continue
+            stored = decode(columns=assembly.stored_columns)
         for start, end in kept:
             yield from assembly.batches(segment, stored, start, end, batch_rows)
 
@@ -102,6 +108,17 @@ def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums
         raise DamagedObject(name, f"it has {len(data)} bytes, expected {segment.size_bytes}")
     if check_checksums and (found := checksum(data)) != segment.checksum:
         raise DamagedObject(name, f"its checksum is {found}, expected {segment.checksum}")
+
+
+def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditions: Sequence[Condition]) -> bool:
+    """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone."""
+    footer = parquet_footer(data, name)
+    if footer is not None and not may_hold(footer, conditions):
+        return False
+    rows = decode(columns=list(dict.fromkeys(condition.column for condition in conditions)))
+    for condition in conditions:
+        rows = rows.filter(meets(rows.column(condition.column), condition))
+    return bool(rows.num_rows)
 
 
 def _fetched(objects: ObjectStore, task: ReadTask, *, needs_data: bool) -> Iterator[tuple[SegmentRef, bytes | None]]:
@@ -144,6 +161,8 @@ class _Assembly:
         self.stored_schema = stored_schema(task.schema)
         made = self.made_columns()
         self.stored_columns = [name for name in self.schema.names if name not in made]
+        stored = {name for name in self.stored_schema.names if name not in made}
+        self.conditions = [condition for condition in task.conditions if condition.column in stored]
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
         self._constants: dict[str, pa.Array] = {}
 

@@ -1,0 +1,180 @@
+"""Conditions on columns: which records meet them, and which segments hold none that does.
+
+A segment is left out by the statistics of its Parquet footer, or after its columns of the conditions alone are decoded.
+Comparisons are those of SQL: null meets none of them. NaN is equal to itself and greater than all other numbers, as
+Spark has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from sparktxn.errors import ConfigurationError, did_you_mean
+
+__all__ = ["OPERATORS", "Condition", "checked_condition", "matching", "may_hold", "meets"]
+
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": pc.equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_WITH_NAN: Final = frozenset({">", ">="})
+"""What NaN meets with every other number."""
+_NULLS: Final = frozenset({"is null", "is not null"})
+
+OPERATORS: Final = (*_COMPARISONS, "in", "starts with", *sorted(_NULLS))
+"""What a condition may ask."""
+
+_MAY_HOLD: Final[dict[str, Callable[[Any, Any, Any], bool]]] = {
+    "=": lambda least, greatest, value: least <= value <= greatest,
+    "<": lambda least, greatest, value: least < value,
+    "<=": lambda least, greatest, value: least <= value,
+    ">": lambda least, greatest, value: greatest > value,
+    ">=": lambda least, greatest, value: greatest >= value,
+    "in": lambda least, greatest, values: any(least <= value <= greatest for value in values),
+    "starts with": lambda least, greatest, prefix: least[: len(prefix)] <= prefix <= greatest[: len(prefix)],
+}
+"""Whether a value from `least` to `greatest` can meet a condition."""
+
+
+class Condition(Struct, frozen=True):
+    """One condition on a stored column. `value` is a tuple for ``in``, and None for ``is null`` and ``is not null``.
+
+    Values are Python's for the column's Arrow type: `bytes` for a key, aware datetimes for a timestamp.
+    """
+
+    column: str
+    operator: str
+    value: Any = None
+
+
+def checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
+    """Return a condition with its value as the column's type in `schema` has it.
+
+    Raises:
+        ConfigurationError: `schema` has no such column, the operator is unknown or means nothing for the column's
+            type, or the value is of another type.
+    """
+    name, operator = condition.column, condition.operator
+    if name not in schema.names:
+        known = ", ".join(schema.names)
+        raise ConfigurationError(
+            f"a condition names column {name!r}: expected one of {known}{did_you_mean(name, schema.names)}"
+        )
+    if operator not in OPERATORS:
+        raise ConfigurationError(
+            f"the condition on column {name!r} has the operator {operator!r}: expected one of {', '.join(OPERATORS)}"
+        )
+    data_type = schema.field(name).type
+    if operator in _NULLS:
+        return condition
+    if not _is_comparable(data_type, operator):
+        raise ConfigurationError(f"column {name!r} is {data_type}: {operator!r} has no meaning for it")
+    if operator == "in":
+        values = condition.value
+        if not isinstance(values, tuple) or not values:
+            raise ConfigurationError(f"the condition on column {name!r} has no values: 'in' expects at least one")
+        return Condition(name, operator, tuple(_of_type(name, value, data_type) for value in values))
+    return Condition(name, operator, _of_type(name, condition.value, data_type))
+
+
+def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
+    if pa.types.is_nested(data_type):
+        return False
+    if operator == "starts with":
+        return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
+    return operator in ("=", "in") or not pa.types.is_boolean(data_type)
+
+
+def _of_type(name: str, value: Any, data_type: pa.DataType) -> Any:
+    if value is not None:
+        try:
+            converted = pa.scalar(value, data_type).as_py()
+            # Arrow cuts a fraction off without a word.
+            if pa.types.is_floating(data_type) or converted == value:
+                return converted
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass
+    raise ConfigurationError(f"the condition on column {name!r} has a {type(value).__name__}: expected {data_type}")
+
+
+def matching(rows: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
+    """Return the rows that meet all `conditions`, whose columns they have."""
+    for condition in conditions:
+        rows = rows.filter(meets(rows.column(condition.column), condition))
+    return rows
+
+
+def meets(column: pa.Array | pa.ChunkedArray, condition: Condition) -> Any:
+    """Return for each value of a column whether it meets a condition; never null."""
+    operator, value = condition.operator, condition.value
+    if operator in _NULLS:
+        return pc.is_null(column) if operator == "is null" else pc.is_valid(column)
+    if operator == "starts with":
+        return pc.fill_null(pc.starts_with(column, value), False)
+    # is_in() takes -0.0 and 0.0 for two values.
+    if operator == "in" and not pa.types.is_floating(column.type):
+        return pc.fill_null(pc.is_in(column, pa.array(value, column.type)), False)
+    if operator == "in":
+        return reduce(pc.or_, (meets(column, Condition(condition.column, "=", one)) for one in value))
+    return pc.fill_null(_compared(column, operator, value), False)
+
+
+def _compared(column: Any, operator: str, value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return _compared_with_nan(column, operator)
+    found = _COMPARISONS[operator](column, pa.scalar(value, column.type))
+    with_nan = operator in _WITH_NAN and pa.types.is_floating(column.type)
+    return pc.or_(found, pc.is_nan(column)) if with_nan else found
+
+
+def _compared_with_nan(column: Any, operator: str) -> Any:
+    """NaN is equal to itself and greater than all else."""
+    is_nan = pc.is_nan(column)
+    if operator == "<":
+        return pc.invert(is_nan)
+    if operator == "<=":
+        return pc.is_valid(column)
+    return pc.and_(is_nan, False) if operator == ">" else is_nan
+
+
+def may_hold(metadata: pq.FileMetaData, conditions: Sequence[Condition]) -> bool:
+    """Return False if the statistics of a Parquet file show that none of its rows meets all `conditions`."""
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    return any(
+        all(_may_hold(metadata.row_group(group), columns, condition) for condition in conditions)
+        for group in range(metadata.num_row_groups)
+    )
+
+
+def _may_hold(group: pq.RowGroupMetaData, columns: dict[str, int], condition: Condition) -> bool:
+    index = columns.get(condition.column)
+    if index is None:
+        # A nested column has other paths. One that is null in every row may be left out of the file.
+        nested = any(path.startswith(f"{condition.column}.") for path in columns)
+        return nested or condition.operator == "is null"
+    statistics = group.column(index).statistics
+    if statistics is None:
+        return True
+    if condition.operator in _NULLS:
+        if not statistics.has_null_count:
+            return True
+        rows = group.num_rows if condition.operator == "is not null" else 0
+        return bool(statistics.null_count != rows)
+    if not statistics.has_min_max:
+        return True
+    values = condition.value if condition.operator == "in" else (condition.value,)
+    # Statistics leave NaN out, and some types have them in another form than values.
+    if any(type(statistics.min) is not type(one) or isinstance(one, float) for one in values):
+        return True
+    return _MAY_HOLD[condition.operator](statistics.min, statistics.max, condition.value)
