@@ -21,12 +21,13 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from tests/kafka_behaviours.py and from the marks of the tests: change those. -->
 
-What Kafka's transactions do, in short words. *Here* says what is different in this store by its design, and why. The
-last column names the tests that show it. Every transactional log needs the behaviours with a ★. A behaviour without a
-test has its reason. `make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are named here,
-without the long ones of `make nightly` and those of `make interop`.
+What Kafka's transactions and groups do, in short words. *Here* says what is different in this store by its design, and
+why. The last column names the tests that show it. Every transactional log needs the behaviours with a ★. A behaviour
+without a test has its reason. `make test ARGS='-m "kafka and not nightly and not interop"'` runs the tests that are
+named here, without the long ones of `make nightly` and those of `make interop`.
 
-Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1).
+Where nothing else is said, this is Kafka's classic protocol of transactions (`transaction.version` 0 and 1), and its
+newer one of consumer groups (KIP-848). Names in brackets are those of Kafka's own tests.
 """
 
 Marks = dict[str, list[str]]

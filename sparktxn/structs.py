@@ -7,9 +7,22 @@ keys to records and nothing else. `docs/PROTOCOL.md` ("State") lists them with t
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
+
+from sparktxn.fieldtypes import (
+    Checksum,
+    Int64,
+    Natural,
+    NaturalOrNone,
+    Positive,
+    SealedFolder,
+    SegmentFile,
+    StateKey,
+    TopicNameText,
+)
+from sparktxn.groupstructs import GroupState, HeldPartition, MemberState, SubscribedTopic
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -21,14 +34,17 @@ __all__ = [
     "Checksum",
     "CommittedOffset",
     "CommittedTransaction",
+    "GroupState",
     "HalfDue",
     "HalfOutcome",
     "HalfOutcomes",
     "HalfSegment",
     "HalfState",
+    "HeldPartition",
     "Int64",
     "IntentWindow",
     "ManifestRef",
+    "MemberState",
     "Natural",
     "NaturalOrNone",
     "OpenTransaction",
@@ -52,6 +68,7 @@ __all__ = [
     "StateKey",
     "StateRecord",
     "StoreState",
+    "SubscribedTopic",
     "TopicName",
     "TopicNameText",
     "TopicState",
@@ -63,23 +80,6 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TRANSACTION: Final = -1
-
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number as stored objects hold it: decoding refuses what no reader of another language could hold."""
-
-Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
-"""A number from 0 on, or -1 for none."""
-
-# Names lead to objects: one that was read must not lead anywhere else, whichever writer it comes from.
-TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
-SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-v]{20}\.(?:parquet|arrow)\Z")]
-SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
-Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
-
-StateKey = tuple[str | int, ...]
-"""A record's key: its table, then what identifies it there."""
 
 
 class TransactionStatus(IntEnum):
@@ -551,6 +551,9 @@ StateRecord = (
     | TransactionState
     | CommittedOffset
     | PendingOffsets
+    | GroupState
+    | MemberState
+    | SubscribedTopic
     | RequestWindow
     | IntentWindow
     | TopicName

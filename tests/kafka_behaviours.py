@@ -1,4 +1,4 @@
-"""What Kafka's transactions do, numbered: the list that tests are marked with (`pytest.mark.kafka("K59")`).
+"""What Kafka's transactions and groups do, numbered: tests are marked with the numbers (`pytest.mark.kafka("K59")`).
 
 `must_have` marks what every transactional log needs. `here` says what is different in this store, and why. A behaviour
 that has no meaning here has no test, and its `here` is the reason. docs/conformance.md is made from this list and from
@@ -34,6 +34,9 @@ _NO_VERSION_2: Final = (
     "a late one ends only its own"
 )
 _NO_COMPACTION: Final = "topics are not compacted by key yet: only the log start removes records"
+
+_EPOCHS: Final = "an epoch is the number of the entry that began it"
+_ADVANCES: Final = "each entry advances all members as far as they can go"
 
 SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
     _section(
@@ -245,8 +248,9 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K104*", "A group's offsets wait for the commit, and vanish with an abort."),
             ("K105*", "A consumer that wants stable offsets gets UNSTABLE_OFFSET_COMMIT, retriable, while some wait."),
             ("K106*", "A wrong generation: ILLEGAL_GENERATION; an unknown member: UNKNOWN_MEMBER_ID; both abortable.",
-             "groups have no members and no generations yet, so any is wrong; there are no static members to fence"),
-            ("K107*", "No generation and no member: accepted, and the group need not exist."),
+             "a generation is a member epoch. A member that holds the partition since an older one is not refused"),
+            ("K107*", "No generation and no member: accepted, and the group need not exist.",
+             "refused with UNKNOWN_MEMBER_ID while the group has members"),
             ("K108*", "Of a plain commit and one in a transaction, the one that was written later stands."),
             ("K109", "A group whose offsets wait is not forgotten; deleting the group drops them."),
             ("K110*", "Offsets of a fenced producer: PRODUCER_FENCED.",
@@ -309,6 +313,61 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("K137", "While the store is down, init, commit and abort fail within their timeout.",
              "sending offsets is local: they travel with the next flush or the commit"),
             ("K138*", "Copying in transactions while processes die and requests fail: each record once."),
+        ],
+    ),
+    _section(
+        "Members of consumer groups",
+        [
+            ("G01*", "The first member of an empty group gets all partitions (testMemberJoinsEmptyConsumerGroup).",
+             "in the entry of its join"),
+            ("G02*", "A member that joins begins a new epoch with new targets (testNewJoiningMemberTriggersNewTarget"
+             "Assignment).", _EPOCHS),
+            ("G03*", "So does a changed subscription (testUpdatingSubscriptionTriggersNewTargetAssignment)."),
+            ("G04*", "So does a member that leaves (testLeavingMemberBumpsGroupEpoch)."),
+            ("G05*", "An epoch above the member's is FENCED_MEMBER_EPOCH; a lost answer is asked for again (testConsumer"
+             "GroupMemberEpochValidation).",
+             "a lower epoch is accepted: a member learns of its epoch from the log, and may be behind. It is not asked "
+             "which partitions it owns"),
+            ("G06*", "Three members, from start to stable, step by step (testReconciliationProcess).",
+             f"a step needs no heartbeat: {_ADVANCES}"),
+            ("G07*", "A member that loses partitions is asked to give them back, and keeps its epoch until it has "
+             "(testStableToUnrevokedPartitions, testUnrevokedPartitionsToStable).",
+             "it may be asked for more meanwhile"),
+            ("G08*", "A member that is to have partitions of another one waits for them, and takes what is free "
+             "(testStableToUnreleasedPartitions, testUnreleasedPartitionsToStableWithNewPartitions).", _ADVANCES),
+            ("G09*", "A member that owes partitions gets no new ones (testRemainsInUnrevokedPartitions)."),
+            ("G10*", "A partition whose target changes again before it was given back goes to the last target. It stays, "
+             "if that is its holder (testUpdatingMemberUpdatesPartitionEpochWhenPartitionIsReassigned"
+             "BeforeBeingRevoked)."),
+            ("G11*", "A member without a sign of life for its session time-out is taken out, unless it has given one "
+             "(testSessionTimeoutLifecycle, testSessionTimeoutExpiration).",
+             "any process proposes it, and names the last sign of life that it knows of"),
+            ("G12*", "So is a static member that is away (testSessionTimeoutExpirationStaticMember)."),
+            ("G13*", "So is a member that does not give back within its rebalance time-out (testRebalanceTimeout"
+             "Expiration).",
+             "the time begins anew whenever what it owes changes"),
+            ("G14*", "A static member that returns gets its partitions back, and no other member loses one (testStatic"
+             "MemberGetsBackAssignmentUponRejoin, testNoGroupEpochBumpWhenStaticMemberTemporarilyLeaves).",
+             "under another member id it begins an epoch, which fences what the one before has sent"),
+            ("G15*", "A static member that returns with other topics gets a new target (testStaticMemberRejoinsWithNew"
+             "SubscribedTopics)."),
+            ("G16*", "A newcomer with an instance id in use is UNRELEASED_INSTANCE_ID; the wrong member id for one is "
+             "FENCED_INSTANCE_ID (testShouldThrownUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId).",
+             "under `group.protocol=classic` the newcomer takes the place at once, as in Kafka"),
+            ("G17", "A group that is full takes no member: GROUP_MAX_SIZE_REACHED (testNewMemberIsRejectedWithMaximum"
+             "MembersIsReached).", "10,000 members; Kafka's default has no limit"),
+            ("G18*", "New partitions, and topics that are created or deleted, change targets (testOnNewMetadataImage).",
+             "in the entry that changes the topic"),
+            ("G19*", "A commit of an unknown member is UNKNOWN_MEMBER_ID. STALE_MEMBER_EPOCH is that of a member that "
+             "does not hold the partition in the epoch that it names (testConsumerGroupOffsetCommitWithStaleMember"
+             "Epoch and its like, KIP-1251).",
+             "also in the present epoch: a member commits for partitions that it holds, and for no others"),
+            ("G20*", "In a transaction these are UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION (testConsumerGroupTransactional"
+             "OffsetCommitWithStaleMemberEpoch).",
+             "Kafka accepts the metadata of no member while the group has members: here it is UNKNOWN_MEMBER_ID"),
+            ("G21*", "`uniform` divides partitions evenly and moves few of them; `range` gives runs of each topic "
+             "(RangeAssignorTest, OptimizedUniformAssignmentBuilderTest, UniformHeterogeneousAssignmentBuilderTest).",
+             "with other deals than Kafka's where several are equally good"),
         ],
     ),
 )  # fmt: skip

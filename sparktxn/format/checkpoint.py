@@ -107,9 +107,9 @@ def part_of(key: StateKey) -> str:
         return f"producers/{key[1]}/{int(key[2]) // _PARTITIONS_PER_PART}/{int(key[3]) % _PRODUCER_BUCKETS}"
     if table == "transaction":
         return f"transactions/{_bucket(str(key[1]), _TRANSACTION_BUCKETS)}"
-    if table in ("offset", "pending_offsets"):
+    if table in ("offset", "pending_offsets", "group", "member"):
         return f"groups/{_bucket(str(key[1]), _GROUP_BUCKETS)}"
-    if table in ("topic", "topic_name"):
+    if table in ("topic", "topic_name", "subscribers"):
         return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"
     if table == "intents":
         return f"intents/{int(key[1]) // _INTENT_SLOTS_PER_PART}"

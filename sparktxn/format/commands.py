@@ -32,19 +32,24 @@ __all__ = [
     "EndHalf",
     "EndTxn",
     "ExpectEndOffset",
+    "ExpireMember",
     "ExpireOffsets",
     "ExpireProducers",
     "ExpireTransactionalId",
     "InitProducerId",
+    "JoinGroup",
+    "LeaveGroup",
     "OffsetCommit",
     "OffsetToCommit",
     "PrepareHalf",
     "PrepareTxn",
+    "ReleasePartitions",
     "RequireFeatures",
     "ResumeHalf",
     "SettleIntent",
     "SinkBatchCommit",
     "TxnOffsetCommit",
+    "UpdateMember",
     "Vacuum",
 ]
 
@@ -192,7 +197,8 @@ class OffsetToCommit(Struct, frozen=True, array_like=True, forbid_unknown_fields
 class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
     """A group's offsets inside a transaction (KIP-447): they take effect when it commits.
 
-    `owner` names the consumer that has read up to them, by a token of its own.
+    `owner` names the consumer that has read up to them, by a token of its own, where it is not a member of the group. A
+    member names itself, and as `generation_id` the member epoch that it knows.
     """
 
     transactional_id: str
@@ -204,6 +210,7 @@ class TxnOffsetCommit(_Base, frozen=True, tag="txn_offset_commit"):
     generation_id: Int64 = -1
     member_id: str = ""
     owner: str = ""
+    instance_id: str = ""
 
 
 class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
@@ -215,6 +222,7 @@ class OffsetCommit(_Base, frozen=True, tag="offset_commit"):
     generation_id: Int64 = -1
     member_id: str = ""
     owner: str = ""
+    instance_id: str = ""
 
 
 class EndTxn(_Base, frozen=True, tag="end_txn"):
@@ -318,6 +326,71 @@ class DeleteGroup(_Base, frozen=True, tag="delete_group"):
     group_id: str
     offsets: tuple[tuple[Int64, Int64, Int64], ...]
     pending: tuple[tuple[Int64, Int64, Int64, Int64], ...] = ()
+
+
+class JoinGroup(_Base, frozen=True, tag="join_group"):
+    """Makes a consumer a member of a group, or takes a static member's place (KIP-848, KIP-1082, KIP-345).
+
+    `member_id` is the consumer's own choice, `topics` are sorted names, and `assignors` are in order of preference.
+    `classic` is True for a consumer of Kafka's older protocol. It takes the place of a member with its `instance_id`
+    at once.
+    """
+
+    request_id: str
+    group_id: str
+    member_id: str
+    topics: tuple[str, ...]
+    session_timeout_ms: Int64
+    rebalance_timeout_ms: Int64
+    assignors: tuple[str, ...]
+    classic: bool = False
+    instance_id: str = ""
+    client_id: str = ""
+    host: str = ""
+
+
+class UpdateMember(_Base, frozen=True, tag="update_member"):
+    """Changes the topics that a member subscribes to."""
+
+    request_id: str
+    group_id: str
+    member_id: str
+    member_epoch: Int64
+    topics: tuple[str, ...]
+
+
+class ReleasePartitions(_Base, frozen=True, tag="release_partitions"):
+    """Gives back partitions (topic id, partition) that the member was asked for: it reads them no more."""
+
+    request_id: str
+    group_id: str
+    member_id: str
+    member_epoch: Int64
+    partitions: tuple[tuple[Int64, Int64], ...]
+
+
+class LeaveGroup(_Base, frozen=True, tag="leave_group"):
+    """Takes a member out of its group. A static one with `keeps_place` only notes that it is away."""
+
+    request_id: str
+    group_id: str
+    member_id: str
+    keeps_place: bool = False
+
+
+class ExpireMember(_Base, frozen=True, tag="expire_member"):
+    """Takes a silent member out of its group, if it still is what the proposer saw.
+
+    `reason` says which of the member's time-outs has passed, after `after_ms`. With ``session``, `last_entry` is the
+    member's `last_entry`; with ``rebalance``, its `changed_entry`.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: Int64
+    last_entry: Int64
+    reason: str
+    after_ms: Int64
 
 
 class Vacuum(_Base, frozen=True, tag="vacuum"):
@@ -435,6 +508,11 @@ Command = (
     | SinkBatchCommit
     | DeleteRecords
     | DeleteGroup
+    | JoinGroup
+    | UpdateMember
+    | ReleasePartitions
+    | LeaveGroup
+    | ExpireMember
     | Vacuum
     | RequireFeatures
     | SettleIntent

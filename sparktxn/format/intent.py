@@ -18,11 +18,15 @@ from sparktxn.format.commands import (
     EndHalf,
     EndTxn,
     ExpectEndOffset,
+    ExpireMember,
+    LeaveGroup,
     OffsetCommit,
     PrepareHalf,
     PrepareTxn,
+    ReleasePartitions,
     SinkBatchCommit,
     TxnOffsetCommit,
+    UpdateMember,
 )
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
 from sparktxn.format.newer import undecodable
@@ -43,6 +47,10 @@ _TRAVELLING: Final = (
     PrepareHalf,
     CheckHalf,
     EndHalf,
+    UpdateMember,
+    ReleasePartitions,
+    LeaveGroup,
+    ExpireMember,
 )
 
 
@@ -68,8 +76,8 @@ def list_id(intent: str, index: int) -> str:
 def may_travel(commands: Sequence[Command]) -> bool:
     """True if another process may put the list.
 
-    What a producer sends over and over may. What allocates or fences does not: an `init_producer_id` that its dead
-    owner has left would fence the instance that took its place. Nor does what is rare.
+    What a client sends over and over may. What allocates or fences does not: an `init_producer_id` or a `join_group`
+    that its dead owner has left would fence the instance that took its place. Nor does what is rare.
     """
     return all(isinstance(command, _TRAVELLING) for command in commands)
 

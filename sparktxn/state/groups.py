@@ -1,4 +1,7 @@
-"""Consumer groups: committed offsets, and offsets that wait for their transaction (KIP-447)."""
+"""Consumer groups: committed offsets, and offsets that wait for their transaction (KIP-447).
+
+Who may commit for a member is in `fencing.py`, who is a member in `membership.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, DeleteGroup, OffsetCommit, TxnOffsetCommit
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.fencing import check_member, note_sign_of_life
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.state.limits import METADATA_BYTES_MAX
 from sparktxn.state.requests import remember, remembered
@@ -34,12 +38,6 @@ _REMEDY: Final = (
 def _check(delta: Delta, command: OffsetCommit | TxnOffsetCommit) -> Refusal | None:
     if not command.group_id:
         return Refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
-    if command.member_id:
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"group {command.group_id!r} has no member {command.member_id!r}")
-    if command.generation_id >= 0:
-        return Refusal(
-            ErrorCode.ILLEGAL_GENERATION, f"group {command.group_id!r} has no generation {command.generation_id}"
-        )
     for offset in command.offsets:
         where = f"partition {offset.partition} of topic id {offset.topic_id}"
         if not partition_exists(delta, offset.topic_id, offset.partition):
@@ -110,8 +108,11 @@ def offset_commit(delta: Delta, command: OffsetCommit, context: Context) -> Comm
     """Sets a group's offsets; they win over transactional ones that were sent before."""
     if known := remembered(delta, context, command.request_id):
         return known
-    if refusal := _check(delta, command) or _check_owner(delta, command, NO_PRODUCER_ID):
+    if refusal := _check(delta, command) or check_member(delta, command, ErrorCode.STALE_MEMBER_EPOCH):
         return refusal
+    if refusal := _check_owner(delta, command, NO_PRODUCER_ID):
+        return refusal
+    note_sign_of_life(delta, command, context)
     for offset in command.offsets:
         delta.put(
             CommittedOffset(
@@ -139,8 +140,11 @@ def txn_offset_commit(delta: Delta, command: TxnOffsetCommit, context: Context) 
         return _after_preparing(delta, command)
     if begun.ended:
         return CommandResult(duplicate=True)
-    if refusal := _check(delta, command) or _check_owner(delta, command, command.producer_id):
+    if refusal := _check(delta, command) or check_member(delta, command, ErrorCode.ILLEGAL_GENERATION):
         return refusal
+    if refusal := _check_owner(delta, command, command.producer_id):
+        return refusal
+    note_sign_of_life(delta, command, context)
     waiting = set(begun.transaction.offsets)
     for offset in command.offsets:
         where = (command.group_id, offset.topic_id, offset.partition)
@@ -206,6 +210,10 @@ def delete_group(delta: Delta, command: DeleteGroup, context: Context) -> Comman
     """Forgets a group's offsets that are as the proposer saw them; a transaction that held some ends without (K109)."""
     if known := remembered(delta, context, command.request_id):
         return known
+    if delta.get(("group", command.group_id)) is not None:
+        return Refusal(
+            ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id!r} has members: close its consumers, or remove them"
+        )
     for topic_id, partition, entry in command.offsets:
         offset: CommittedOffset | None = delta.get(("offset", command.group_id, topic_id, partition))
         if offset is not None and offset.entry == entry:

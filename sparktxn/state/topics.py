@@ -1,4 +1,7 @@
-"""Topics: creating, altering, deleting, and moving the log start."""
+"""Topics: creating, altering, deleting, and moving the log start.
+
+A command that changes which partitions exist divides them anew among the groups that subscribe to the topic.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.limits import PARTITION_COUNT_MAX
+from sparktxn.state.reconciliation import rebalance_subscribers
 from sparktxn.state.requests import remember, remembered
 from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
@@ -119,6 +123,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
         TopicState(command.name, topic_id, command.partition_count, command.settings, command.schema, context.entry)
     )
     _add_partitions(delta, topic_id, 0, command.partition_count)
+    rebalance_subscribers(delta, context, command.name)
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic_id))
 
 
@@ -163,6 +168,7 @@ def create_partitions(delta: Delta, command: CreatePartitions, context: Context)
         )
     _add_partitions(delta, topic.topic_id, topic.partition_count, command.partition_count)
     delta.put(replace(topic, partition_count=command.partition_count))
+    rebalance_subscribers(delta, context, topic.name)
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
 
 
@@ -178,6 +184,7 @@ def delete_topic(delta: Delta, command: DeleteTopic, context: Context) -> Comman
         delta.remove(("segments", topic.topic_id, partition))
     delta.remove(("topic_name", _collision_key(topic.name)))
     delta.remove(topic.key)
+    rebalance_subscribers(delta, context, topic.name, topic.topic_id)
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
 
 

@@ -126,6 +126,15 @@ def _group_request(command: Any, entry: int) -> _Parts:
     return (_request(command.request_id), _group(command.group_id))
 
 
+def _subscribing(command: commands.JoinGroup | commands.UpdateMember, entry: int) -> _Parts:
+    topics = {part_of(("topic", name)) for name in command.topics}
+    return (*_group_request(command, entry), *sorted(topics))
+
+
+def _expire_member(command: commands.ExpireMember, entry: int) -> _Parts:
+    return (_group(command.group_id),)
+
+
 def _expire_producers(command: commands.ExpireProducers, entry: int) -> _Parts:
     where = (command.topic_id, command.partition)
     producers = {part_of(("producer", *where, producer_id)) for producer_id, *_ in command.producers}
@@ -176,12 +185,16 @@ _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.DeleteTopic: _topic,
     commands.EndTxn: _transaction,
     commands.ExpectEndOffset: _expect_end_offset,
+    commands.ExpireMember: _expire_member,
     commands.ExpireOffsets: _expire_offsets,
     commands.ExpireProducers: _expire_producers,
     commands.ExpireTransactionalId: _transaction,
     commands.InitProducerId: _init_producer_id,
+    commands.JoinGroup: _subscribing,
+    commands.LeaveGroup: _group_request,
     commands.OffsetCommit: _group_request,
     commands.PrepareTxn: _transaction,
+    commands.ReleasePartitions: _group_request,
     commands.RequireFeatures: _store,
     commands.SettleIntent: _intent,
     commands.SinkBatchCommit: _transaction,
@@ -192,6 +205,7 @@ _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.EndHalf: _half,
     commands.PrepareHalf: _prepare_half,
     commands.ResumeHalf: _half,
+    commands.UpdateMember: _subscribing,
     commands.Vacuum: _store,
 }
 

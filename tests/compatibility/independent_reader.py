@@ -35,6 +35,7 @@ from tests.compatibility.independent_replay import (
 __all__ = ["Damaged", "Replay", "StoreReader", "crc32c", "last_stable_offset", "padded"]
 
 IN_TRANSACTION = ("transactional_id", "producer_id", "producer_epoch", "transaction")
+MEMBER = ("request_id", "group_id", "member_id")
 MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "create_topic": (("request_id", "name", "partition_count"), {"settings": {}, "schema": None}),
     "alter_topic": (("request_id", "name", "topic_id"), {"settings": {}, "new_columns": []}),
@@ -64,9 +65,20 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "appends": (("object", "checksum", "start", "count"), {}),
     "txn_offset_commit": (
         (*IN_TRANSACTION, "group_id", "offsets"),
-        {"generation_id": -1, "member_id": "", "owner": ""},
+        {"generation_id": -1, "member_id": "", "owner": "", "instance_id": ""},
     ),
-    "offset_commit": (("request_id", "group_id", "offsets"), {"generation_id": -1, "member_id": "", "owner": ""}),
+    "offset_commit": (
+        ("request_id", "group_id", "offsets"),
+        {"generation_id": -1, "member_id": "", "owner": "", "instance_id": ""},
+    ),
+    "join_group": (
+        (*MEMBER, "topics", "session_timeout_ms", "rebalance_timeout_ms", "assignors"),
+        {"classic": False, "instance_id": "", "client_id": "", "host": ""},
+    ),
+    "update_member": ((*MEMBER, "member_epoch", "topics"), {}),
+    "release_partitions": ((*MEMBER, "member_epoch", "partitions"), {}),
+    "leave_group": (MEMBER, {"keeps_place": False}),
+    "expire_member": (("group_id", "member_id", "member_epoch", "last_entry", "reason", "after_ms"), {}),
     "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),
     "prepare_txn": (IN_TRANSACTION, {}),
     "expect_end_offset": ((*IN_TRANSACTION, "topic_id", "partition", "log_end_offset"), {}),
@@ -153,7 +165,7 @@ def part_of(record: Record) -> str:
         return zlib.crc32(text.encode()) % buckets
 
     match record["type"]:
-        case "topic" | "topic_name":
+        case "topic" | "topic_name" | "subscribers":
             return f"topics/{hashed(record['name'].replace('.', '_'), 64)}"
         case "partition":
             return f"partitions/{record['topic_id']}/{record['partition'] // 64}"
@@ -163,7 +175,7 @@ def part_of(record: Record) -> str:
             return f"producers/{record['topic_id']}/{record['partition'] // 64}/{record['producer_id'] % 16}"
         case "transaction":
             return f"transactions/{hashed(record['transactional_id'], 256)}"
-        case "offset" | "pending_offsets":
+        case "offset" | "pending_offsets" | "group" | "member":
             return f"groups/{hashed(record['group_id'], 64)}"
         case "intents":
             return f"intents/{record['slot'] // 64}"

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from tests.compatibility.independent_groups import Groups
+
 Record = dict[str, Any]
 Key = tuple[Any, ...]
 Command = dict[str, Any]
@@ -33,7 +35,7 @@ def expect(condition: object, name: str, reason: str) -> None:
         raise Damaged(f"{name}: {reason}")
 
 
-class Replay:
+class Replay(Groups):
     """The state, by key, as the commands change it. A record is the JSON object that a checkpoint has for it."""
 
     def __init__(self, records: dict[Key, Record] | None = None) -> None:
@@ -139,6 +141,7 @@ class Replay:
         described = {member: command[member] for member in ("name", "partition_count", "settings", "schema")}
         self.put({"type": "topic", **described, "topic_id": topic_id, "created_entry": self.entry})
         self._add_partitions(topic_id, 0, command["partition_count"])
+        self.topic_changes(name)
         self.remember(command, topic_id=topic_id)
 
     def _check_settings(self, settings: dict[str, Any]) -> None:
@@ -185,6 +188,7 @@ class Replay:
         self.need(is_more, "partitions can only be added, and not above 10,000")
         self._add_partitions(topic["topic_id"], topic["partition_count"], command["partition_count"])
         self.change(topic, partition_count=command["partition_count"])
+        self.topic_changes(topic["name"])
         self.remember(command, topic_id=topic["topic_id"])
 
     def delete_topic(self, command: Command) -> None:
@@ -194,6 +198,7 @@ class Replay:
             del self.records["segments", topic["topic_id"], number]
         del self.records["topic_name", topic["name"].replace(".", "_")]
         del self.records["topic", topic["name"]]
+        self.topic_changes(topic["name"], topic["topic_id"])
         self.remember(command, topic_id=topic["topic_id"])
 
     def delete_records(self, command: Command) -> None:
@@ -476,6 +481,7 @@ class Replay:
         transaction = self._joined(command)
         producer_id = command["producer_id"]
         touched = {tuple(where) for where in transaction["offsets"]}
+        self.check_commit(command)
         self._check_owner(command, producer_id)
         for topic_id, number, *values in command["offsets"]:
             self._place(topic_id, number)
@@ -518,6 +524,7 @@ class Replay:
             self.existing("partition", topic_id, number)
 
     def offset_commit(self, command: Command) -> None:
+        self.check_commit(command)
         self._check_owner(command, -1)
         for topic_id, number, *values in command["offsets"]:
             self._place(topic_id, number)
@@ -541,6 +548,7 @@ class Replay:
             self.put({"type": "offset", **named, **values, **told, "owner": owner})
 
     def delete_group(self, command: Command) -> None:
+        self.need(self.get("group", command["group_id"]) is None, "a group is deleted that has members")
         for topic_id, number, entry in command["offsets"]:
             self._forget(("offset", command["group_id"], topic_id, number), entry)
         for topic_id, number, producer_id, entry in command["pending"]:
@@ -746,6 +754,9 @@ KEYS = {
     "half_outcomes": ("bucket",),
     "offset": ("group_id", "topic_id", "partition"),
     "pending_offsets": ("group_id", "topic_id", "partition"),
+    "group": ("group_id",),
+    "member": ("group_id", "member_id"),
+    "subscribers": ("name",),
 }
 
 

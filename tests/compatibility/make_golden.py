@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
 from sparktxn.store import Store
@@ -22,6 +24,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 LONG_TRANSACTIONAL_ID = "x" * 32_700
 LARGE_APPENDS = 8
 GROUP = "billing"
+MEMBERS = "members"
 
 
 def contents(uri: str) -> dict[str, Any]:
@@ -43,6 +46,10 @@ def contents(uri: str) -> dict[str, Any]:
                 "committed": [at.offset if at is not None else None for at in committed],
             }
         found["entry"] = view.entry
+        found["members"] = {
+            member.member_id: [list(held) for held in msgspec.to_builtins(member.assigned)]
+            for member in store.log.group_members(MEMBERS)
+        }
     return found
 
 
@@ -78,7 +85,9 @@ def write(folder: Path) -> None:
     with large.transaction():
         workload.produce_typed(large, LARGE_APPENDS)
     with Store.open(workload.uri, options=settings) as store:
+        workload.join(store, MEMBERS, "member 1", ("orders", "typed"))
         store.log.checkpoint()
+        workload.join(store, MEMBERS, "member 2", ("orders",))
     with Consumer({**workload.settings, "group.id": GROUP}) as consumer:
         metadata = consumer.consumer_group_metadata()
     with other.transaction():

@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn import Producer
 from tests.compatibility.independent_reader import StoreReader
-from tests.compatibility.make_golden import GOLDEN, ISOLATIONS, contents
+from tests.compatibility.make_golden import GOLDEN, ISOLATIONS, MEMBERS, contents
 
 STORES = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
 
@@ -44,6 +44,7 @@ def test_an_independent_reader_finds_the_same_offsets(golden: tuple[Path, Path],
     reader = StoreReader(store)
     described = json.loads(expected.read_text())
     del described["entry"]
+    members = described.pop("members")
     for topic, told in described.items():
         for state in (reader.state_from_first(), reader.state_from_checkpoint()):
             rows = [json.loads(row) for row in told["records"][isolation]]
@@ -51,6 +52,9 @@ def test_an_independent_reader_finds_the_same_offsets(golden: tuple[Path, Path],
                 (row.get("_partition", row.get("partition")), row.get("_offset", row.get("offset"))) for row in rows
             }
             assert set(reader.records(state, topic, isolation)) == places
+    for state in (reader.state_from_first(), reader.state_from_checkpoint()):
+        found = {key[2]: record["assigned"] for key, record in state.records.items() if key[:2] == ("member", MEMBERS)}
+        assert found == members
 
 
 def test_it_is_written_on(golden: tuple[Path, Path]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
 from sparktxn.store import Store
-from tests.compatibility import independent_reader, independent_replay
+from tests.compatibility import independent_groups, independent_reader, independent_replay
 from tests.compatibility.consume_all import consume_all
 from tests.compatibility.independent_reader import (
     Damaged,
@@ -62,12 +62,14 @@ def consumed(workload: Workload, topic: str, isolation: str) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-@pytest.mark.parametrize("module", [independent_reader, independent_replay], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [independent_groups, independent_reader, independent_replay], ids=lambda module: module.__name__
+)
 def test_the_reader_uses_pyarrow_and_the_standard_library_only(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text())
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    foreign = {name.split(".")[0] for name in names if name != "tests.compatibility.independent_replay"}
+    foreign = {name.split(".")[0] for name in names if not name.startswith("tests.compatibility.independent_")}
     assert foreign - set(sys.stdlib_module_names) <= {"pyarrow"}
     assert "sparktxn" not in foreign
 
@@ -88,7 +90,8 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     assert any(run[4] > 0 for places in located for run in places["sealed"])
     expected = {"create_topic", "alter_topic", "create_partitions", "delete_topic", "delete_records", "append"}
     expected |= {"init_producer_id", "txn_offset_commit", "offset_commit", "end_txn", "sink_batch_commit"}
-    expected |= {"expect_end_offset"}
+    expected |= {"expect_end_offset", "join_group", "update_member", "release_partitions", "leave_group"}
+    expected |= {"expire_member"}
     assert expected <= kinds
     formats = {
         segment[0].rsplit(".")[-1] for places in located for segment in reader.unsealed(state, places)["segments"]

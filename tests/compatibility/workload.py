@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +18,19 @@ from sparktxn.format.commands import (
     DeleteHalf,
     DiscardHalf,
     EndHalf,
+    ExpireMember,
     ExpireProducers,
     ExpireTransactionalId,
+    JoinGroup,
+    LeaveGroup,
     OffsetCommit,
     OffsetToCommit,
     PrepareHalf,
+    ReleasePartitions,
     ResumeHalf,
     SettleIntent,
+    TxnOffsetCommit,
+    UpdateMember,
     Vacuum,
 )
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
@@ -264,6 +271,70 @@ class Workload:
             )
             log.submit([refused, CancelIntent(ids[2], log.entry)], log.deadline(10))
 
+    def join(
+        self, store: Store, group_id: str, member_id: str, topics: tuple[str, ...], *, instance_id: str = ""
+    ) -> None:
+        """A consumer becomes a member of a group."""
+        token = store.log.ids.token()
+        timeouts_ms = (1_000, 5_000)
+        assignors = ("uniform",)
+        command = JoinGroup(
+            token, group_id, member_id, topics, *timeouts_ms, assignors, True, instance_id, "client", "host"
+        )
+        store.log.submit([command], store.log.deadline(10))
+
+    def members(self) -> None:
+        """A group with members that come, commit, give back, go and expire; two of them stay."""
+        with Store.open(self.uri, options=self.options) as store:
+            log, group_id = store.log, "members"
+
+            def submit(*commands: Any) -> None:
+                log.submit(commands, log.deadline(10))
+
+            join = partial(self.join, store, group_id)
+
+            def epoch(member_id: str) -> int:
+                member = log.member(group_id, member_id)
+                assert member is not None
+                return member.member_epoch
+
+            def release(member_id: str) -> None:
+                member = log.member(group_id, member_id)
+                assert member is not None
+                owed = tuple((held.topic_id, held.partition) for held in member.revoking)
+                submit(ReleasePartitions(log.ids.token(), group_id, member_id, member.member_epoch, owed))
+
+            join("m1", ("again", "orders"), instance_id="static")
+            join("m2", ("orders",))
+            release("m1")
+            topic = log.topic("orders")
+            assert topic is not None
+            owned = [held for member in log.group_members(group_id) for held in member.assigned]
+            offsets = (OffsetToCommit(owned[0].topic_id, owned[0].partition, 0),)
+            submit(OffsetCommit(log.ids.token(), group_id, offsets, epoch("m1"), "m1"))
+            submit(UpdateMember(log.ids.token(), group_id, "m2", epoch("m2"), ("audit.log", "missing", "orders")))
+            submit(LeaveGroup(log.ids.token(), group_id, "m1", keeps_place=True))
+            join("m3", ("again", "orders"), instance_id="static")
+            join("m4", ("__consumer_offsets", "orders"))
+            for member_id in ("m2", "m3", "m4"):
+                release(member_id)
+            m3 = log.member(group_id, "m3")
+            assert m3 is not None
+            held = m3.assigned[0]
+            producer = self.producer("of a member")
+            identity = log.transaction("of a member")
+            assert identity is not None
+            begun = ("of a member", identity.producer_id, identity.producer_epoch, 1)
+            offsets = (OffsetToCommit(held.topic_id, held.partition, 1),)
+            submit(TxnOffsetCommit(*begun, group_id, offsets, m3.member_epoch, "m3", instance_id="static"))
+            producer.close()
+            m4 = log.member(group_id, "m4")
+            assert m4 is not None
+            submit(ExpireMember(group_id, "m4", m4.member_epoch, m4.last_entry, "session", 1_001))
+            self.settle(self.admin.create_topics([NewTopic("missing", 2)]))
+            submit(LeaveGroup(log.ids.token(), group_id, "m2"))
+            join("m5", ("missing", "orders"))
+
     def raise_floor(self) -> None:
         """A vacuum that is not followed by any deletion: all entries stay, to be replayed."""
         with Store.open(self.uri, options=self.options) as store:
@@ -298,6 +369,7 @@ class Workload:
         self.plain_offsets(rounds)
         self.intents()
         self.halves()
+        self.members()
         self.raise_floor()
         self.delete_records(2 * rounds)
         with one.transaction():

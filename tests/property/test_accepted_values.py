@@ -17,7 +17,20 @@ from msgspec import inspect
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ErrorCode
 from sparktxn.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
-from sparktxn.format.commands import Append, Appends, Command, CreateTopic, DeleteGroup, OffsetToCommit, PrepareHalf
+from sparktxn.format.commands import (
+    Append,
+    Appends,
+    Command,
+    CreateTopic,
+    DeleteGroup,
+    ExpireMember,
+    JoinGroup,
+    LeaveGroup,
+    OffsetToCommit,
+    PrepareHalf,
+    ReleasePartitions,
+    UpdateMember,
+)
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.format.names import entry, segment_file
@@ -30,6 +43,7 @@ from sparktxn.state.machine import apply_list
 from sparktxn.structs import HalfSegment, PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
 from tests.purelog import PureLog
 
+MEMBERSHIP = (JoinGroup, UpdateMember, ReleasePartitions, LeaveGroup, ExpireMember)
 COMMANDS = [command for command in Command.__args__ if command is not Appends]
 EDGES = (0, 1, 2, 5, 7, 999, 32_766, 32_767, 32_768, 2**28, 2**28 + 1, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
 INTEGERS = st.sampled_from(sorted({sign * edge for edge in EDGES for sign in (1, -1)} | {-(2**63)}))
@@ -108,6 +122,18 @@ SENSIBLE: dict[str, Any] = {
     "offsets": (OffsetToCommit(1, 0, 1), OffsetToCommit(2, 0, 0, "metadata")),
     "generation_id": -1,
     "member_id": "",
+    "instance_id": "",
+    "member_epoch": 1,
+    "topics": ("typed",),
+    "session_timeout_ms": 1_000,
+    "rebalance_timeout_ms": 1_000,
+    "assignors": ("uniform",),
+    "classic": False,
+    "client_id": "client",
+    "host": "host",
+    "keeps_place": False,
+    "last_entry": 4,
+    "after_ms": 1_000,
     "committed": True,
     "timed_out_after_ms": 0,
     "writer_id": "query",
@@ -159,6 +185,10 @@ def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
             value = f"new-{unique}"
         elif name == "topic_id" and "name" in fields:
             value = 2
+        elif kind in MEMBERSHIP and name == "member_id":
+            value = "m"
+        elif kind is ExpireMember and name == "reason":
+            value = "session"
         elif kind is DeleteGroup and name == "offsets":
             value = ((1, 0, 3),)
         elif kind is Append and name == "transaction":

@@ -12,6 +12,8 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import (
     CommittedOffset,
+    GroupState,
+    MemberState,
     PartitionSegments,
     PartitionState,
     PendingOffset,
@@ -106,9 +108,27 @@ class Known:
         return [record for record in found if record.group_id == group_id]
 
     def group_ids(self) -> list[str]:
-        """Return all groups that have committed an offset. Reads the offsets of every group."""
+        """Return all groups that have committed an offset, or have members. Reads the records of every group."""
         committed = {offset.group_id for offset in self.committed_offsets()}
-        return sorted(committed | {offset.group_id for offset in self._records_with_prefix(PendingOffsets, "groups/")})
+        pending = {offset.group_id for offset in self._records_with_prefix(PendingOffsets, "groups/")}
+        return sorted(committed | pending | {group.group_id for group in self.groups()})
+
+    def group(self, group_id: str) -> GroupState | None:
+        """Return a group that has members; None if it has none."""
+        return self._record(GroupState, ("group", group_id))
+
+    def groups(self) -> list[GroupState]:
+        """Return all groups that have members, by group id."""
+        return sorted(self._records_with_prefix(GroupState, "groups/"), key=lambda group: group.group_id)
+
+    def member(self, group_id: str, member_id: str) -> MemberState | None:
+        """Return a member of a group."""
+        return self._record(MemberState, ("member", group_id, member_id))
+
+    def group_members(self, group_id: str) -> list[MemberState]:
+        """Return the members of a group, by member id."""
+        found = self._records_in(MemberState, [_group_part(group_id)])
+        return sorted((member for member in found if member.group_id == group_id), key=lambda member: member.member_id)
 
     def pending_offsets(self, group_id: str, topic_id: int, partition: int) -> tuple[PendingOffset, ...]:
         """Return the offsets of a partition that wait for the end of their transactions.

@@ -73,6 +73,7 @@ STORE: StateKey = ("store",)
 HALF: StateKey = ("half", "group", "half")
 OUTCOMES = outcomes_key("half")
 TOPIC: StateKey = ("topic", "my.topic")
+OTHER_TOPIC: StateKey = ("topic", "other")
 NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.CreateTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
     (c.AlterTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
@@ -106,6 +107,11 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
         [("partition", 70, 130), ("producer", 70, 130, 5), ("producer", 70, 130, 6)],
     ),
     (c.ExpireOffsets("group", ((70, 130), (71, 0))), [GROUP, ("partition", 70, 130), ("partition", 71, 0)]),
+    (c.JoinGroup("r", "group", "m", ("my.topic", "other"), 1, 1, ("uniform",)), [REQUEST, GROUP, TOPIC, OTHER_TOPIC]),
+    (c.UpdateMember("r", "group", "m", 5, ("my.topic",)), [REQUEST, GROUP, TOPIC]),
+    (c.ReleasePartitions("r", "group", "m", 5, ((70, 130),)), [REQUEST, GROUP]),
+    (c.LeaveGroup("r", "group", "m"), [REQUEST, GROUP]),
+    (c.ExpireMember("group", "m", 5, 5, "session", 1), [GROUP]),
     (c.Vacuum(1, 1), [STORE]),
     (
         c.PrepareHalf("group", "half", (HalfSegment(70, 130, "s", 1, 1, "00000000", 1, 1),), 5),

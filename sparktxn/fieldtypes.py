@@ -1,0 +1,36 @@
+"""The types of members of stored values: what decoding refuses, whichever writer a value comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+__all__ = [
+    "Checksum",
+    "Int64",
+    "Natural",
+    "NaturalOrNone",
+    "Positive",
+    "SealedFolder",
+    "SegmentFile",
+    "StateKey",
+    "TopicNameText",
+]
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number as stored objects hold it: decoding refuses what no reader of another language could hold."""
+
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+"""A number from 0 on, or -1 for none."""
+
+# Names lead to objects: one that was read must not lead anywhere else, whichever writer it comes from.
+TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
+SegmentFile = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9a-v]{20}\.(?:parquet|arrow)\Z")]
+SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
+Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
+
+StateKey = tuple[str | int, ...]
+"""A record's key: its table, then what identifies it there."""

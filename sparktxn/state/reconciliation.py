@@ -1,0 +1,197 @@
+"""Reconciliation: which member of a group holds which partition, after each entry that changes the group (KIP-848).
+
+Kafka's members each advance at their own heartbeat. Here one entry advances all of them. A member that loses partitions
+has them in `revoking`. The member that waits for a partition gets it in the entry that frees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.state.assignors import ASSIGNORS, Place, Subscriber
+from sparktxn.state.delta import Context, Delta
+from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.structs import GroupState, HeldPartition, MemberState, SubscribedTopic, TopicState
+
+__all__ = ["Roster", "rebalance_subscribers"]
+
+_NO_TOPIC: Final = 0
+
+
+class Roster:
+    """The members of a group while a command changes them.
+
+    A command changes `members`, and then calls `rebalance`, `renew` or `reconcile`, which puts the records that differ.
+    An epoch is the number of the entry that made it, so no epoch comes back, also not in a later life of the group.
+    """
+
+    def __init__(self, delta: Delta, context: Context, group_id: str) -> None:
+        self._delta = delta
+        self._context = context
+        self._group_id = group_id
+        self._group: GroupState | None = delta.get(("group", group_id))
+        ids = self._group.members if self._group is not None else ()
+        self._before: dict[str, MemberState] = {id_: delta.get(("member", group_id, id_)) for id_ in ids}
+        self.members = dict(self._before)
+
+    def holder_of(self, instance_id: str) -> MemberState | None:
+        """Return the member with an instance id; None if there is none, or the id is empty."""
+        if not instance_id:
+            return None
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    def rebalance(self, deleted_topic_id: int = _NO_TOPIC) -> None:
+        """Begin a new epoch with new targets. Partitions of `deleted_topic_id` are held by no member any more."""
+        if not self.members:
+            self._put(GroupState(self._group_id, self._context.entry, "", ()))
+            return
+        order = self._in_order()
+        topics = self._topics()
+        assignor = _assignor_of(order)
+        subscribers = [
+            Subscriber(member.topics, member.target, frozenset(_places_of((*member.assigned, *member.revoking))))
+            for member in order
+        ]
+        for member, target in zip(order, ASSIGNORS[assignor](subscribers, topics), strict=True):
+            self.members[member.member_id] = replace(member, target=target)
+        self._begin_epoch(assignor, deleted_topic_id)
+
+    def renew(self) -> None:
+        """Begin a new epoch with the same targets."""
+        self._begin_epoch(_assignor_of(self._in_order()), _NO_TOPIC)
+
+    def reconcile(self) -> None:
+        """Give what is free to the members that wait for it, in the present epoch."""
+        assert self._group is not None
+        self._reconcile(self._group.epoch, _NO_TOPIC)
+        self._put(self._group)
+
+    def _begin_epoch(self, assignor: str, deleted_topic_id: int) -> None:
+        self._reconcile(self._context.entry, deleted_topic_id)
+        self._put(GroupState(self._group_id, self._context.entry, assignor, tuple(sorted(self.members))))
+
+    def _in_order(self) -> list[MemberState]:
+        """Return the members, static ones first, by their instance ids; the others by their member ids."""
+        return sorted(self.members.values(), key=_order_of)
+
+    def _topics(self) -> dict[str, tuple[int, int]]:
+        """Return the existing topics to which a member subscribes."""
+        found = {}
+        for name in _names_of(self.members.values()):
+            topic: TopicState | None = INTERNAL_TOPICS.get(name) or self._delta.get(("topic", name))
+            if topic is not None:
+                found[name] = (topic.topic_id, topic.partition_count)
+        return found
+
+    def _reconcile(self, epoch: int, deleted_topic_id: int) -> None:
+        """Move every member as far as it can go: first what it must give, then what it may take."""
+        for member_id, member in self.members.items():
+            self.members[member_id] = _given(member, self._before.get(member_id), epoch, deleted_topic_id)
+        waiting = [
+            member
+            for member in self.members.values()
+            if not member.revoking and len(member.assigned) < len(member.target)
+        ]
+        if not waiting:
+            return
+        # Targets are disjoint: a partition of one member's target is held by another only if that one is to revoke it.
+        owed = {place for member in self.members.values() for place in _places_of(member.revoking)}
+        for member in waiting:
+            holds = set(_places_of(member.assigned))
+            free = [place for place in member.target if place not in holds and place not in owed]
+            if free:
+                taken = [HeldPartition(*place, epoch) for place in free]
+                assigned = tuple(sorted((*member.assigned, *taken), key=_place_of))
+                self.members[member.member_id] = replace(member, assigned=assigned)
+
+    def _put(self, group: GroupState) -> None:
+        """Put the records that differ from those before; a group without members has no record."""
+        for member_id, before in self._before.items():
+            if member_id not in self.members:
+                self._delta.remove(before.key)
+        for member_id, member in self.members.items():
+            known = self._before.get(member_id)
+            if member is known:
+                continue
+            revoking = known.revoking if known is not None else ()
+            if member.revoking != revoking:
+                member = replace(member, changed_entry=self._context.entry if member.revoking else 0)
+            self._delta.put(member)
+        if group.members:
+            if group is not self._group:
+                self._delta.put(group)
+        else:
+            self._delta.remove(group.key)
+        self._index()
+
+    def _index(self) -> None:
+        """Note at each topic whether the group subscribes to it."""
+        before, after = _names_of(self._before.values()), _names_of(self.members.values())
+        for name in sorted(before ^ after):
+            known: SubscribedTopic | None = self._delta.get(("subscribers", name))
+            group_ids = set(known.group_ids) if known is not None else set()
+            group_ids ^= {self._group_id}
+            if group_ids:
+                self._delta.put(SubscribedTopic(name, tuple(sorted(group_ids))))
+            else:
+                self._delta.remove(("subscribers", name))
+
+
+def rebalance_subscribers(delta: Delta, context: Context, name: str, deleted_topic_id: int = _NO_TOPIC) -> None:
+    """Begin a new epoch in every group that subscribes to a topic which a command has changed."""
+    subscribed: SubscribedTopic | None = delta.get(("subscribers", name))
+    for group_id in subscribed.group_ids if subscribed is not None else ():
+        Roster(delta, context, group_id).rebalance(deleted_topic_id)
+
+
+def _given(member: MemberState, before: MemberState | None, epoch: int, deleted_topic_id: int) -> MemberState:
+    """Return the member after it has been asked for what is not in its target; it takes the epoch if it owes nothing.
+
+    A partition that is wanted again before it was given back stays, as if nothing had happened. A static member that is
+    away reads nothing, so it gives back at once.
+    """
+    if before is not None and member.target == before.target and not member.revoking:
+        return member if member.member_epoch == epoch else replace(member, member_epoch=epoch)
+    target = set(member.target)
+    held = (*member.assigned, *member.revoking)
+    assigned = tuple(sorted((place for place in held if _place_of(place) in target), key=_place_of))
+    revoking = tuple(
+        sorted(
+            (
+                place
+                for place in held
+                if _place_of(place) not in target and place.topic_id != deleted_topic_id and not member.left
+            ),
+            key=_place_of,
+        )
+    )
+    return replace(
+        member, assigned=assigned, revoking=revoking, member_epoch=member.member_epoch if revoking else epoch
+    )
+
+
+def _assignor_of(members: Iterable[MemberState]) -> str:
+    """Return the assignor that most members prefer, of those that all of them know; of any if they share none."""
+    preferences = [member.assignors for member in members]
+    shared = [name for name in ASSIGNORS if all(name in names for names in preferences)] or list(ASSIGNORS)
+    votes = [next(name for name in names if name in shared) for names in preferences]
+    return max(shared, key=votes.count)
+
+
+def _order_of(member: MemberState) -> tuple[bool, str]:
+    return (not member.instance_id, member.instance_id or member.member_id)
+
+
+def _names_of(members: Iterable[MemberState]) -> set[str]:
+    return set().union(*{member.topics for member in members})
+
+
+def _place_of(held: HeldPartition) -> Place:
+    return (held.topic_id, held.partition)
+
+
+def _places_of(held: Iterable[HeldPartition]) -> list[Place]:
+    return [(place.topic_id, place.partition) for place in held]
