@@ -1,8 +1,8 @@
 """Spark reads, writes and plans: against plain Parquet files with the same rows in the same run, and in memory.
 
-The environment variable ``BENCH_SPARK_ROWS`` is the number of rows, ten million unless it is set. With ``100000``, and
-``BENCH_SPARK_ROUNDS=1``, a run takes about a minute on a machine that does nothing else. Ratios of CPU time stand next
-to those of wall time: other processes of the machine disturb them less.
+The environment variable ``BENCH_SPARK_ROWS`` is the number of rows, ten million unless it is set. With ``100000``,
+``BENCH_SPARK_ROUNDS=1`` and ``BENCH_SPARK_BATCHES=100``, a run takes about three minutes on a machine that does nothing
+else. Ratios of CPU time stand next to those of wall time: other processes of the machine disturb them less.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.figures import Figure, median
+from bench.peers import compare, run_peers
 from bench.records import temporary_folder
 from sparktxn import StagedSegment, Store
 
@@ -23,6 +24,7 @@ __all__ = ["measure"]
 
 _ROWS: Final = int(os.environ.get("BENCH_SPARK_ROWS", "10000000"))
 _ROUNDS: Final = int(os.environ.get("BENCH_SPARK_ROUNDS", "3"))
+_BATCHES: Final = int(os.environ.get("BENCH_SPARK_BATCHES", "1000"))
 _MEGABYTES_MAX: Final = 600
 
 _SEGMENTS: Final = 100_000
@@ -45,12 +47,17 @@ _COMPARED: Final = (
 def measure() -> list[Figure]:
     """The figures of Spark."""
     figures = []
+    ours: dict[str, Any] = {}
     with temporary_folder() as folder:
         for use in ("write", "read"):
             seconds, megabytes = _run(folder, use)
+            ours |= seconds
             figures += [_ratio(seconds, *compared) for compared in _COMPARED if compared[0] == use]
             name = f"Spark {use}, {_ROWS:,} rows: largest Python process"
             figures.append(Figure(name, megabytes, "MB peak", _MEGABYTES_MAX, True))
+        peers = run_peers(folder, _ROWS, _ROUNDS, _BATCHES)
+        if peers is not None:
+            figures += compare(ours | _run(folder, "stream")[0], peers, _ROWS)
         figures += _planning(folder)
     return figures
 
@@ -98,7 +105,7 @@ def _segment(topic_id: int, number: int) -> StagedSegment:
 def _run(folder: str, use: str) -> tuple[Any, float]:
     """(what a driver of its own prints, the largest peak of a Python process)."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS)],
+        [sys.executable, "-m", "bench.spark_driver", folder, use, str(_ROWS), str(_ROUNDS), str(_BATCHES)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -6,71 +6,58 @@ Prints one line of JSON: for each case the wall seconds and the CPU seconds of t
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
+from bench.spark_cases import (
+    PARTITIONS,
+    Case,
+    Sink,
+    cpu_seconds,
+    measured,
+    micro_batches,
+    noop,
+    records,
+    session,
+    total,
+)
 from pyspark_txnlog import scan, write
 from pyspark_txnlog.batch_reader import make_reader, read_schema
 from pyspark_txnlog.options import READ, ReadOptions
 from sparktxn import Producer, Store
 from sparktxn.scan.plan import ReadTask
 
-PARTITIONS = 6
 ABORTED = 1_000
-TICKS = os.sysconf("SC_CLK_TCK")
-Case = tuple[str, Callable[[], object]]
 
 
-def cpu_seconds() -> float:
-    """CPU time of this process and all that it has started, Spark's JVM and its Python workers among them."""
-    found: dict[int, tuple[int, int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        # With the time of ended children that were waited for.
-        found[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    ours = {os.getpid()}
-    while more := {pid for pid, (parent, _) in found.items() if parent in ours and pid not in ours}:
-        ours |= more
-    return sum(found[pid][1] for pid in ours if pid in found) / TICKS
+class DroppingSource(DataSource):
+    """A sink in Python that takes rows and drops them: what Spark's own part of a micro-batch costs."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format()`` takes."""
+        return "dropping"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer of nothing."""
+        return DroppingWriter()
 
 
-def session() -> SparkSession:
-    """A session of two cores."""
-    made = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
-    )
-    made.sparkContext.setLogLevel("OFF")
-    return made
+class DroppingWriter(DataSourceStreamArrowWriter):
+    """Takes rows and drops them."""
 
-
-def records(spark: SparkSession, count: int) -> DataFrame:
-    """Rows with a key and a value of 100 bytes."""
-    value = "rpad(concat('{\"flight\":', id, ',\"delay\":', id % 400, ',\"note\":\"'), 100, 'x')"
-    columns = ("cast(cast(id % 1000 as string) as binary) key", f"cast({value} as binary) value")
-    return spark.range(count).selectExpr(*columns)
-
-
-def noop(frame: DataFrame) -> None:
-    """Reads all rows."""
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def total(frame: DataFrame) -> None:
-    """Reads one stored column."""
-    frame.select(F.sum(F.length("value"))).collect()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Reads all rows of a task."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 def files_of(folder: str) -> list[str]:
@@ -137,17 +124,19 @@ def read_cases(spark: SparkSession, log: str) -> list[Case]:
     ]
 
 
-def measured(cases: list[Case], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Every case once in each round, so that the machine's moods hit all; a first round is not counted."""
-    found: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name, _ in cases}
-    for number in range(rounds + 1):
-        for name, act in cases:
-            cpu_s, started = cpu_seconds(), time.perf_counter()
-            act()
-            if number:
-                found[name]["wall"].append(time.perf_counter() - started)
-                found[name]["cpu"].append(cpu_seconds() - cpu_s)
-    return found
+def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[float]]:
+    """Micro-batches into a topic, and into a sink that drops them."""
+    with Store.open(f"{folder}/streamed", create=True) as store:
+        store.create_topic("t", PARTITIONS)
+    spark.dataSource.register(DroppingSource)
+    sinks: dict[str, Sink] = {
+        "dropping": lambda writer: writer.format("dropping"),
+        "txnlog": lambda writer: writer.format("txnlog").option("topic", "t").option("path", f"{folder}/streamed"),
+    }
+    return {
+        f"{name} micro-batches": micro_batches(spark, f"{folder}/checkpoint-{name}", sink, batches)
+        for name, sink in sinks.items()
+    }
 
 
 def plan_format(folder: str) -> dict[str, float]:
@@ -170,12 +159,14 @@ def plan_scan(folder: str) -> dict[str, float]:
     return {"wall": wall_s, "cpu": cpu_seconds() - cpu_s, "tasks": plan.getNumPartitions()}
 
 
-def main(folder: str, use: str, rows: int, rounds: int) -> None:
+def main(folder: str, use: str, rows: int, rounds: int, batches: int) -> None:
     """Measures one use; prints what was found."""
     if use == "plan-format":
         found: object = plan_format(folder)
     elif use == "plan-scan":
         found = plan_scan(folder)
+    elif use == "stream":
+        found = streamed(session(), folder, batches)
     elif use == "write":
         found = measured(write_cases(session(), folder, rows), rounds)
     else:
@@ -188,4 +179,4 @@ def main(folder: str, use: str, rows: int, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))
