@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
-    from sparktxn.kafka.admin import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
+    from sparktxn.kafka.groups import ConsumerGroupState as ConsumerGroupState
+    from sparktxn.kafka.groups import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
+    from sparktxn.kafka.groups import ConsumerGroupType as ConsumerGroupType
     from sparktxn.kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
     from sparktxn.kafka.message import OFFSET_END as OFFSET_END
     from sparktxn.kafka.message import OFFSET_INVALID as OFFSET_INVALID
@@ -92,7 +94,7 @@ _HOMES: Final = {
         "did_you_mean",
     ),
     "sparktxn.log.look.views": ("PartitionView", "ReadView"),
-    "sparktxn.kafka.admin": ("ConsumerGroupTopicPartitions",),
+    "sparktxn.kafka.groups": ("ConsumerGroupState", "ConsumerGroupTopicPartitions", "ConsumerGroupType"),
     "sparktxn.kafka.message": (
         "OFFSET_BEGINNING",
         "OFFSET_END",

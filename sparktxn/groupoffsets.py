@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import OffsetToCommit
-from sparktxn.kafka.admin import ConsumerGroupTopicPartitions
+from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.log.log import Log
 from sparktxn.state.internal import INTERNAL_TOPICS

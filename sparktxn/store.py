@@ -34,7 +34,7 @@ from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.groupoffsets import committed_offsets, offsets_to_commit
 from sparktxn.internaltopics import refuse_change
-from sparktxn.kafka.admin import ConsumerGroupTopicPartitions
+from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log

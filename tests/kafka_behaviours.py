@@ -368,6 +368,8 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("G21*", "`uniform` divides partitions evenly and moves few of them; `range` gives runs of each topic "
              "(RangeAssignorTest, OptimizedUniformAssignmentBuilderTest, UniformHeterogeneousAssignmentBuilderTest).",
              "with other deals than Kafka's where several are equally good"),
+            ("G22*", "A group is EMPTY, RECONCILING, STABLE or DEAD, and is described with its members (testConsumerGroup"
+             "States, testConsumerGroupDescribeNoErrors)."),
         ],
     ),
 )  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.admin import groups, producers, records, topics, transactions
+from sparktxn.admin import producers, records, topics, transactions
+from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
+from sparktxn.admin.groupcalls import GroupCalls
 from sparktxn.admin.producers import PartitionProducerState
 from sparktxn.admin.transactions import (
     AbortTransactionSpec,
@@ -18,18 +19,13 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
-from sparktxn.clock import Clock, Deadline, in_time
-from sparktxn.fork import ForkGuard
+from sparktxn.clock import in_time
 from sparktxn.internaltopics import listed
 from sparktxn.kafka.admin import (
     ConfigEntry,
     ConfigResource,
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    ConsumerGroupTopicPartitions,
     DeletedRecords,
     DescribeClusterResult,
-    ListConsumerGroupsResult,
     ListOffsetsResultInfo,
     NewPartitions,
     NewTopic,
@@ -40,80 +36,29 @@ from sparktxn.kafka.admin import (
 )
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
-from sparktxn.kafka.settings.admin import AdminSettings
-from sparktxn.log.log import Log
-from sparktxn.registry import clock_at
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn.store import Store
 from sparktxn.structs import ProducerIdAndEpoch
 
 __all__ = ["AdminClient"]
 
-Result = TypeVar("Result")
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 
-_REQUEST_TIMEOUT_S: Final = 60.0
-
-
-def _clock_of(client: AdminClient) -> Clock:
-    return clock_at(client._uri)
-
-
-class AdminClient:
+class AdminClient(GroupCalls):
     """Administers the store at ``bootstrap.servers``, which the first `create_topics` makes if it is missing.
 
     Any other call on a missing store answers StoreNotFound. Time-outs are in seconds; operation_timeout is accepted for
     confluent-kafka's sake: an operation is complete when it is answered.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
-        """Checks the settings; nothing is opened yet. Keyword arguments are settings with ``_`` for ``.``.
-
-        Raises:
-            ConfigurationError: a setting is unknown, or the store's address is missing.
-        """
-        given = arguments.mapping("config", config) | {
-            name.replace("_", "."): value for name, value in settings.items()
-        }
-        chosen = AdminSettings.parse(given)
-        self._uri, self._options = chosen.uri, chosen.store_options
-        self._fork = ForkGuard()
-        self._store: Store | None = None
-        self._closed = False
-
-    def __enter__(self) -> AdminClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"AdminClient({self._uri!r})"
-
-    def close(self) -> None:
-        """Gives the store back; calling twice is harmless."""
-        self._closed = True
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-
-    def poll(self, timeout: float | None = None) -> int:
-        """Nothing waits to be called back: 0."""
-        self._check()
-        arguments.timeout_s("timeout", timeout)
-        return 0
-
     # Topics
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def create_topics(
         self,
         new_topics: Sequence[NewTopic],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Creates topics, and the store if it is missing; {name: Future}.
@@ -132,32 +77,32 @@ class AdminClient:
             log = self._log(create=not validate_only)
             topics.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
 
-        return self._each(_list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
+        return self._each(list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def delete_topics(
         self,
         topic_names: Sequence[str],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[None]]:
         """Deletes topics with all their records; {name: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _names("topic_names", topic_names),
+            names_of("topic_names", topic_names),
             lambda name: name,
             lambda name: topics.delete_topic(self._log(), name, self._deadline(request_timeout)),
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def create_partitions(
         self,
         new_partitions: Sequence[NewPartitions],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Adds empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
@@ -170,14 +115,14 @@ class AdminClient:
             deadline = self._deadline(request_timeout)
             topics.create_partitions(self._log(), new, deadline, validate_only=validate_only)
 
-        return self._each(_list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
+        return self._each(list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def add_columns(
         self,
         new_columns: Mapping[str, pa.Schema],
         *,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Add nullable columns to typed topics, {topic: columns}; {topic: Future}. Earlier records have null there.
@@ -196,7 +141,7 @@ class AdminClient:
 
         return self._each(list(given.items()), lambda item: item[0], add)
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
         """All topics, or the one named.
 
@@ -207,38 +152,38 @@ class AdminClient:
         topic = arguments.text_or_none("topic", topic)
         return cluster_metadata(self._uri, listed(self._refreshed(timeout).topics(), topic), topic)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def describe_topics(
-        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TopicDescription]]:
         """Describes topics; {name: Future}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         names = topics_.topic_names if isinstance(topics_, TopicCollection) else topics_
         return self._each(
-            _names("topics_", names),
+            names_of("topics_", names),
             lambda name: name,
             lambda name: topics.describe_topic(self._refreshed(request_timeout), self._uri, name),
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def describe_configs(
-        self, resources: Sequence[ConfigResource], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, resources: Sequence[ConfigResource], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
         """All settings of topics; {resource: Future of {name: ConfigEntry}}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of("resources", resources, ConfigResource),
+            list_of("resources", resources, ConfigResource),
             lambda resource: resource,
             lambda resource: topics.describe_configs(self._refreshed(request_timeout), resource),
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def incremental_alter_configs(
         self,
         resources: Sequence[ConfigResource],
         *,
         validate_only: bool = False,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
         """Sets and removes settings of topics as their `incremental_configs` say; {resource: Future}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
@@ -249,17 +194,17 @@ class AdminClient:
             deadline = self._deadline(request_timeout)
             topics.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
 
-        return self._each(_list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
+        return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
 
     # Records
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def list_offsets(
         self,
         topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """One offset for each partition; {partition: Future}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
@@ -275,111 +220,26 @@ class AdminClient:
 
         return self._each(list(offsets.items()), lambda item: item[0], one)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def delete_records(
         self,
         topic_partition_offsets_list: Sequence[TopicPartition],
         *,
         operation_timeout: float = 0.0,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Deletes the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of("topic_partition_offsets_list", topic_partition_offsets_list, TopicPartition),
+            list_of("topic_partition_offsets_list", topic_partition_offsets_list, TopicPartition),
             lambda partition: partition,
             lambda partition: records.delete_records(self._log(), partition, self._deadline(request_timeout)),
         )
 
-    # Groups and the cluster
-
-    @in_time("request_timeout", _clock_of)
-    def list_consumer_groups(
-        self, *, states: object = None, types: object = None, request_timeout: float | None = _REQUEST_TIMEOUT_S
-    ) -> Future[ListConsumerGroupsResult]:
-        """All groups that have committed offsets."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-
-        def found() -> ListConsumerGroupsResult:
-            group_ids = self._refreshed(request_timeout).group_ids()
-            return ListConsumerGroupsResult([ConsumerGroupListing(group_id) for group_id in group_ids], [])
-
-        return self._answer(found)
-
-    @in_time("request_timeout", _clock_of)
-    def describe_consumer_groups(
-        self,
-        group_ids: Sequence[str],
-        *,
-        include_authorized_operations: bool = False,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
-    ) -> dict[str, Future[ConsumerGroupDescription]]:
-        """Describes groups; {group id: Future}. The futures may raise ``GROUP_ID_NOT_FOUND``."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-        return self._each(
-            _names("group_ids", group_ids),
-            lambda group_id: group_id,
-            lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
-        )
-
-    @in_time("request_timeout", _clock_of)
-    def list_consumer_group_offsets(
-        self,
-        list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
-        *,
-        require_stable: bool = False,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
-    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Committed offsets of groups; {group id: Future}."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-
-        require_stable = arguments.boolean("require_stable", require_stable)
-
-        def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.group_offsets(self._refreshed(request_timeout), asked, require_stable=require_stable)
-
-        asked = _list_of(
-            "list_consumer_group_offsets_request", list_consumer_group_offsets_request, ConsumerGroupTopicPartitions
-        )
-        return self._each(asked, lambda group: group.group_id, offsets)
-
-    @in_time("request_timeout", _clock_of)
-    def alter_consumer_group_offsets(
-        self,
-        alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
-        *,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
-    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Sets offsets of groups, each group's all or none; {group id: Future}."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-
-        def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.alter_group_offsets(self._log(), wanted, self._deadline(request_timeout))
-
-        wanted = _list_of(
-            "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
-        )
-        return self._each(wanted, lambda group: group.group_id, alter)
-
-    @in_time("request_timeout", _clock_of)
-    def delete_consumer_groups(
-        self, group_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
-    ) -> dict[str, Future[None]]:
-        """Forgets groups with all their offsets, those inside open transactions too; {group id: Future}.
-
-        The futures may raise ``GROUP_ID_NOT_FOUND``.
-        """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-        return self._each(
-            _names("group_ids", group_ids),
-            lambda group_id: group_id,
-            lambda group_id: groups.delete_group(self._log(), group_id, self._deadline(request_timeout)),
-        )
-
     # Transactions (KIP-664)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def list_transactions(
         self,
         *,
@@ -387,7 +247,7 @@ class AdminClient:
         producer_ids: Iterable[int] | None = None,
         duration_filter_ms: int = -1,
         transactional_id_pattern: str | None = None,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[TransactionListing]]:
         """The transactional ids that pass every filter that is given, by name.
 
@@ -405,33 +265,33 @@ class AdminClient:
             )
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def describe_transactions(
-        self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
         """Describes transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _names("transactional_ids", transactional_ids),
+            names_of("transactional_ids", transactional_ids),
             lambda name: name,
             lambda name: transactions.describe_transaction(self._refreshed(request_timeout), name),
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def describe_producers(
-        self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
         """The producers of partitions; {partition: Future}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            _list_of("topic_partitions", topic_partitions, TopicPartition),
+            list_of("topic_partitions", topic_partitions, TopicPartition),
             lambda partition: partition,
             lambda partition: producers.describe_producers(self._refreshed(request_timeout), partition),
         )
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def abort_transaction(
-        self, spec: AbortTransactionSpec, *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, spec: AbortTransactionSpec, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[None]:
         """Aborts the open transaction that `spec` names, in all its partitions, and fences its producer.
 
@@ -442,9 +302,9 @@ class AdminClient:
         arguments.instance("spec", spec, AbortTransactionSpec)
         return self._answer(lambda: transactions.abort_transaction(self._log(), spec, self._deadline(request_timeout)))
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def fence_producers(
-        self, transactional_ids: Sequence[str], *, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[ProducerIdAndEpoch]]:
         """Fences the producers of transactional ids, and aborts what they left open or prepared.
 
@@ -456,16 +316,16 @@ class AdminClient:
             log = self._refreshed(request_timeout)
             return transactions.fence_producer(log, transactional_id, log.deadline(request_timeout))
 
-        return self._each(_names("transactional_ids", transactional_ids), lambda name: name, fence)
+        return self._each(names_of("transactional_ids", transactional_ids), lambda name: name, fence)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def find_hanging_transactions(
         self,
         *,
         topic: str | None = None,
         partition: int | None = None,
         max_transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS_MAX,
-        request_timeout: float | None = _REQUEST_TIMEOUT_S,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[list[HangingTransaction]]:
         """Transactions that hold up a partition for longer than `max_transaction_timeout_ms`, and are not prepared.
 
@@ -486,9 +346,9 @@ class AdminClient:
 
         return self._answer(find)
 
-    @in_time("request_timeout", _clock_of)
+    @in_time("request_timeout", clock_of)
     def describe_cluster(
-        self, *, include_authorized_operations: bool = False, request_timeout: float | None = _REQUEST_TIMEOUT_S
+        self, *, include_authorized_operations: bool = False, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:
         """Return the store as a cluster of one node."""
         arguments.timeout_s("request_timeout", request_timeout)
@@ -498,60 +358,6 @@ class AdminClient:
             return DescribeClusterResult(self._log().store_id, node, [node])
 
         return self._answer(describe)
-
-    # Answers
-
-    def _check(self) -> None:
-        if self._closed:
-            raise RuntimeError("AdminClient closed")
-        self._fork.check("admin client")
-
-    def _log(self, *, create: bool = False) -> Log:
-        if self._store is None:
-            self._store = Store.open(self._uri, options=self._options, create=create)
-        return self._store.log
-
-    def _refreshed(self, timeout_s: float | None) -> Log:
-        self._check()
-        log = self._log()
-        log.refresh(log.deadline(timeout_s))
-        return log
-
-    def _deadline(self, timeout_s: float | None) -> Deadline:
-        return self._log().deadline(timeout_s)
-
-    def _answer(self, call: Callable[[], Result]) -> Future[Result]:
-        self._check()
-        future: Future[Result] = Future()
-        try:
-            future.set_result(call())
-        except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
-            future.set_exception(error)
-        return future
-
-    def _each(
-        self, items: Sequence[Item], key: Callable[[Item], Key], call: Callable[[Item], Result]
-    ) -> dict[Key, Future[Result]]:
-        self._check()
-        return {key(item): self._answer(lambda item=item: call(item)) for item in items}  # type: ignore[misc]
-
-
-def _list_of(name: str, given: object, kind: type[Item]) -> list[Item]:
-    """A list that is not empty, of `kind`.
-
-    Raises:
-        TypeError: not a list, or something in it is not a `kind`.
-        ValueError: the list is empty.
-    """
-    found = arguments.items(name, given, kind)
-    if not found:
-        raise ValueError(f"{name} is empty: expected a list of {kind.__name__}")
-    return found
-
-
-def _names(name: str, given: object) -> list[str]:
-    """A list of names that is not empty."""
-    return arguments.identifiers(name, _list_of(name, given, str))
 
 
 def _producer_ids(given: object) -> list[int]:

@@ -1,28 +1,167 @@
-"""Consumer groups: here, the offsets that were committed under a name."""
+"""Consumer groups: their members, the offsets that were committed under their names, and how far behind they are."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError
-from sparktxn.format.commands import DeleteGroup, OffsetCommit, OffsetToCommit
-from sparktxn.kafka.admin import ConsumerGroupDescription, ConsumerGroupState, ConsumerGroupTopicPartitions, node_of
+from sparktxn.format.commands import Command, DeleteGroup, LeaveGroup, OffsetCommit, OffsetToCommit
+from sparktxn.kafka.admin import node_of
+from sparktxn.kafka.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupListing,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    MemberAssignment,
+    MemberDescription,
+)
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.log.log import Log
-from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, first_offset
+from sparktxn.state.laststable import last_stable_offset
+from sparktxn.structs import GroupState, HeldPartition, MemberState
 
-__all__ = ["alter_group_offsets", "delete_group", "describe_group", "group_offsets"]
+__all__ = [
+    "alter_group_offsets",
+    "delete_group",
+    "delete_group_offsets",
+    "describe_group",
+    "group_lag",
+    "group_offsets",
+    "list_groups",
+    "remove_members",
+]
+
+
+def list_groups(log: Log) -> list[ConsumerGroupListing]:
+    """Return all groups as last known, by group id."""
+    with_members = {group.group_id: group for group in log.groups()}
+    found = []
+    for group_id in log.group_ids():
+        group = with_members.get(group_id)
+        if group is None:
+            found.append(ConsumerGroupListing(group_id))
+        else:
+            members = log.group_members(group_id)
+            found.append(ConsumerGroupListing(group_id, False, _state_of(group, members), _type_of(members)))
+    return found
 
 
 def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescription:
-    """A group as last known.
+    """Return a group as last known; one that has neither members nor offsets is DEAD."""
+    group, node = log.group(group_id), node_of(uri)
+    if group is None:
+        has_offsets = log.group_offsets(group_id) or log.group_pending_offsets(group_id)
+        state = ConsumerGroupState.EMPTY if has_offsets else ConsumerGroupState.DEAD
+        return ConsumerGroupDescription(group_id, state, node)
+    members = log.group_members(group_id)
+    names = _topic_names(log)
+    return ConsumerGroupDescription(
+        group_id,
+        _state_of(group, members),
+        node,
+        is_simple_consumer_group=False,
+        members=[_described(member, names) for member in members],
+        partition_assignor=group.assignor,
+        type=_type_of(members),
+        group_epoch=group.epoch,
+    )
+
+
+def _state_of(group: GroupState, members: Iterable[MemberState]) -> ConsumerGroupState:
+    settled = all(
+        member.member_epoch == group.epoch and len(member.assigned) == len(member.target) for member in members
+    )
+    return ConsumerGroupState.STABLE if settled else ConsumerGroupState.RECONCILING
+
+
+def _type_of(members: Iterable[MemberState]) -> ConsumerGroupType:
+    return ConsumerGroupType.CLASSIC if all(member.classic for member in members) else ConsumerGroupType.CONSUMER
+
+
+def _described(member: MemberState, names: dict[int, str]) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        member.host,
+        MemberAssignment(_partitions(_places((*member.assigned, *member.revoking)), names)),
+        member.instance_id or None,
+        MemberAssignment(_partitions(member.target, names)),
+        member.member_epoch,
+        member.left,
+    )
+
+
+def _places(held: Iterable[HeldPartition]) -> list[tuple[int, int]]:
+    return [(one.topic_id, one.partition) for one in held]
+
+
+def _partitions(places: Iterable[tuple[int, int]], names: dict[int, str]) -> list[TopicPartition]:
+    return sorted(TopicPartition(names[topic_id], number) for topic_id, number in places if topic_id in names)
+
+
+def _topic_names(log: Log) -> dict[int, str]:
+    return {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
+
+
+def group_lag(log: Log, group_id: str, *, committed: bool) -> list[ConsumerGroupLag]:
+    """Return how far a group is behind as last known, by topic and partition, up to the last stable offset.
+
+    Without `committed` it is up to the log end.
+    """
+    names = _topic_names(log)
+    offsets = {(found.topic_id, found.partition): found.offset for found in log.group_offsets(group_id)}
+    holders = {
+        place: member.member_id
+        for member in log.group_members(group_id)
+        for place in _places((*member.assigned, *member.revoking))
+    }
+    found = []
+    for place in offsets.keys() | holders.keys():
+        end = _end_offset(log, *place, committed=committed)
+        if end is None or place[0] not in names:
+            continue  # The topic was deleted.
+        offset = offsets.get(place)
+        lag = None if offset is None else max(0, end - offset)
+        found.append(ConsumerGroupLag(names[place[0]], place[1], offset, end, lag, holders.get(place)))
+    return sorted(found, key=lambda one: (one.topic, one.partition))
+
+
+def _end_offset(log: Log, topic_id: int, partition: int, *, committed: bool) -> int | None:
+    if topic_id in INTERNAL_TOPIC_IDS:
+        return first_offset(log.entry + 1)
+    found = log.partition(topic_id, partition)
+    if found is None:
+        return None
+    return last_stable_offset(found[0]) if committed else found[0].log_end_offset
+
+
+def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None, deadline: Deadline) -> list[str]:
+    """Remove the members with these instance ids, or all of them (None), in one entry; return their member ids.
 
     Raises:
-        KafkaException: ``GROUP_ID_NOT_FOUND``: it has committed nothing.
+        KafkaException: ``UNKNOWN_MEMBER_ID``: no member has an instance id.
     """
-    if not log.group_offsets(group_id) and not log.group_pending_offsets(group_id):
-        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")
-    return ConsumerGroupDescription(group_id, ConsumerGroupState.EMPTY, node_of(uri))
+    log.refresh(deadline)
+    members = log.group_members(group_id)
+    if instance_ids is not None:
+        known = {member.instance_id: member for member in members if member.instance_id}
+        unknown = [instance_id for instance_id in instance_ids if instance_id not in known]
+        if unknown:
+            raise refusal(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {group_id!r} has no member with group.instance.id {unknown[0]!r}: expected one of "
+                f"{sorted(known)}",
+            )
+        members = [known[instance_id] for instance_id in dict.fromkeys(instance_ids)]
+    commands: list[Command] = [LeaveGroup(log.ids.token(), group_id, member.member_id) for member in members]
+    if commands:
+        log.submit(commands, deadline)
+    return [member.member_id for member in members]
 
 
 def group_offsets(
@@ -37,7 +176,7 @@ def group_offsets(
         named = topic_partitions("topic_partitions", asked.topic_partitions)
         found = [_offset_of(log, group_id, partition, require_stable) for partition in named]
         return ConsumerGroupTopicPartitions(group_id, found)
-    topic_names = {topic.topic_id: topic.name for topic in (*log.topics(), *INTERNAL_TOPICS.values())}
+    topic_names = _topic_names(log)
     partitions = [
         TopicPartition(topic_names[found.topic_id], found.partition)
         for found in log.group_offsets(group_id)
@@ -70,7 +209,8 @@ def alter_group_offsets(
     """Sets a group's offsets, all or none.
 
     Raises:
-        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: an offset is below 0.
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: an offset is below 0;
+            ``UNKNOWN_MEMBER_ID``: the group has members.
     """
     if not wanted.topic_partitions:
         raise refusal(ErrorCode.INVALID_REQUEST, f"no offsets are given for group {wanted.group_id!r}")
@@ -86,23 +226,66 @@ def alter_group_offsets(
     return ConsumerGroupTopicPartitions(wanted.group_id, partitions)
 
 
+def delete_group_offsets(
+    log: Log, wanted: ConsumerGroupTopicPartitions, deadline: Deadline
+) -> ConsumerGroupTopicPartitions:
+    """Forgets a group's offsets for some partitions, also those that wait for the end of a transaction.
+
+    Raises:
+        KafkaException: ``GROUP_ID_NOT_FOUND``; ``UNKNOWN_TOPIC_OR_PARTITION``; ``GROUP_SUBSCRIBED_TO_TOPIC``: a member
+            subscribes to the topic; ``NON_EMPTY_GROUP``: the group has members that do not.
+    """
+    group_id = wanted.group_id
+    if not wanted.topic_partitions:
+        raise refusal(ErrorCode.INVALID_REQUEST, f"no partitions are given for group {group_id!r}")
+    partitions = topic_partitions("topic_partitions", wanted.topic_partitions)
+    log.refresh(deadline)
+    subscribed = {name for member in log.group_members(group_id) for name in member.topics}
+    places = set()
+    for partition in partitions:
+        if partition.topic in subscribed:
+            raise refusal(
+                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+                f"a member of group {group_id!r} subscribes to topic {partition.topic!r}: close the consumer first",
+            )
+        places.add((existing_topic(log, partition.topic).topic_id, partition.partition))
+    _forget(log, group_id, places, deadline)
+    return ConsumerGroupTopicPartitions(group_id, partitions)
+
+
 def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:
     """Forgets a group: its committed offsets, and those that wait for the end of a transaction (K109).
 
     Offsets that are committed while this runs make the group anew.
 
     Raises:
-        KafkaException: ``GROUP_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty.
+        KafkaException: ``GROUP_ID_NOT_FOUND``; ``INVALID_REQUEST``: the id is empty; ``NON_EMPTY_GROUP``: the group has
+            members.
     """
     if not group_id:
         raise refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
     log.refresh(deadline)
-    committed = [(known.topic_id, known.partition, known.entry) for known in log.group_offsets(group_id)]
-    pending = [
-        (known.topic_id, known.partition, pending.producer_id, pending.entry)
-        for known in log.group_pending_offsets(group_id)
-        for pending in known.offsets
-    ]
-    if not committed and not pending:
-        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has committed no offsets")
-    log.submit([DeleteGroup(log.ids.token(), group_id, tuple(committed), tuple(pending))], deadline)
+    _forget(log, group_id, None, deadline)
+
+
+def _forget(log: Log, group_id: str, places: set[tuple[int, int]] | None, deadline: Deadline) -> None:
+    """Forget the group's offsets for `places`, or all of them (None); a group without members and offsets is none."""
+    offsets = log.group_offsets(group_id)
+    pending = [(known, one) for known in log.group_pending_offsets(group_id) for one in known.offsets]
+    if not offsets and not pending and log.group(group_id) is None:
+        raise refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} has no members and has committed no offsets")
+    command = DeleteGroup(
+        log.ids.token(),
+        group_id,
+        tuple(
+            (known.topic_id, known.partition, known.entry)
+            for known in offsets
+            if places is None or (known.topic_id, known.partition) in places
+        ),
+        tuple(
+            (known.topic_id, known.partition, one.producer_id, one.entry)
+            for known, one in pending
+            if places is None or (known.topic_id, known.partition) in places
+        ),
+    )
+    log.submit([command], deadline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
@@ -12,20 +12,14 @@ from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.kafka.message import TopicPartition, topic_partitions
 
 __all__ = [
     "AlterConfigOpType",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
-    "ConsumerGroupDescription",
-    "ConsumerGroupListing",
-    "ConsumerGroupState",
-    "ConsumerGroupTopicPartitions",
     "DeletedRecords",
     "DescribeClusterResult",
-    "ListConsumerGroupsResult",
     "ListOffsetsResultInfo",
     "NewPartitions",
     "NewTopic",
@@ -319,55 +313,3 @@ class DescribeClusterResult(Struct, frozen=True):
     controller: Node
     nodes: list[Node]
     authorized_operations: list[str] | None = None
-
-
-class ConsumerGroupState(Enum):
-    """A group has offsets but no members here, so it is always EMPTY."""
-
-    UNKNOWN = 0
-    STABLE = 3
-    DEAD = 4
-    EMPTY = 5
-
-
-class ConsumerGroupListing(Struct, frozen=True):
-    """A group."""
-
-    group_id: str
-    is_simple_consumer_group: bool = True
-    state: ConsumerGroupState = ConsumerGroupState.EMPTY
-
-
-class ListConsumerGroupsResult(Struct, frozen=True):
-    """All groups."""
-
-    valid: list[ConsumerGroupListing]
-    errors: list[Exception]
-
-
-class ConsumerGroupDescription(Struct, frozen=True):
-    """A group in more words."""
-
-    group_id: str
-    state: ConsumerGroupState
-    coordinator: Node
-    is_simple_consumer_group: bool = True
-    members: list[object] = []
-    partition_assignor: str = ""
-    authorized_operations: list[str] | None = None
-
-
-class ConsumerGroupTopicPartitions(arguments.Checked):
-    """A group's offsets: to ask for (None: all), to set, or as they are."""
-
-    _checks: ClassVar = {
-        "group_id": _name("group_id"),
-        "topic_partitions": lambda value: None if value is None else topic_partitions("topic_partitions", value),
-    }
-
-    def __init__(self, group_id: str, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
-        self.group_id = group_id
-        self.topic_partitions: list[TopicPartition] | None = topic_partitions  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ConsumerGroupTopicPartitions({self.group_id!r}, {self.topic_partitions})"

@@ -31,6 +31,7 @@ from sparktxn.scan.plan import aborted_between, segments_between
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, first_offset
 from sparktxn.structs import (
     CommittedOffset,
+    MemberState,
     PendingOffsets,
     ProducerState,
     SinkState,
@@ -91,6 +92,11 @@ SYSTEM_TABLES: Final[dict[str, pa.Schema]] = {
         commit_timestamp=_TIMESTAMP,
         entry="int64",
         pending_transactional_ids="list<string>",
+        member_id="string",
+        group_instance_id="string",
+        client_id="string",
+        host="string",
+        member_epoch="int64",
     ),
     "entries": _schema(
         entry="int64",
@@ -281,17 +287,21 @@ def _producer_rows(snapshot: Snapshot, now_ms: int) -> Iterator[Row]:
 def _group_rows(snapshot: Snapshot, now_ms: int) -> Iterator[Row]:
     committed: dict[tuple[str, int, int], CommittedOffset] = {}
     pending: dict[tuple[str, int, int], PendingOffsets] = {}
+    holders: dict[tuple[str, int, int], MemberState] = {}
     for record in snapshot.records:
         if isinstance(record, CommittedOffset):
             committed[record.group_id, record.topic_id, record.partition] = record
         elif isinstance(record, PendingOffsets):
             pending[record.group_id, record.topic_id, record.partition] = record
-    for key in sorted(committed.keys() | pending.keys()):
+        elif isinstance(record, MemberState):
+            for held in (*record.assigned, *record.revoking):
+                holders[record.group_id, held.topic_id, held.partition] = record
+    for key in sorted(committed.keys() | pending.keys() | holders.keys()):
         group_id, topic_id, partition = key
         topic, end = _topic_name(snapshot, topic_id), _log_end(snapshot, topic_id, partition)
         if topic is None or end is None:
             continue  # The topic was deleted: its offsets mean nothing, and a sweep forgets them.
-        offset, waiting = committed.get(key), pending.get(key)
+        offset, waiting, member = committed.get(key), pending.get(key), holders.get(key)
         yield {
             "group_id": group_id,
             "topic": topic,
@@ -303,6 +313,11 @@ def _group_rows(snapshot: Snapshot, now_ms: int) -> Iterator[Row]:
             "commit_timestamp": timestamp_us(offset.commit_timestamp_ms) if offset else None,
             "entry": offset.effective_entry if offset else None,
             "pending_transactional_ids": [one.transactional_id for one in waiting.offsets] if waiting else [],
+            "member_id": member.member_id if member else None,
+            "group_instance_id": (member.instance_id or None) if member else None,
+            "client_id": member.client_id if member else None,
+            "host": member.host if member else None,
+            "member_epoch": member.member_epoch if member else None,
         }
 
 

@@ -25,7 +25,9 @@ from sparktxn.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -243,11 +245,14 @@ CALLS: Final[dict[str, Call]] = {
     "AdminClient.incremental_alter_configs": _admin("incremental_alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), incremental_configs=_entries())], "validate_only": False}),
     "AdminClient.list_offsets": _admin("list_offsets", lambda _: {"topic_partition_offsets": {TopicPartition("t", 0): OffsetSpec.latest()}, "isolation_level": sparktxn.IsolationLevel.READ_COMMITTED}),
     "AdminClient.delete_records": _admin("delete_records", lambda world: {"topic_partition_offsets_list": [TopicPartition(world.topic(), 0, 0)]}, operation=True),
-    "AdminClient.list_consumer_groups": _admin("list_consumer_groups", lambda _: {"states": None, "types": None}),
+    "AdminClient.list_consumer_groups": _admin("list_consumer_groups", lambda _: {"states": [ConsumerGroupState.EMPTY], "types": [ConsumerGroupType.CLASSIC]}),
     "AdminClient.describe_consumer_groups": _admin("describe_consumer_groups", lambda _: {"group_ids": ["witness"], "include_authorized_operations": False}),
     "AdminClient.list_consumer_group_offsets": _admin("list_consumer_group_offsets", lambda _: {"list_consumer_group_offsets_request": [ConsumerGroupTopicPartitions("witness")], "require_stable": True}),
     "AdminClient.alter_consumer_group_offsets": _admin("alter_consumer_group_offsets", lambda _: {"alter_consumer_group_offsets_request": [ConsumerGroupTopicPartitions("altered", _tps(1, 2))]}),
     "AdminClient.delete_consumer_groups": _admin("delete_consumer_groups", lambda world: {"group_ids": [_group(world)]}),
+    "AdminClient.delete_consumer_group_offsets": _admin("delete_consumer_group_offsets", lambda world: {"delete_consumer_group_offsets_request": [ConsumerGroupTopicPartitions(_group(world), _tps(1))]}),
+    "AdminClient.describe_consumer_group_lag": _admin("describe_consumer_group_lag", lambda _: {"group_ids": ["witness"], "isolation_level": sparktxn.IsolationLevel.READ_COMMITTED}),
+    "AdminClient.remove_members_from_consumer_group": _admin("remove_members_from_consumer_group", lambda _: {"group_id": "witness", "group_instance_ids": None}),
     "AdminClient.list_transactions": _admin("list_transactions", lambda _: {"states": ["Empty"], "producer_ids": [0], "duration_filter_ms": -1, "transactional_id_pattern": ".*"}),
     "AdminClient.describe_transactions": _admin("describe_transactions", lambda _: {"transactional_ids": ["before"]}),
     "AdminClient.describe_producers": _admin("describe_producers", lambda _: {"topic_partitions": _tps(0)}),
@@ -349,6 +354,7 @@ NOT_CALLED: Final = {
     **dict.fromkeys(
         ("BrokerMetadata", "ClusterMetadata", "ConsumerGroupDescription", "ConsumerGroupListing"), "an answer"
     ),
+    **dict.fromkeys(("ConsumerGroupLag", "MemberAssignment", "MemberDescription"), "an answer"),
     **dict.fromkeys(
         ("DeletedRecords", "DescribeClusterResult", "HangingTransaction", "ListOffsetsResultInfo"), "an answer"
     ),

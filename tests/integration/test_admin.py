@@ -16,6 +16,7 @@ from sparktxn.admin import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     NewPartitions,
     NewTopic,
@@ -267,10 +268,11 @@ class TestGroups:
 
     def test_a_group_is_listed_and_described(self, admin: AdminClient) -> None:
         assert admin.list_consumer_groups().result().valid == []
-        assert refused(admin.describe_consumer_groups(["g"])).code() == ErrorCode.GROUP_ID_NOT_FOUND
+        assert only(admin.describe_consumer_groups(["g"])).state is ConsumerGroupState.DEAD
         self.set_offset(admin, 5)
         assert [group.group_id for group in admin.list_consumer_groups().result().valid] == ["g"]
-        assert only(admin.describe_consumer_groups(["g"])).group_id == "g"
+        described = only(admin.describe_consumer_groups(["g"]))
+        assert (described.group_id, described.state) == ("g", ConsumerGroupState.EMPTY)
 
     @pytest.mark.kafka("K105")
     def test_stable_offsets_can_be_required(self, uri: str, admin: AdminClient) -> None:

@@ -283,6 +283,15 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "AdminClient.alter_consumer_group_offsets": admin_call(
         lambda admin: admin.alter_consumer_group_offsets([GROUP], request_timeout=TIMEOUT_S)
     ),
+    "AdminClient.describe_consumer_group_lag": admin_call(
+        lambda admin: admin.describe_consumer_group_lag(["g"], request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.remove_members_from_consumer_group": admin_call(
+        lambda admin: admin.remove_members_from_consumer_group("g", request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.delete_consumer_group_offsets": admin_call(
+        lambda admin: admin.delete_consumer_group_offsets([GROUP], request_timeout=TIMEOUT_S)
+    ),
     "AdminClient.delete_consumer_groups": admin_call(
         lambda admin: admin.delete_consumer_groups(["g"], request_timeout=TIMEOUT_S)
     ),

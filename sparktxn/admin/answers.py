@@ -1,0 +1,121 @@
+"""How an administrator's calls are answered: by futures that are done when the call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Self, TypeVar
+
+from sparktxn import arguments
+from sparktxn.clock import Clock, Deadline
+from sparktxn.fork import ForkGuard
+from sparktxn.kafka.settings.admin import AdminSettings
+from sparktxn.log.log import Log
+from sparktxn.registry import clock_at
+from sparktxn.store import Store
+
+__all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "clock_of", "list_of", "names_of"]
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+REQUEST_TIMEOUT_S: Final = 60.0
+
+
+def clock_of(client: AnsweringClient) -> Clock:
+    """Return the clock of the client's store."""
+    return clock_at(client._uri)
+
+
+class AnsweringClient:
+    """A client that opens its store when it is first asked for something."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        """Checks the settings; nothing is opened yet. Keyword arguments are settings with ``_`` for ``.``.
+
+        Raises:
+            ConfigurationError: a setting is unknown, or the store's address is missing.
+        """
+        given = arguments.mapping("config", config) | {
+            name.replace("_", "."): value for name, value in settings.items()
+        }
+        chosen = AdminSettings.parse(given)
+        self._uri, self._options = chosen.uri, chosen.store_options
+        self._fork = ForkGuard()
+        self._store: Store | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._uri!r})"
+
+    def close(self) -> None:
+        """Gives the store back; calling twice is harmless."""
+        self._closed = True
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def poll(self, timeout: float | None = None) -> int:
+        """Nothing waits to be called back: 0."""
+        self._check()
+        arguments.timeout_s("timeout", timeout)
+        return 0
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("AdminClient closed")
+        self._fork.check("admin client")
+
+    def _log(self, *, create: bool = False) -> Log:
+        if self._store is None:
+            self._store = Store.open(self._uri, options=self._options, create=create)
+        return self._store.log
+
+    def _refreshed(self, timeout_s: float | None) -> Log:
+        self._check()
+        log = self._log()
+        log.refresh(log.deadline(timeout_s))
+        return log
+
+    def _deadline(self, timeout_s: float | None) -> Deadline:
+        return self._log().deadline(timeout_s)
+
+    def _answer(self, call: Callable[[], Result]) -> Future[Result]:
+        self._check()
+        future: Future[Result] = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the future carries it to whoever asks
+            future.set_exception(error)
+        return future
+
+    def _each(
+        self, items: Sequence[Item], key: Callable[[Item], Key], call: Callable[[Item], Result]
+    ) -> dict[Key, Future[Result]]:
+        self._check()
+        return {key(item): self._answer(lambda item=item: call(item)) for item in items}  # type: ignore[misc]
+
+
+def list_of(name: str, given: object, kind: type[Item]) -> list[Item]:
+    """A list that is not empty, of `kind`.
+
+    Raises:
+        TypeError: not a list, or something in it is not a `kind`.
+        ValueError: the list is empty.
+    """
+    found = arguments.items(name, given, kind)
+    if not found:
+        raise ValueError(f"{name} is empty: expected a list of {kind.__name__}")
+    return found
+
+
+def names_of(name: str, given: object) -> list[str]:
+    """A list of names that is not empty."""
+    return arguments.identifiers(name, list_of(name, given, str))

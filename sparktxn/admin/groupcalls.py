@@ -1,0 +1,189 @@
+"""The calls of `AdminClient` for consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from sparktxn import arguments
+from sparktxn.admin import groups
+from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, clock_of, list_of, names_of
+from sparktxn.clock import in_time
+from sparktxn.kafka.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    ListConsumerGroupsResult,
+)
+from sparktxn.kafka.message import IsolationLevel
+
+__all__ = ["GroupCalls"]
+
+
+class GroupCalls(AnsweringClient):
+    """What an administrator asks of consumer groups, and does to them."""
+
+    @in_time("request_timeout", clock_of)
+    def list_consumer_groups(
+        self,
+        *,
+        states: Iterable[ConsumerGroupState] | None = None,
+        types: Iterable[ConsumerGroupType] | None = None,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> Future[ListConsumerGroupsResult]:
+        """The groups that have members or committed offsets, or those of them in one of `states` and of `types`."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        wanted_states = None if states is None else arguments.items("states", states, ConsumerGroupState)
+        wanted_types = None if types is None else arguments.items("types", types, ConsumerGroupType)
+
+        def found() -> ListConsumerGroupsResult:
+            listed = [
+                group
+                for group in groups.list_groups(self._refreshed(request_timeout))
+                if (wanted_states is None or group.state in wanted_states)
+                and (wanted_types is None or group.type in wanted_types)
+            ]
+            return ListConsumerGroupsResult(listed, [])
+
+        return self._answer(found)
+
+    @in_time("request_timeout", clock_of)
+    def describe_consumer_groups(
+        self,
+        group_ids: Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Describes groups with their members; {group id: Future}. A group that does not exist is DEAD."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        return self._each(
+            names_of("group_ids", group_ids),
+            lambda group_id: group_id,
+            lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
+        )
+
+    @in_time("request_timeout", clock_of)
+    def describe_consumer_group_lag(
+        self,
+        group_ids: Sequence[str],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[list[ConsumerGroupLag]]]:
+        """How far groups are behind, by partition; {group id: Future}.
+
+        The end is the last stable offset, or with ``READ_UNCOMMITTED`` the log end. Partitions are those that have a
+        committed offset or a member.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.integer("isolation_level", isolation_level, 0, 1)
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+        return self._each(
+            names_of("group_ids", group_ids),
+            lambda group_id: group_id,
+            lambda group_id: groups.group_lag(self._refreshed(request_timeout), group_id, committed=committed),
+        )
+
+    @in_time("request_timeout", clock_of)
+    def remove_members_from_consumer_group(
+        self,
+        group_id: str,
+        group_instance_ids: Iterable[str] | None = None,
+        *,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> Future[list[str]]:
+        """Removes the members with these instance ids, or all members; the member ids that were removed.
+
+        Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
+        member with an instance id; no member is removed then.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        group_id = arguments.identifier("group_id", group_id)
+        named = None
+        if group_instance_ids is not None:
+            named = arguments.identifiers("group_instance_ids", group_instance_ids)
+        return self._answer(
+            lambda: groups.remove_members(self._log(), group_id, named, self._deadline(request_timeout))
+        )
+
+    @in_time("request_timeout", clock_of)
+    def list_consumer_group_offsets(
+        self,
+        list_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
+        *,
+        require_stable: bool = False,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Committed offsets of groups; {group id: Future}."""
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        require_stable = arguments.boolean("require_stable", require_stable)
+
+        def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            return groups.group_offsets(self._refreshed(request_timeout), asked, require_stable=require_stable)
+
+        asked = list_of(
+            "list_consumer_group_offsets_request", list_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        )
+        return self._each(asked, lambda group: group.group_id, offsets)
+
+    @in_time("request_timeout", clock_of)
+    def alter_consumer_group_offsets(
+        self,
+        alter_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Sets offsets of groups, each group's all or none; {group id: Future}.
+
+        The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            return groups.alter_group_offsets(self._log(), wanted, self._deadline(request_timeout))
+
+        wanted = list_of(
+            "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        )
+        return self._each(wanted, lambda group: group.group_id, alter)
+
+    @in_time("request_timeout", clock_of)
+    def delete_consumer_group_offsets(
+        self,
+        delete_consumer_group_offsets_request: Sequence[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Forgets groups' offsets for the partitions named, those inside open transactions too; {group id: Future}.
+
+        The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
+        has members.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+
+        def delete(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+            return groups.delete_group_offsets(self._log(), wanted, self._deadline(request_timeout))
+
+        wanted = list_of(
+            "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request, ConsumerGroupTopicPartitions
+        )
+        return self._each(wanted, lambda group: group.group_id, delete)
+
+    @in_time("request_timeout", clock_of)
+    def delete_consumer_groups(
+        self, group_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
+    ) -> dict[str, Future[None]]:
+        """Forgets groups with all their offsets, those inside open transactions too; {group id: Future}.
+
+        The futures may raise ``GROUP_ID_NOT_FOUND``; ``NON_EMPTY_GROUP``: the group has members.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        return self._each(
+            names_of("group_ids", group_ids),
+            lambda group_id: group_id,
+            lambda group_id: groups.delete_group(self._log(), group_id, self._deadline(request_timeout)),
+        )
