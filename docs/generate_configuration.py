@@ -15,6 +15,7 @@ from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 
 TARGET = Path(__file__).with_name("configuration.md")
@@ -42,6 +43,13 @@ PRODUCER = """\
 
 `sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, about a network of brokers and its
 security, are accepted and ignored with one debug line. A name that librdkafka does not know is an error.
+"""
+
+HALF_MESSAGES = """\
+## Half messages
+
+`sparktxn.halfmessage.TransactionMQProducer(group, {…})` takes these and the store's, and `ClientConfiguration` of
+`sparktxn.halfmessage.rocketmq5` as `settings`. Names of RocketMQ's brokers and clients are aliases.
 """
 
 CONSUMER = """\
@@ -135,6 +143,8 @@ def document() -> str:
         settings_table(STORE_SETTINGS),
         PRODUCER,
         settings_table(PRODUCER_SETTINGS),
+        HALF_MESSAGES,
+        settings_table(HALF_MESSAGE_SETTINGS),
         CONSUMER,
         settings_table(CONSUMER_SETTINGS),
         TOPIC,

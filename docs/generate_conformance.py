@@ -1,4 +1,4 @@
-"""Write docs/conformance.md: Kafka's behaviours, and the tests that show them, found by their marks.
+"""Write docs/conformance.md: behaviours of Kafka and RocketMQ, and the tests that show them, found by their marks.
 
 No test is run or imported: the marks ``@pytest.mark.kafka("K59", …)`` are read from the files' syntax trees. They stand
 on tests, on classes, in ``pytest.param(…, marks=…)`` and in ``pytestmark``. Run by ``make docs``; a test compares the
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.kafka_behaviours import SECTIONS, Behaviour
+from tests.rocketmq_behaviours import ROCKETMQ_SECTIONS
 
 ROOT = Path(__file__).parent.parent
 TARGET = Path(__file__).with_name("conformance.md")
@@ -30,14 +31,25 @@ Where nothing else is said, this is Kafka's classic protocol of transactions (`t
 newer one of consumer groups (KIP-848). Names in brackets are those of Kafka's own tests.
 """
 
+ROCKETMQ = """\
+## RocketMQ's transactional messages
+
+What RocketMQ's transactional messages do in versions 4 (R) and 5 (V), and what goes wrong there (issues of
+apache/rocketmq).
+*Here* says what is different in this store. `make test ARGS='-m rocketmq'` runs the tests that are named here.
+"""
+
 Marks = dict[str, list[str]]
 """The names of tests by a behaviour's number."""
 
 
+_MARKS = ("kafka", "rocketmq")
+
+
 def numbers_in(node: ast.AST) -> Iterator[str]:
-    """The numbers that the `kafka` marks inside a piece of code name."""
+    """The numbers that the `kafka` and `rocketmq` marks inside a piece of code name."""
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "kafka":
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _MARKS:
             yield from (str(argument.value) for argument in call.args if isinstance(argument, ast.Constant))
 
 
@@ -90,10 +102,12 @@ def _row(behaviour: Behaviour, tests: list[str]) -> str:
 def document() -> str:
     """The whole document."""
     found = marks()
-    parts = [INTRODUCTION]
-    for title, behaviours in SECTIONS:
-        rows = "".join(_row(behaviour, found.get(behaviour.number, [])) for behaviour in behaviours)
-        parts.append(f"## {title}\n\n| | behaviour | here | shown by |\n| --- | --- | --- | --- |\n{rows}")
+    parts = []
+    for introduction, sections in ((INTRODUCTION, SECTIONS), (ROCKETMQ, ROCKETMQ_SECTIONS)):
+        parts.append(introduction)
+        for title, behaviours in sections:
+            rows = "".join(_row(behaviour, found.get(behaviour.number, [])) for behaviour in behaviours)
+            parts.append(f"## {title}\n\n| | behaviour | here | shown by |\n| --- | --- | --- | --- |\n{rows}")
     return "\n".join(parts)
 
 

@@ -457,6 +457,7 @@ class HalfOutcome(IntEnum):
 class HalfSegment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A segment of a half transaction: it gets its place in the partition when the half is committed."""
 
+    topic: str
     topic_id: Int64
     partition: Int64
     segment: str
@@ -492,14 +493,17 @@ class HalfState(Struct, frozen=True, tag="half", forbid_unknown_fields=True):
 
 
 class HalfDue(Struct, frozen=True, tag="half_due", forbid_unknown_fields=True):
-    """When the next check of a pending half transaction is due, and how long it was to wait: an index by due time."""
+    """When the next check of a pending half transaction is due: an index by due time.
+
+    It is to wait for `wait_ms` from `entry` on.
+    """
 
     group_id: str
     slot: Int64
     transaction_id: str
     due_ms: Int64
     wait_ms: Natural
-    checks: Natural
+    entry: Positive
 
     @property
     def key(self) -> StateKey:
@@ -508,7 +512,7 @@ class HalfDue(Struct, frozen=True, tag="half_due", forbid_unknown_fields=True):
 
 
 class SettledHalf(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How a half transaction was settled, from where, and by which entry. `token` is that of its first segment."""
+    """How a half transaction was settled, from where, and by which entry. `token` is that of its last segment."""
 
     group_id: str
     transaction_id: str

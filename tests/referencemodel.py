@@ -189,7 +189,16 @@ class ReferenceModel:
         if known is None:
             self.halves[name] = ModelHalf(segments)
             return None
-        return None if known.segments == segments else ErrorCode.INVALID_REQUEST
+        if known.fate in (COMMITTED, ABORTED, DELETED):
+            return None if known.segments[-1] == segments[-1] else ErrorCode.INVALID_TXN_STATE
+        if known.segments[: len(segments)] == segments:
+            return None
+        if known.fate == DISCARDED:
+            return ErrorCode.INVALID_TXN_STATE
+        if segments[: len(known.segments)] != known.segments:
+            return ErrorCode.INVALID_REQUEST
+        known.segments = segments
+        return None
 
     def check_half(self, name: str, checks: int, checker: str) -> ErrorCode | None:
         """A claim of one check."""

@@ -24,6 +24,7 @@ from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.state import limits
 from sparktxn.structs import StateRecord
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
+from tests.rocketmq_behaviours import ROCKETMQ_BEHAVIOURS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -86,8 +87,14 @@ def test_a_reader_finds_in_the_example_what_the_protocol_says() -> None:
         raise AssertionError("the example has no segment")
 
 
-def test_every_mark_names_a_behaviour_of_kafkas() -> None:
-    assert {number: tests for number, tests in CONFORMANCE.marks().items() if number not in BEHAVIOURS} == {}
+def test_every_mark_names_a_behaviour_that_is_listed() -> None:
+    listed = {*BEHAVIOURS, *ROCKETMQ_BEHAVIOURS}
+    assert {number: tests for number, tests in CONFORMANCE.marks().items() if number not in listed} == {}
+
+
+@pytest.mark.parametrize("behaviour", ROCKETMQ_BEHAVIOURS.values(), ids=lambda behaviour: behaviour.number)
+def test_every_behaviour_of_rocketmqs_has_a_test(behaviour: Behaviour) -> None:
+    assert behaviour.number in SHOWN
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS.values(), ids=lambda behaviour: behaviour.number)

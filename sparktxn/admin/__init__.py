@@ -1,6 +1,12 @@
 """Creating, describing and changing topics and groups, in confluent-kafka's shapes."""
 
 from sparktxn.admin.client import AdminClient
+from sparktxn.admin.halfmessages import (
+    HalfMessageCounts,
+    HalfMessageId,
+    HalfMessageListing,
+    HalfMessageState,
+)
 from sparktxn.admin.producers import PartitionProducerState, ProducerState
 from sparktxn.admin.transactions import (
     AbortTransactionSpec,
@@ -56,6 +62,10 @@ __all__ = [
     "ConsumerGroupType",
     "DeletedRecords",
     "DescribeClusterResult",
+    "HalfMessageCounts",
+    "HalfMessageId",
+    "HalfMessageListing",
+    "HalfMessageState",
     "HangingTransaction",
     "ListConsumerGroupsResult",
     "ListOffsetsResultInfo",

@@ -11,6 +11,7 @@ from sparktxn import arguments
 from sparktxn.admin import producers, records, topics, transactions
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
 from sparktxn.admin.groupcalls import GroupCalls
+from sparktxn.admin.halfmessages import HalfMessageCalls
 from sparktxn.admin.producers import PartitionProducerState
 from sparktxn.admin.transactions import (
     AbortTransactionSpec,
@@ -43,7 +44,7 @@ from sparktxn.structs import ProducerIdAndEpoch
 __all__ = ["AdminClient"]
 
 
-class AdminClient(GroupCalls):
+class AdminClient(GroupCalls, HalfMessageCalls):
     """Administers the store at ``bootstrap.servers``, which the first `create_topics` makes if it is missing.
 
     Any other call on a missing store answers StoreNotFound. Time-outs are in seconds; operation_timeout is accepted for

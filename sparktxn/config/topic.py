@@ -33,6 +33,7 @@ TOPIC_SETTINGS: Final = (
     Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "Kept and not applied, as retention.ms."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
     Setting("message.timestamp.type", "CreateTime", lambda name, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(name, value)], "Whether a record's timestamp is the producer's or the entry's."),
+    Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ from sparktxn.structs import (
     SegmentRef,
     SettledHalf,
     StateKey,
+    TopicState,
 )
 
 __all__ = [
@@ -60,7 +61,7 @@ HALF_OUTCOME_BUCKETS: Final = 1_024
 HALF_OUTCOMES_KEPT: Final = 32
 """Outcomes that a bucket keeps, however old they are. Those of the window's entries are kept in any case."""
 
-_DUE_SLOT_BITS: Final = 16
+_DUE_SLOT_BITS: Final = 13
 _SAID: Final = {
     HalfOutcome.COMMITTED: "committed",
     HalfOutcome.ROLLED_BACK: "rolled back",
@@ -74,7 +75,7 @@ def outcomes_key(transaction_id: str) -> StateKey:
 
 
 def due_slot(due_ms: int) -> int:
-    """Return the slot of a due time: the parts that say what is due go by slots of 65,536 ms."""
+    """Return the slot of a due time: the parts that say what is due go by slots of 8,192 ms."""
     return due_ms >> _DUE_SLOT_BITS
 
 
@@ -88,7 +89,10 @@ def settled_half(read: ReadState, group_id: str, transaction_id: str) -> Settled
 
 
 def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> CommandResult | Refusal:
-    """Note a half transaction; a repetition that names the same segments changes nothing."""
+    """Note a half transaction, or add segments to one that is pending.
+
+    A repetition, which names segments that it has, changes nothing.
+    """
     named = _named(command)
     if not command.group_id or not command.transaction_id or not command.segments:
         return Refusal(
@@ -96,13 +100,19 @@ def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> Comman
         )
     known: HalfState | None = delta.get(("half", command.group_id, command.transaction_id))
     settled = settled_half(delta.get, command.group_id, command.transaction_id)
-    if known is not None or settled is not None:
-        is_same = known.segments == command.segments if known is not None else _is_of(settled, command)
-        if is_same:
+    count = len(known.segments) if known is not None else 0
+    if settled is not None or (known is not None and known.segments[: len(command.segments)] == command.segments):
+        if settled is None or _is_of(settled, command):
             return CommandResult(duplicate=True)
+        return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} has been {_said(settled)}: it takes no more messages")
+    if known is not None and known.discarded_entry:
+        return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} {_discarded(known)}")
+    if known is not None and known.segments != command.segments[:count]:
         return Refusal(ErrorCode.INVALID_REQUEST, f"{named} exists with other messages: use a new transaction id")
-    for segment in command.segments:
-        if delta.get(("partition", segment.topic_id, segment.partition)) is None:
+    for segment in command.segments[count:]:
+        topic: TopicState | None = delta.get(("topic", segment.topic))
+        exists = topic is not None and topic.topic_id == segment.topic_id
+        if not exists or delta.get(("partition", segment.topic_id, segment.partition)) is None:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _missing(named, segment))
         if problem := segment_problem(segment):
             return Refusal(ErrorCode.INVALID_RECORD, f"segment {segment.segment!r} has {problem}")
@@ -110,16 +120,21 @@ def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> Comman
             return refusal
     if refusal := _check_wait(named, command.immunity_ms):
         return refusal
-    half = HalfState(
-        group_id=command.group_id,
-        transaction_id=command.transaction_id,
-        segments=command.segments,
-        immunity_ms=command.immunity_ms,
-        prepared_entry=context.entry,
-        prepared_timestamp_ms=context.timestamp_ms,
-        due_ms=_after(context, command.immunity_ms),
-    )
-    _put_pending_half(delta, half, command.immunity_ms)
+    due_ms = _after(context, command.immunity_ms)
+    if known is not None:
+        _remove_due(delta, known)
+        half = replace(known, segments=command.segments, immunity_ms=command.immunity_ms, due_ms=due_ms)
+    else:
+        half = HalfState(
+            group_id=command.group_id,
+            transaction_id=command.transaction_id,
+            segments=command.segments,
+            immunity_ms=command.immunity_ms,
+            prepared_entry=context.entry,
+            prepared_timestamp_ms=context.timestamp_ms,
+            due_ms=due_ms,
+        )
+    _put_pending_half(delta, half, command.immunity_ms, context)
     return CommandResult()
 
 
@@ -143,7 +158,7 @@ def check_half(delta: Delta, command: CheckHalf, context: Context) -> CommandRes
     _remove_due(delta, half)
     due_ms = _after(context, command.wait_ms)
     checked = replace(half, checks=half.checks + 1, checker=command.checker, due_ms=due_ms)
-    _put_pending_half(delta, checked, command.wait_ms)
+    _put_pending_half(delta, checked, command.wait_ms, context)
     return CommandResult()
 
 
@@ -196,7 +211,8 @@ def resume_half(delta: Delta, command: ResumeHalf, context: Context) -> CommandR
     if not half.discarded_entry:
         return CommandResult(duplicate=True)
     due_ms = _after(context, command.wait_ms)
-    _put_pending_half(delta, replace(half, checks=0, checker="", due_ms=due_ms, discarded_entry=0), command.wait_ms)
+    resumed = replace(half, checks=0, checker="", due_ms=due_ms, discarded_entry=0)
+    _put_pending_half(delta, resumed, command.wait_ms, context)
     return CommandResult()
 
 
@@ -228,12 +244,16 @@ def _discarded(half: HalfState) -> str:
 
 
 def _missing(named: str, segment: HalfSegment) -> str:
-    where = f"partition {segment.partition} of topic id {segment.topic_id}"
+    where = f"partition {segment.partition} of topic {segment.topic!r} (id {segment.topic_id})"
     return f"{where} does not exist, or no longer: {named} cannot be committed; roll it back"
 
 
-def _is_of(settled: SettledHalf | None, command: PrepareHalf) -> bool:
-    return settled is not None and settled.token == segment_token(command.segments[0].segment)
+def _is_of(settled: SettledHalf, command: PrepareHalf) -> bool:
+    return settled.token == segment_token(command.segments[-1].segment)
+
+
+def _said(settled: SettledHalf) -> str:
+    return f"{_SAID[settled.outcome]} in entry {settled.entry} (by: {settled.source})"
 
 
 def _check_wait(named: str, wait_ms: int) -> Refusal | None:
@@ -251,10 +271,9 @@ def _unsettled_half(delta: Delta, command: Any) -> HalfState | Refusal:
         return half
     settled = settled_half(delta.get, command.group_id, command.transaction_id)
     if settled is not None:
-        said = _SAID[settled.outcome]
         return Refusal(
             ErrorCode.INVALID_TXN_STATE,
-            f"{_named(command)} has been {said} in entry {settled.entry} (by: {settled.source}): that is its outcome",
+            f"{_named(command)} has been {_said(settled)}: that is its outcome",
         )
     return Refusal(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -266,10 +285,10 @@ def _after(context: Context, wait_ms: int) -> int:
     return min(context.timestamp_ms + wait_ms, TIMESTAMP_MS_MAX)
 
 
-def _put_pending_half(delta: Delta, half: HalfState, wait_ms: int) -> None:
+def _put_pending_half(delta: Delta, half: HalfState, wait_ms: int, context: Context) -> None:
     delta.put(half)
     slot = due_slot(half.due_ms)
-    delta.put(HalfDue(half.group_id, slot, half.transaction_id, half.due_ms, wait_ms, half.checks))
+    delta.put(HalfDue(half.group_id, slot, half.transaction_id, half.due_ms, wait_ms, context.entry))
 
 
 def _remove_due(delta: Delta, half: HalfState) -> None:
@@ -284,7 +303,7 @@ def _settle_half(delta: Delta, half: HalfState, outcome: HalfOutcome, source: st
     if not half.discarded_entry:
         _remove_due(delta, half)
     delta.remove(half.key)
-    token = segment_token(half.segments[0].segment)
+    token = segment_token(half.segments[-1].segment)
     noted = SettledHalf(half.group_id, half.transaction_id, outcome, source, context.entry, token)
     key = outcomes_key(half.transaction_id)
     known: HalfOutcomes | None = delta.get(key)

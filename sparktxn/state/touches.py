@@ -162,8 +162,9 @@ def _half(command: Any, entry: int) -> _Parts:
 
 
 def _prepare_half(command: commands.PrepareHalf, entry: int) -> _Parts:
-    partitions = {part_of(("partition", segment.topic_id, segment.partition)) for segment in command.segments}
-    return (_STORE, *_half(command, entry), *sorted(partitions))
+    read = {part_of(("partition", segment.topic_id, segment.partition)) for segment in command.segments}
+    read |= {part_of(("topic", segment.topic)) for segment in command.segments}
+    return (_STORE, *_half(command, entry), *sorted(read))
 
 
 def _nothing(command: commands.Appends, entry: int) -> _Parts:

@@ -614,14 +614,22 @@ class Replay(Groups):
     def prepare_half(self, command: Command) -> None:
         named = {member: command[member] for member in ("group_id", "transaction_id", "segments", "immunity_ms")}
         self.need(all(named[member] for member in ("group_id", "transaction_id", "segments")), "a half lacks a member")
-        self.need(self._half(command) is None, "a half is prepared a second time")
         self.need(self._outcome(command) is None, "a half is prepared again after it was settled")
-        for topic_id, partition, segment, *_ in command["segments"]:
+        known = self._half(command)
+        count = len(known["segments"]) if known else 0
+        if known:
+            self.need(known["segments"] == command["segments"][:count], "a half gets other segments")
+            self.need(len(command["segments"]) > count, "a half is prepared a second time")
+            self._pending_half(command)
+        for topic, topic_id, partition, segment, *_ in command["segments"][count:]:
+            self.need(self.existing("topic", topic)["topic_id"] == topic_id, "a topic has another id")
             self.existing("partition", topic_id, partition)
             born = int(segment[:20])
             self.need(self.store()["segment_floor"] <= born < self.entry, f"{segment} was born at the wrong time")
         prepared = {"prepared_entry": self.entry, "prepared_timestamp_ms": self.timestamp_ms}
         half = {"type": "half", **named, **prepared, "due_ms": 0, "checks": 0, "checker": "", "discarded_entry": 0}
+        if known:
+            half = known | {"segments": command["segments"], "immunity_ms": command["immunity_ms"]}
         self._wait_half(half, command["immunity_ms"])
 
     def _half(self, command: Command) -> Any:
@@ -630,7 +638,7 @@ class Replay(Groups):
     def _pending_half(self, command: Command) -> Record:
         half: Record = self.existing("half", command["group_id"], command["transaction_id"])
         self.need(half["discarded_entry"] == 0, "a discarded half is used")
-        del self.records["half_due", half["group_id"], half["due_ms"] // 65_536, half["transaction_id"]]
+        del self.records["half_due", half["group_id"], half["due_ms"] // 8_192, half["transaction_id"]]
         return half
 
     def _discarded_half(self, command: Command) -> Record:
@@ -641,8 +649,8 @@ class Replay(Groups):
     def _wait_half(self, half: Record, wait_ms: int) -> None:
         due_ms = self.timestamp_ms + wait_ms
         self.put(half | {"due_ms": due_ms})
-        named = {member: half[member] for member in ("group_id", "transaction_id", "checks")}
-        self.put({"type": "half_due", **named, "slot": due_ms // 65_536, "due_ms": due_ms, "wait_ms": wait_ms})
+        named = {"group_id": half["group_id"], "slot": due_ms // 8_192, "transaction_id": half["transaction_id"]}
+        self.put({"type": "half_due", **named, "due_ms": due_ms, "wait_ms": wait_ms, "entry": self.entry})
 
     def _bucket_of(self, command: Command) -> int:
         return zlib.crc32(command["transaction_id"].encode()) % 1_024
@@ -660,7 +668,7 @@ class Replay(Groups):
 
     def end_half(self, command: Command) -> None:
         half = self._pending_half(command)
-        for topic_id, number, segment, *rest, least, greatest in half["segments"] if command["committed"] else ():
+        for _, topic_id, number, segment, *rest, least, greatest in half["segments"] if command["committed"] else ():
             partition = self.existing("partition", topic_id, number)
             base = partition["log_end_offset"]
             self.change(partition, log_end_offset=base + rest[0])
@@ -675,7 +683,7 @@ class Replay(Groups):
         del self.records[key_of(half)]
         bucket = self._bucket_of(half)
         before = self.get("half_outcomes", bucket)
-        token = half["segments"][0][2][21:41]
+        token = half["segments"][-1][3][21:41]
         noted = [half["group_id"], half["transaction_id"], outcome, source, self.entry, token]
         settled = [*(before["settled"] if before else []), noted]
         old = [one for one in settled[:-32] if one[4] > self.entry - 1_000]

@@ -210,12 +210,20 @@ class Workload:
                 stager.write(pa.table(rows))
                 segments = tuple(
                     HalfSegment(
-                        *(staged.topic_id, staged.partition, staged.segment, staged.record_count, staged.size_bytes),
+                        *(
+                            staged.topic,
+                            staged.topic_id,
+                            staged.partition,
+                            staged.segment,
+                            staged.record_count,
+                            staged.size_bytes,
+                        ),
                         *(staged.checksum, staged.timestamp_min_ms, staged.timestamp_max_ms),
                     )
                     for staged in stager.finish()
                 )
-                log.submit([PrepareHalf("shop", name, segments, 6_000)], deadline)
+                log.submit([PrepareHalf("shop", name, segments[:1], 6_000)], deadline)
+                log.submit([PrepareHalf("shop", name, segments, 7_000)], deadline)
             log.submit([EndHalf("shop", "committed", True), EndHalf("shop", "rolled back", False)], deadline)
             log.submit([CheckHalf("shop", "checked", 0, "checker", 30_000)], deadline)
             log.submit([EndHalf("shop", "checked", True, True)], deadline)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import sparktxn
 import sparktxn.admin
+import sparktxn.halfmessage
 import sparktxn.maintenance
 from sparktxn import (
     ConsumerGroupMetadata,
@@ -28,19 +29,23 @@ from sparktxn.admin import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
+    HalfMessageId,
     NewPartitions,
     NewTopic,
     OffsetSpec,
     TopicCollection,
 )
 from sparktxn.arguments import Checked
+from sparktxn.halfmessage import rocketmq5
 from sparktxn.maintenance import Sweeper, sweep, vacuum
 from sparktxn.store import TableSelection
 from tests.edge.world import OPTIONS, World
 
-__all__ = ["CALLS", "NOT_CALLED", "Call", "public_calls"]
+__all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "public_calls"]
 
-MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance)
+MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.halfmessage, rocketmq5)
+PREFIXES: Final = {sparktxn.halfmessage.__name__: "rocketmq4.", rocketmq5.__name__: "rocketmq5."}
+"""Modules whose names others have too."""
 
 _T = 0.05
 
@@ -160,6 +165,70 @@ def _entries() -> list[ConfigEntry]:
     return [ConfigEntry("retention.ms", "5", incremental_operation=AlterConfigOpType.SET)]
 
 
+class Decided(sparktxn.halfmessage.TransactionListener):
+    """Commits every local transaction."""
+
+    def execute_local_transaction(self, message: Any, arg: Any) -> Any:
+        return sparktxn.halfmessage.LocalTransactionState.COMMIT_MESSAGE
+
+    check_local_transaction = execute_local_transaction  # type: ignore[assignment]
+
+
+class Checker(rocketmq5.TransactionChecker):
+    """Commits every transaction."""
+
+    def check(self, message: rocketmq5.Message) -> rocketmq5.TransactionResolution:
+        return rocketmq5.TransactionResolution.COMMIT
+
+
+def half_producer(world: World) -> sparktxn.halfmessage.TransactionMQProducer:
+    """A started producer of RocketMQ 4's."""
+    producer = sparktxn.halfmessage.TransactionMQProducer(world.name("half"), world.settings)
+    producer.set_transaction_listener(Decided())
+    producer.start()
+    world.later(producer.shutdown)
+    return producer
+
+
+def producer_5(world: World) -> rocketmq5.Producer:
+    """A started producer of RocketMQ 5's."""
+    configuration = rocketmq5.ClientConfiguration(world.uri, settings=OPTIONS)
+    producer = rocketmq5.Producer(configuration, ["t"], Checker())
+    producer.startup()
+    world.later(producer.shutdown)
+    return producer
+
+
+def message_5() -> rocketmq5.Message:
+    """A message for ``t``."""
+    message = rocketmq5.Message()
+    message.topic, message.body = "t", b"x"
+    message.keys = "1"  # type: ignore[assignment]
+    return message
+
+
+def _half(world: World, *, discarded: bool = False) -> HalfMessageId:
+    """A half message that is not settled."""
+    named = HalfMessageId("t", _begun(world).message_id)
+    if discarded:
+        world.admin.discard_half_messages([named])[named].result()
+    return named
+
+
+def _sends(world: World) -> Callable[..., Any]:
+    """Sends in a transaction, unless another value is given for it."""
+    producer = producer_5(world)
+    transaction = producer.begin_transaction()
+    return lambda **arguments: producer.send(**{"transaction": transaction, **arguments})
+
+
+def _begun(world: World) -> rocketmq5.Transaction:
+    producer = producer_5(world)
+    transaction = producer.begin_transaction()
+    producer.send(message_5(), transaction)
+    return transaction
+
+
 CALLS: Final[dict[str, Call]] = {
     # values
     "TopicPartition": _new(TopicPartition, topic=lambda: "t", partition=lambda: 0, offset=lambda: 1, metadata=str, leader_epoch=int),
@@ -259,6 +328,12 @@ CALLS: Final[dict[str, Call]] = {
     "AdminClient.abort_transaction": _admin("abort_transaction", lambda world: {"spec": _open_transaction(world)}),
     "AdminClient.fence_producers": _admin("fence_producers", lambda world: {"transactional_ids": [world.name("fenced")]}),
     "AdminClient.find_hanging_transactions": _admin("find_hanging_transactions", lambda _: {"topic": "t", "partition": 0, "max_transaction_timeout_ms": 5}),
+    "HalfMessageId": _new(HalfMessageId, group_id=lambda: "g", transaction_id=lambda: "i"),
+    "AdminClient.list_half_messages": _admin("list_half_messages", lambda _: {"group_ids": ["g"], "states": ["Pending"]}),
+    "AdminClient.count_half_messages": _admin("count_half_messages"),
+    "AdminClient.discard_half_messages": _admin("discard_half_messages", lambda world: {"half_messages": [_half(world)]}),
+    "AdminClient.resume_half_messages": _admin("resume_half_messages", lambda world: {"half_messages": [_half(world)], "wait_ms": 5}),
+    "AdminClient.delete_half_messages": _admin("delete_half_messages", lambda world: {"half_messages": [_half(world, discarded=True)]}),
     "AdminClient.describe_cluster": _admin("describe_cluster", lambda _: {"include_authorized_operations": False}),
     # the store
     "Store.open": Call(_opens, lambda world: {"uri": world.uri, "options": OPTIONS, "create": False}),
@@ -290,6 +365,30 @@ CALLS: Final[dict[str, Call]] = {
     "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),
     "check_columns": Call(lambda _: sparktxn.check_columns, lambda world: {"schema": pa.schema([("value", pa.binary())]), "topic": world.store.view(["t"]).topics["t"]}),
     "output_schema": Call(lambda _: sparktxn.output_schema, lambda _: {"topic_schema": None, "columns": ["value"]}),
+    # half messages
+    "rocketmq4.Message": _new(sparktxn.halfmessage.Message, topic=lambda: "t", body=lambda: b"x", tags=lambda: "a", keys=lambda: "k", properties=dict),
+    "rocketmq4.Message.put_user_property": Call(lambda _: sparktxn.halfmessage.Message("t").put_user_property, lambda _: {"name": "a", "value": "b"}),
+    "rocketmq4.Message.get_property": Call(lambda _: sparktxn.halfmessage.Message("t").get_property, lambda _: {"name": "a"}),
+    "rocketmq4.TransactionMQProducer": _new(sparktxn.halfmessage.TransactionMQProducer, group=lambda: "g", store=lambda: "/s"),
+    "rocketmq4.TransactionMQProducer.set_transaction_listener": Call(lambda world: half_producer(world).set_transaction_listener, lambda _: {"listener": Decided()}),
+    "rocketmq4.TransactionMQProducer.start": Call(lambda world: half_producer(world).start, _none),
+    "rocketmq4.TransactionMQProducer.shutdown": Call(lambda world: half_producer(world).shutdown, lambda _: {"timeout": 5.0}),
+    "rocketmq4.TransactionMQProducer.send": Call(lambda world: half_producer(world).send, lambda _: {"message": sparktxn.halfmessage.Message("t", b"x", keys="1"), "timeout": 5.0}),
+    "rocketmq4.TransactionMQProducer.send_message_in_transaction": Call(
+        lambda world: half_producer(world).send_message_in_transaction,
+        lambda _: {"message": sparktxn.halfmessage.Message("t", b"x", keys="1"), "arg": None, "timeout": 5.0},
+    ),
+    "rocketmq5.Message": _new(rocketmq5.Message),
+    "rocketmq5.Message.add_property": Call(lambda _: rocketmq5.Message().add_property, lambda _: {"name": "a", "value": "b"}),
+    "rocketmq5.Credentials": _new(rocketmq5.Credentials, ak=lambda: "a", sk=lambda: "b"),
+    "rocketmq5.ClientConfiguration": _new(rocketmq5.ClientConfiguration, endpoints=lambda: "/s", credentials=lambda: rocketmq5.Credentials(), namespace=str, request_timeout=lambda: 3.0, settings=dict),
+    "rocketmq5.Producer": _new(rocketmq5.Producer, client_configuration=lambda: rocketmq5.ClientConfiguration("/s"), topics=lambda: ["t"], checker=lambda: None, tls_enable=bool, strict_rocketmq=bool),
+    "rocketmq5.Producer.startup": Call(lambda world: producer_5(world).startup, _none),
+    "rocketmq5.Producer.shutdown": Call(lambda world: producer_5(world).shutdown, lambda _: {"timeout": 5.0}),
+    "rocketmq5.Producer.begin_transaction": Call(lambda world: producer_5(world).begin_transaction, _none),
+    "rocketmq5.Producer.send": Call(_sends, lambda _: {"message": message_5()}),
+    "rocketmq5.Transaction.commit": Call(lambda world: _begun(world).commit, _none),
+    "rocketmq5.Transaction.rollback": Call(lambda world: _begun(world).rollback, _none),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
@@ -342,6 +441,12 @@ NOT_CALLED: Final = {
     "Message": "what consumers hand out; Consumer.commit checks one that a caller has made",
     "Store": "opened by Store.open",
     "StagePlan": "made by Store.stage_plan",
+    "rocketmq5.Transaction": "made by Producer.begin_transaction",
+    "rocketmq4.TransactionListener": "a program's own",
+    "rocketmq5.TransactionChecker": "a program's own",
+    "rocketmq4.MessageExt": "what a check shows",
+    **dict.fromkeys(("rocketmq4.MessageQueue", "rocketmq4.SendResult", "rocketmq4.TransactionSendResult"), "an answer"),
+    **dict.fromkeys(("rocketmq5.MessageQueue", "rocketmq5.SendReceipt"), "an answer"),
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",
     "PartitionView": "made by Store.view",
     "ReadView": "made by Store.view",
@@ -358,6 +463,7 @@ NOT_CALLED: Final = {
     **dict.fromkeys(
         ("DeletedRecords", "DescribeClusterResult", "HangingTransaction", "ListOffsetsResultInfo"), "an answer"
     ),
+    **dict.fromkeys(("HalfMessageCounts", "HalfMessageListing"), "an answer"),
     **dict.fromkeys(("ListConsumerGroupsResult", "Node", "PartitionMetadata", "PartitionProducerState"), "an answer"),
     **dict.fromkeys(("ProducerState", "TopicDescription", "TopicMetadata", "TopicPartitionInfo"), "an answer"),
     **dict.fromkeys(
@@ -373,6 +479,7 @@ def public_calls() -> Iterator[str]:
     for module in MODULES:
         for name in module.__all__:
             found = getattr(module, name)
+            name = PREFIXES.get(module.__name__, "") + name
             if name in seen:
                 continue
             seen.add(name)
@@ -380,7 +487,7 @@ def public_calls() -> Iterator[str]:
                 if issubclass(found, BaseException) or hasattr(found, "__members__"):
                     continue
                 yield name
-                if name not in NOT_CALLED or name in ("Store", "StagePlan"):
+                if name not in NOT_CALLED or name in ("Store", "StagePlan", "rocketmq5.Transaction"):
                     yield from (f"{name}.{method}" for method in _methods(found))
             elif inspect.isfunction(found):
                 yield name
@@ -399,8 +506,14 @@ def checked_classes() -> Iterator[type]:
     for module in MODULES:
         for name in module.__all__:
             found = getattr(module, name)
-            if inspect.isclass(found) and issubclass(found, Checked):
+            if inspect.isclass(found) and issubclass(found, Checked) and "_checks" in vars(found):
                 yield found
+
+
+def name_of(kind: type) -> str:
+    """The name under which a class has its call."""
+    prefixes = {"sparktxn.halfmessage.rocketmq4": "rocketmq4.", **PREFIXES}
+    return prefixes.get(kind.__module__, "") + kind.__name__
 
 
 def hostile_messages() -> Iterator[tuple[str, Message]]:

@@ -23,7 +23,7 @@ from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
-from tests.edge.calls import CALLS, checked_classes, hostile_messages
+from tests.edge.calls import CALLS, MODULES, PREFIXES, checked_classes, hostile_messages, name_of
 from tests.edge.values import HOSTILE, OPTION_TEXTS, PARTITIONS
 from tests.edge.world import World
 
@@ -35,8 +35,9 @@ CALL_S_MAX: Final = 30
 _ALSO_NAMED: Final = {
     "batch": ("column", "batch"),
     "config": ("setting", "config", "option", "store URI", "No such configuration property", "must be configured"),
+    "store": ("setting", "No such configuration property", "must be configured"),
     "options": ("setting", "option", "storage."),
-    "settings": ("setting", "settings"),
+    "settings": ("setting", "settings", "No such configuration property"),
     "headers": ("header",),
     "messages": ("messages",),
     "schema": ("column", "type", "schema"),
@@ -97,11 +98,9 @@ def _parameters(name: str) -> list[str]:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    import sparktxn.admin
-    import sparktxn.maintenance
-
-    head, _, method = name.partition(".")
-    modules = (sparktxn, sparktxn.admin, sparktxn.maintenance)
+    prefix = next((prefix for prefix in PREFIXES.values() if name.startswith(prefix)), "")
+    head, _, method = name.removeprefix(prefix).partition(".")
+    modules = [module for module in MODULES if PREFIXES.get(module.__name__, "") == prefix]
     found = next(getattr(module, head) for module in modules if head in module.__all__)
     return getattr(found, method) if method else found
 
@@ -348,7 +347,7 @@ def attribute_findings() -> Iterator[Finding]:
     for kind in checked_classes():
         for name in vars(kind)["_checks"]:
             for value, make in HOSTILE.items():
-                owner = CALLS[kind.__name__].arguments(None)  # type: ignore[arg-type]
+                owner = CALLS[name_of(kind)].arguments(None)  # type: ignore[arg-type]
                 made = kind(**owner)
                 try:
                     setattr(made, name, make())
@@ -360,7 +359,9 @@ def attribute_findings() -> Iterator[Finding]:
                     yield Finding(f"{kind.__name__}.{name} = {value}", f"raises {_told(error)}")
                     continue
                 found = getattr(made, name)
-                if type(found) not in (int, str, bool, type(None), dict, list) and not isinstance(found, Enum):
+                if type(found) not in (int, str, bool, type(None), bytes, dict, list, tuple) and not isinstance(
+                    found, Enum
+                ):
                     yield Finding(f"{kind.__name__}.{name} = {value}", f"holds a {type(found).__name__}")
 
 

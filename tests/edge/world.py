@@ -92,6 +92,10 @@ class World:
         self._closing.append(lambda: _abort_and_close(producer))
         return producer
 
+    def later(self, close: Callable[[], object]) -> None:
+        """Close what a call was tried on after it."""
+        self._closing.append(close)
+
     def close_clients(self) -> None:
         """Close what the call was tried on; none of it may fail."""
         closing, self._closing = self._closing, []

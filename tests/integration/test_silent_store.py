@@ -25,6 +25,7 @@ from sparktxn.admin import (
     ConfigEntry,
     ConfigResource,
     ConsumerGroupTopicPartitions,
+    HalfMessageId,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -33,6 +34,8 @@ from sparktxn.background import ThreadBackground
 from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
+from sparktxn.halfmessage import Message as HalfMessage
+from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.maintenance import Sweeper, sweep, vacuum
 from sparktxn.objectstore.memory import MemoryStore
@@ -40,6 +43,7 @@ from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
 from sparktxn.testing.silentstore import SilentStore
+from tests.edge.calls import Checker, Decided
 from tests.world import open_log
 
 TIMEOUT_S = 0.3
@@ -204,6 +208,7 @@ def _resource(*changes: ConfigEntry) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=list(changes))
 
 
+HALF = HalfMessageId("shop", "none")
 GROUP = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 1)])
 MORE_COLUMNS = pa.schema([pa.field("more", pa.int64())])
 CHANGE = ConfigEntry("segment.rows", "10", incremental_operation=AlterConfigOpType.SET)
@@ -311,15 +316,62 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "AdminClient.find_hanging_transactions": admin_call(
         lambda admin: admin.find_hanging_transactions(topic="t", request_timeout=TIMEOUT_S)
     ),
+    "AdminClient.list_half_messages": admin_call(lambda admin: admin.list_half_messages(request_timeout=TIMEOUT_S)),
+    "AdminClient.count_half_messages": admin_call(lambda admin: admin.count_half_messages(request_timeout=TIMEOUT_S)),
+    "AdminClient.discard_half_messages": admin_call(
+        lambda admin: admin.discard_half_messages([HALF], request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.resume_half_messages": admin_call(
+        lambda admin: admin.resume_half_messages([HALF], request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.delete_half_messages": admin_call(
+        lambda admin: admin.delete_half_messages([HALF], request_timeout=TIMEOUT_S)
+    ),
     "AdminClient.describe_cluster": admin_call(lambda admin: admin.describe_cluster(request_timeout=TIMEOUT_S)),
+}
+
+
+def _half_producer(quiet: Quiet) -> TransactionMQProducer:
+    producer = TransactionMQProducer("shop", quiet.uri)
+    producer.set_transaction_listener(Decided())
+    producer.start()
+    return producer
+
+
+def _producer_5(quiet: Quiet) -> rocketmq5.Producer:
+    producer = rocketmq5.Producer(rocketmq5.ClientConfiguration(quiet.uri), ["t"], Checker())
+    producer.startup()
+    return producer
+
+
+def _half_call(call: Callable[[TransactionMQProducer], object]) -> Callable[[Quiet], Callable[[], object]]:
+    def prepare(quiet: Quiet) -> Callable[[], object]:
+        producer = _half_producer(quiet)
+        return lambda: call(producer)
+
+    return prepare
+
+
+def _shut_down_5(quiet: Quiet) -> Callable[[], object]:
+    producer = _producer_5(quiet)
+    return lambda: producer.shutdown(TIMEOUT_S)
+
+
+CALLS |= {
+    "TransactionMQProducer.send": _half_call(lambda producer: producer.send(HalfMessage("t", b"x"), TIMEOUT_S)),
+    "TransactionMQProducer.send_message_in_transaction": _half_call(
+        lambda producer: producer.send_message_in_transaction(HalfMessage("t", b"x"), timeout=TIMEOUT_S)
+    ),
+    "TransactionMQProducer.shutdown": _half_call(lambda producer: producer.shutdown(TIMEOUT_S)),
+    "rocketmq5.Producer.shutdown": _shut_down_5,
 }
 
 
 def timed_calls() -> set[str]:
     """All public functions and methods that take a time-out."""
     found = {
-        f"{kind.__name__}.{name}"
-        for kind in (Consumer, Producer, AdminClient, Store, Sweeper)
+        f"{'rocketmq5.' if kind is rocketmq5.Producer else ''}{kind.__name__}.{name}"
+        for kind in (Consumer, Producer, AdminClient, Store, Sweeper, TransactionMQProducer, rocketmq5.Producer)
         for name, method in inspect.getmembers(kind, callable)
         if not name.startswith("_") and PARAMETERS & set(inspect.signature(method).parameters)
     }

@@ -26,7 +26,7 @@ def prepare(world: World, name: str) -> str:
     file = names.segment_file(world.writer.log.entry, token, "arrow")
     stored = names.segment(TOPIC, *LEFT, file)
     world.objects.put_if_absent(stored, b"s" * 100)
-    world.writer.submit(PrepareHalf("shop", name, (HalfSegment(*LEFT, file, 1, 100, "00000000", 1, 2),), 6_000))
+    world.writer.submit(PrepareHalf("shop", name, (HalfSegment(TOPIC, *LEFT, file, 1, 100, "00000000", 1, 2),), 6_000))
     return stored
 
 

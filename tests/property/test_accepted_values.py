@@ -152,7 +152,7 @@ SENSIBLE: dict[str, Any] = {
     "refused_code": 0,
     "reason": "",
     "transaction_id": "half",
-    "segments": (HalfSegment(1, 0, segment_file(0, "a" * 20, "arrow"), 2, 100, "00000000", 1, 2),),
+    "segments": (HalfSegment("plain", 1, 0, segment_file(0, "a" * 20, "arrow"), 2, 100, "00000000", 1, 2),),
     "immunity_ms": 6_000,
     "wait_ms": 30_000,
     "checks": 0,

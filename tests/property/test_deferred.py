@@ -147,7 +147,9 @@ class Program:
         if not known or self.rng.random() < 0.4:
             token = f"{next(self.requests):020}"
             segment = segment_file(max(0, self.log.entry - 2), token, "arrow")
-            made = HalfSegment(*self.place(), segment, 2, 100, "00000000", 1, 2)
+            topics = {r.topic_id: r.name for key, r in self.log.records.items() if key[0] == "topic"}
+            place = self.place()
+            made = HalfSegment(topics[place[0]], *place, segment, 2, 100, "00000000", 1, 2)
             return c.PrepareHalf(self.rng.choice(GROUPS), token, (made,), self.rng.choice([0, 6_000]))
         named: tuple[Any, Any] = self.rng.choice(known)  # type: ignore[assignment]
         checks = self.log.records[("half", *named)].checks

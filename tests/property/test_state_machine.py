@@ -282,11 +282,12 @@ class StateMachine(RuleBasedStateMachine):
     def prepare_half(self, name: str, place: tuple[int, int], also: tuple[int, int], again: bool, count: int) -> None:
         known = self.model.halves.get(name)
         if known is not None and again:
-            segments = known.segments
+            more = [(place, names.segment_file(0, f"{next(self.requests):020x}", "arrow"), count)]
+            segments = [known.segments, known.segments[:1], known.segments + more, more][next(self.requests) % 4]
         else:
             made = (names.segment_file(0, f"{next(self.requests):020x}", "arrow") for _ in range(2))
             segments = [(where, segment, count) for where, segment in zip((place, also), made, strict=True)]
-        half = tuple(HalfSegment(*where, segment, n, 100, "00000000", 1, 2) for where, segment, n in segments)
+        half = tuple(HalfSegment("topic", *where, segment, n, 100, "00000000", 1, 2) for where, segment, n in segments)
         self.same(self.model.prepare_half(name, segments), PrepareHalf("half", name, half, 6_000))
 
     def same(self, expected: ErrorCode | None, command: Command) -> None:

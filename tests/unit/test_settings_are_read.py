@@ -15,6 +15,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.kafka.settings.producer import ProducerSettings
 
 PACKAGE = Path(sparktxn.__file__).parent
@@ -32,7 +33,16 @@ TEXTS = {node.value for node in NODES if isinstance(node, ast.Constant) and isin
 
 
 @pytest.mark.parametrize(
-    "group", [AdminSettings, ConsumerSettings, ProducerSettings, StoreSettings, SweepSettings, VacuumSettings]
+    "group",
+    [
+        AdminSettings,
+        ConsumerSettings,
+        HalfMessageSettings,
+        ProducerSettings,
+        StoreSettings,
+        SweepSettings,
+        VacuumSettings,
+    ],
 )
 def test_every_setting_of_a_group_is_read(group: Any) -> None:
     known = {field.name: field.metadata["setting"] for field in dataclasses.fields(group) if field.metadata}

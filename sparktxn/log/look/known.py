@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sparktxn.clock import Deadline
-from sparktxn.format.checkpoint import part_of, producer_parts
+from sparktxn.format.checkpoint import HALVES_PREFIX, half_due_prefix, part_of, producer_parts
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
+from sparktxn.state.halfmessages import due_slot
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import (
     CommittedOffset,
     GroupState,
+    HalfDue,
+    HalfState,
     MemberState,
     PartitionSegments,
     PartitionState,
@@ -149,6 +152,29 @@ class Known:
         if pending:
             self._watch()
         return pending
+
+    def half(self, group_id: str, transaction_id: str) -> HalfState | None:
+        """Return a half transaction that is not settled."""
+        return self._record(HalfState, ("half", group_id, transaction_id))
+
+    def halves(self) -> list[HalfState]:
+        """Return all half transactions that are not settled, in any order."""
+        return self._records_with_prefix(HalfState, HALVES_PREFIX)
+
+    def half_dues(self, group_id: str, until_ms: int) -> list[HalfDue]:
+        """Return when checks of a group's half transactions are due, by due time.
+
+        These are all that are due until `until_ms`, or until the end of the slot after it. What is due later is not
+        read.
+        """
+        prefix, last = half_due_prefix(group_id), due_slot(until_ms) + 1
+
+        def read(tail: Tail) -> list[HalfDue]:
+            parts = [part for part in tail.parts.names(prefix) if int(part.removeprefix(prefix)) <= last]
+            return _records_of(tail, parts, HalfDue)
+
+        found = [due for due in self._read("checks of half transactions", read) if due.group_id == group_id]
+        return sorted(found, key=lambda due: (due.due_ms, due.transaction_id))
 
     def _record(self, kind: type[Record], key: StateKey) -> Record | None:
         found = self._read(str(key[0]), lambda tail: tail.parts.get(key))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import (
@@ -37,11 +38,32 @@ def segment(number: int = 10, partition: int = 0, *, count: int = 2, born: int =
         "timestamp_min_ms": 1,
         "timestamp_max_ms": 2,
     } | changes
-    return HalfSegment(1, partition, segment_file(born, f"{number:020x}", "arrow"), count, **values)
+    return HalfSegment("topic", 1, partition, segment_file(born, f"{number:020x}", "arrow"), count, **values)
 
 
 def prepare(*segments: HalfSegment, name: str = ID, immunity_ms: int = 6_000) -> PrepareHalf:
     return PrepareHalf(GROUP, name, segments or (segment(),), immunity_ms)
+
+
+def test_messages_are_added_to_what_is_pending(log: PureLog) -> None:
+    log.submit(prepare(segment(10)))
+    log.timestamp_ms = 50_000
+    log.submit(prepare(segment(10), segment(11), immunity_ms=7_000))
+    assert (half(log).prepared_entry, half(log).immunity_ms, half(log).checks) == (2, 7_000, 0)
+    assert dues(log) == [HalfDue(GROUP, due_slot(57_000), ID, 57_000, 7_000, 3)]
+    assert log.submit(prepare(segment(10)))[0].duplicate
+    assert log.refusal(prepare(segment(11), segment(10))) == ErrorCode.INVALID_REQUEST
+    log.submit(COMMIT)
+    assert log.partition().log_end_offset == 4
+    assert log.submit(prepare(segment(10), segment(11)))[0].duplicate
+    assert log.refusal(prepare(segment(10), segment(11), segment(12))) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_what_is_discarded_takes_no_more_messages(log: PureLog) -> None:
+    log.submit(prepare(segment(10)))
+    log.submit(DiscardHalf(GROUP, ID, 0))
+    assert log.refusal(prepare(segment(10), segment(11))) == ErrorCode.INVALID_TXN_STATE
+    assert log.submit(prepare(segment(10)))[0].duplicate
 
 
 def half(log: PureLog, name: str = ID) -> HalfState:
@@ -62,7 +84,7 @@ def test_a_half_transaction_is_invisible_and_holds_nothing_up(log: PureLog) -> N
     assert log.segments().segments == ()
     assert half(log).prepared_entry == log.entry == 2
     assert half(log).prepared_timestamp_ms == 1_000
-    assert dues(log) == [HalfDue(GROUP, due_slot(7_000), ID, 7_000, 6_000, 0)]
+    assert dues(log) == [HalfDue(GROUP, due_slot(7_000), ID, 7_000, 6_000, 2)]
 
 
 def test_a_commit_places_each_segment_at_its_partitions_end_and_counts_in_its_own_entry(log: PureLog) -> None:
@@ -130,7 +152,7 @@ def test_a_repeated_preparation_changes_nothing_before_and_after_the_end(log: Pu
     assert log.refusal(prepare(segment(11))) == ErrorCode.INVALID_REQUEST
     log.submit(COMMIT)
     assert log.submit(prepare())[0].duplicate
-    assert log.refusal(prepare(segment(11))) == ErrorCode.INVALID_REQUEST
+    assert log.refusal(prepare(segment(11))) == ErrorCode.INVALID_TXN_STATE
     assert log.partition().log_end_offset == 2
     # Another group's half of the same id is another one.
     log.submit(PrepareHalf("other", ID, (segment(12),), 0))
@@ -147,6 +169,8 @@ def test_a_repeated_preparation_changes_nothing_before_and_after_the_end(log: Pu
         (prepare(immunity_ms=-1), ErrorCode.INVALID_REQUEST),
         (prepare(immunity_ms=HALF_WAIT_MS_MAX + 1), ErrorCode.INVALID_REQUEST),
         (prepare(segment(), segment(11, 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (prepare(replace(segment(), topic="other")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (prepare(replace(segment(), topic_id=2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (prepare(segment(count=0)), ErrorCode.INVALID_RECORD),
         (prepare(segment(checksum="x")), ErrorCode.INVALID_RECORD),
         (prepare(segment(timestamp_min_ms=3)), ErrorCode.INVALID_RECORD),
@@ -187,7 +211,7 @@ def test_of_two_claims_of_one_check_the_first_wins(log: PureLog) -> None:
     assert log.refusal(CheckHalf(GROUP, ID, 1, "", 30_000)) == ErrorCode.INVALID_TXN_STATE
     assert log.refusal(CheckHalf(GROUP, ID, 1, "c", -1)) == ErrorCode.INVALID_REQUEST
     assert (half(log).checks, half(log).checker, half(log).due_ms) == (1, "a", 100_000)
-    assert dues(log) == [HalfDue(GROUP, due_slot(100_000), ID, 100_000, 30_000, 1)]
+    assert dues(log) == [HalfDue(GROUP, due_slot(100_000), ID, 100_000, 30_000, 3)]
     log.submit(CheckHalf(GROUP, ID, 1, "b", 30_000))
     assert half(log).checks == 2
 
@@ -232,7 +256,7 @@ def test_a_discarded_half_takes_no_effect_until_it_is_resumed(log: PureLog) -> N
     assert log.refusal(ResumeHalf(GROUP, ID, -1)) == ErrorCode.INVALID_REQUEST
     log.submit(ResumeHalf(GROUP, ID, 7))
     assert (half(log).checks, half(log).checker, half(log).discarded_entry) == (0, "", 0)
-    assert dues(log) == [HalfDue(GROUP, 0, ID, 1_007, 7, 0)]
+    assert dues(log) == [HalfDue(GROUP, 0, ID, 1_007, 7, 5)]
     log.submit(COMMIT)
     assert log.partition().log_end_offset == 2
 
@@ -253,7 +277,7 @@ def test_a_deleted_half_never_takes_effect(log: PureLog) -> None:
 
 def test_of_a_deleted_topic_it_can_be_rolled_back_only(log: PureLog) -> None:
     log.create_topic("other")
-    log.submit(prepare(segment(), HalfSegment(2, 0, segment(11).segment, 1, 1, "00000000", 1, 1)))
+    log.submit(prepare(segment(), HalfSegment("other", 2, 0, segment(11).segment, 1, 1, "00000000", 1, 1)))
     log.submit(DeleteTopic("r", "topic", 1))
     assert log.refusal(COMMIT) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert log.partition(2).log_end_offset == 0

@@ -114,8 +114,8 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.ExpireMember("group", "m", 5, 5, "session", 1), [GROUP]),
     (c.Vacuum(1, 1), [STORE]),
     (
-        c.PrepareHalf("group", "half", (HalfSegment(70, 130, "s", 1, 1, "00000000", 1, 1),), 5),
-        [STORE, HALF, OUTCOMES, ("partition", 70, 130)],
+        c.PrepareHalf("group", "half", (HalfSegment("my.topic", 70, 130, "s", 1, 1, "00000000", 1, 1),), 5),
+        [STORE, HALF, OUTCOMES, TOPIC, ("partition", 70, 130)],
     ),
     (c.CheckHalf("group", "half", 0, "checker", 5), [HALF, OUTCOMES]),
     (c.EndHalf("group", "half", True), [HALF, OUTCOMES]),

@@ -1,0 +1,217 @@
+"""Checks of pending half transactions: which are due, claiming one, asking the client's checker, settling.
+
+A check is claimed by an entry before the checker is asked: of several processes that find it due one asks. A check
+is due once its wait has passed by this process's monotonic clock, since it first knew the entry that the wait begins
+with. No two clocks are compared: a clock that is wrong makes a check late, never early.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparktxn.background import ThreadBackground
+from sparktxn.clock import callers_own_time, time_left_s
+from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
+from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord
+from sparktxn.log.log import CLOSE_TIMEOUT_S
+from sparktxn.structs import HalfDue, HalfState
+
+if TYPE_CHECKING:
+    from sparktxn.log.write.tickets import Ticket
+
+__all__ = ["Ask", "Checks", "Sightings"]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+
+Ask = Callable[[HalfState, Sequence[MessageRecord]], bool | None]
+"""Asks the client's checker about a half transaction: True commits, False rolls back, None leaves it pending."""
+
+_SIGHTINGS_MAX: Final = 4_096
+
+
+class Sightings:
+    """When this process first knew an entry: some entries with their times, the older the fewer."""
+
+    def __init__(self) -> None:
+        self._entries: list[int] = []
+        self._seen_s: list[float] = []
+
+    def note(self, entry: int, now_s: float) -> None:
+        """Note that `entry` is known now."""
+        if self._entries and self._entries[-1] >= entry:
+            return
+        self._entries.append(entry)
+        self._seen_s.append(now_s)
+        if len(self._entries) > _SIGHTINGS_MAX:
+            middle = _SIGHTINGS_MAX // 2
+            self._entries[:middle] = self._entries[:middle:2]
+            self._seen_s[:middle] = self._seen_s[:middle:2]
+
+    def seen_s(self, entry: int, now_s: float) -> float:
+        """Return when `entry` was known, at the latest; `now_s` if it is not noted."""
+        index = bisect_left(self._entries, entry)
+        return self._seen_s[index] if index < len(self._entries) else now_s
+
+
+class _Bell:
+    """What the thread waits for. It refers to nothing of the client, so that a waiting thread keeps none alive."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        _bells.add(self)
+
+
+_bells: weakref.WeakSet[_Bell] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    """End the threads of clients that were not closed: the end of the interpreter waits for what is under way."""
+    for bell in list(_bells):
+        bell.closed.set()
+
+
+# Runs before what `background` has registered, which waits.
+atexit.register(_at_exit)
+
+
+class Checks:
+    """Asks for the outcomes of half transactions, those of other processes of the group too, until it is closed."""
+
+    def __init__(self, engine: HalfEngine, groups: Callable[[], Sequence[str]], ask: Ask) -> None:
+        """`groups` returns the producer groups to ask for, and `ask` is called on one thread at a time."""
+        self._engine = engine
+        self._groups = groups
+        self._ask = ask
+        self._sightings = Sightings()
+        self._bell = _Bell()
+        self._background: ThreadBackground | None = None
+        self._life = engine.log.deadline()
+
+    def start(self) -> None:
+        """Begin to poll, on a thread of its own."""
+        self._background = ThreadBackground("sparktxn-checks", 1)
+        poll_s = self._engine.settings.check_poll_s
+        self._background.submit(partial(_serve, self._bell, weakref.ref(self), poll_s))
+
+    def close(self) -> None:
+        """Stop: wait for the check under way, up to the caller's deadline or half a minute."""
+        self._bell.closed.set()
+        if self._background is not None:
+            self._background.close(time_left_s(CLOSE_TIMEOUT_S))
+            self._life.end()
+
+    def stopper(self) -> Callable[[], None]:
+        """Return what ends the thread of a client that was dropped."""
+        return self._bell.closed.set
+
+    def round(self) -> int:
+        """Ask for all that is due, one by one; return how many checks were claimed. Called by the thread.
+
+        Raises:
+            KafkaException: the store does not answer, or cannot be read; the next round tries again.
+        """
+        engine = self._engine
+        claimed = 0
+        sent: list[tuple[HalfDue, Ticket]] = []
+        with self._life.governs():
+            deadline = engine.deadline()
+            try:
+                with deadline.governs():
+                    self._sightings.note(engine.log.refresh(deadline), engine.log.clock.monotonic_s())
+                    due = self._due()
+                for found in due:
+                    if self._bell.closed.is_set():
+                        break
+                    claimed += self._check(found, sent)
+            finally:
+                self._wait(sent)
+        return claimed
+
+    def _due(self) -> list[HalfDue]:
+        """Return what is due, the oldest first in each group."""
+        log = self._engine.log
+        now_s, until_ms = log.clock.monotonic_s(), log.clock.wall_ms()
+        return [
+            due
+            for group_id in self._groups()
+            for due in log.half_dues(group_id, until_ms)
+            if now_s - self._sightings.seen_s(due.entry, now_s) >= due.wait_ms / 1000
+        ]
+
+    def _check(self, due: HalfDue, sent: list[tuple[HalfDue, Ticket]]) -> bool:
+        """Discard a half transaction, or claim a check and ask; True if a check was claimed."""
+        engine, log = self._engine, self._engine.log
+        named = (due.group_id, due.transaction_id)
+        half = log.half(*named)
+        if half is None or half.discarded_entry or half.due_ms != due.due_ms:
+            return False
+        deadline = engine.deadline()
+        try:
+            with deadline.governs():
+                if half.checks >= engine.settings.checks_max:
+                    log.submit([DiscardHalf(*named, half.checks)], deadline)
+                    _LOGGER.warning(
+                        "half transaction %r of group %r was discarded after %d checks: "
+                        "AdminClient.resume_half_messages() makes it pending again",
+                        due.transaction_id,
+                        due.group_id,
+                        half.checks,
+                    )
+                    return False
+                messages = engine.messages_of(half)
+                claim = CheckHalf(*named, half.checks, log.ids.token(), engine.settings.check_interval_ms)
+                log.submit([claim], deadline)
+                self._sightings.note(log.entry, log.clock.monotonic_s())
+        except CommandRefused as refused:
+            # Settled meanwhile, or claimed by another process.
+            _LOGGER.debug("no check of %r: %s", due.transaction_id, refused)
+            return False
+        except DamagedObject as damaged:
+            _LOGGER.error("half transaction %r of group %r cannot be checked: %s", *reversed(named), damaged)
+            return False
+        outcome = self._answer(half, messages)
+        if outcome is not None:
+            sent.append((due, log.send([EndHalf(*named, outcome, by_check=True)])))
+        return True
+
+    def _answer(self, half: HalfState, messages: Sequence[MessageRecord]) -> bool | None:
+        try:
+            with callers_own_time():
+                return self._ask(half, messages)
+        except Exception:
+            _LOGGER.exception("the checker has failed for half transaction %r: it stays pending", half.transaction_id)
+            return None
+
+    def _wait(self, sent: Sequence[tuple[HalfDue, Ticket]]) -> None:
+        """Wait for the settlements; one that is refused or unknown is left to the next check."""
+        deadline = self._engine.deadline()
+        for due, ticket in sent:
+            try:
+                with deadline.governs():
+                    ticket.wait_once(deadline)
+            except KafkaException as error:
+                _LOGGER.warning("half transaction %r was checked and not settled: %s", due.transaction_id, error)
+
+
+def _serve(bell: _Bell, reference: weakref.ref[Checks], poll_s: float) -> None:
+    """Do a round at intervals. Between two rounds this thread refers to nothing of the client."""
+    while not bell.closed.wait(poll_s):
+        checks = reference()
+        if checks is None:
+            return
+        try:
+            checks.round()
+        except KafkaException as error:
+            _LOGGER.warning("half transactions were not checked: %s", error)
+        except Exception:
+            _LOGGER.exception("a round of checks has failed")
+        del checks

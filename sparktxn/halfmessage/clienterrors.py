@@ -1,0 +1,157 @@
+"""RocketMQ 5's exceptions, and which of them an error of the store becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Final
+
+from sparktxn.errors import (
+    ConfigurationError,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    StoreNotFound,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "BadRequestException",
+    "ClientException",
+    "ForbiddenException",
+    "IllegalArgumentException",
+    "IllegalStateException",
+    "InternalErrorException",
+    "NotFoundException",
+    "PayloadEmptyException",
+    "PayloadTooLargeException",
+    "ProxyTimeoutException",
+    "UnsupportedException",
+    "as_client_errors",
+]
+
+
+class ClientException(KafkaException):
+    """RocketMQ 5's base of all errors: a message, and RocketMQ's code."""
+
+    default_code: ClassVar[int] = 50_001
+    kafka_code: ClassVar[int] = ErrorCode.LOCAL_FAIL
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(KafkaError(self.kafka_code, message))
+        self.code = self.default_code if code is None else code
+
+    @property
+    def message(self) -> str:
+        """What was wrong."""
+        return self.error.str()
+
+    def __str__(self) -> str:
+        return f"{self.code}, {self.error.str()}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.error.str(), self.code))
+
+
+class BadRequestException(ClientException):
+    """The store refuses the request: of a settlement, the half message was settled otherwise."""
+
+    default_code = 40_000
+    kafka_code = ErrorCode.INVALID_REQUEST
+
+
+class ForbiddenException(ClientException):
+    """The topic, or the client's settings, take no half messages."""
+
+    default_code = 40_300
+    kafka_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class NotFoundException(ClientException):
+    """The topic, or the half message, does not exist."""
+
+    default_code = 40_400
+    kafka_code = ErrorCode.LOCAL_UNKNOWN_TOPIC
+
+
+class PayloadTooLargeException(ClientException):
+    """The body is too large."""
+
+    default_code = 41_300
+    kafka_code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class PayloadEmptyException(ClientException):
+    """The message has no body."""
+
+    default_code = 40_012
+    kafka_code = ErrorCode.LOCAL_INVALID_ARG
+
+
+class InternalErrorException(ClientException):
+    """The store cannot be read or written."""
+
+    default_code = 50_001
+
+
+class ProxyTimeoutException(ClientException):
+    """The store did not answer in time: the request may have taken effect; make it again."""
+
+    default_code = 50_400
+    kafka_code = ErrorCode.LOCAL_TIMED_OUT
+
+
+class UnsupportedException(ClientException):
+    """This version cannot do what was asked for."""
+
+    default_code = 50_501
+    kafka_code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class IllegalArgumentException(ClientException, ValueError):
+    """An argument, or the order of calls, is wrong; nothing was written."""
+
+    default_code = 40_010
+    kafka_code = ErrorCode.LOCAL_INVALID_ARG
+
+
+class IllegalStateException(ClientException):
+    """The client is not started, or is shut down."""
+
+    default_code = 40_011
+    kafka_code = ErrorCode.LOCAL_STATE
+
+
+_BY_CODE: Final[dict[int, type[ClientException]]] = {
+    ErrorCode.MESSAGE_TOO_LARGE: PayloadTooLargeException,
+    ErrorCode.LOCAL_UNKNOWN_TOPIC: NotFoundException,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NotFoundException,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: NotFoundException,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ForbiddenException,
+    ErrorCode.INVALID_TOPIC: IllegalArgumentException,
+    ErrorCode.INVALID_REQUEST: BadRequestException,
+    ErrorCode.INVALID_TXN_STATE: BadRequestException,
+}
+
+
+@contextmanager
+def as_client_errors() -> Iterator[None]:
+    """Turn the store's errors into RocketMQ's; the store's own error is the cause.
+
+    Raises:
+        ClientException: the body has raised an error of the store.
+    """
+    try:
+        yield
+    except ClientException:
+        raise
+    except (OutcomeUnknown, StoreUnavailable) as error:
+        raise ProxyTimeoutException(error.error.str()) from error
+    except StoreNotFound as error:
+        raise NotFoundException(error.error.str()) from error
+    except ConfigurationError as error:
+        raise IllegalArgumentException(error.error.str()) from error
+    except KafkaException as error:
+        kind = _BY_CODE.get(error.error.code(), InternalErrorException)
+        raise kind(error.error.str()) from error

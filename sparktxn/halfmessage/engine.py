@@ -1,0 +1,237 @@
+"""Half transactions of one client: messages to segments, preparing, settling, and reading them back for a check."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from msgspec import Struct
+
+from sparktxn.clock import Deadline
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import (
+    DamagedObject,
+    ErrorCode,
+    KafkaError,
+    KafkaException,
+    did_you_mean,
+)
+from sparktxn.fork import ForkGuard
+from sparktxn.format import names
+from sparktxn.format.commands import Command, EndHalf, PrepareHalf
+from sparktxn.format.schema import RECORD_SCHEMA
+from sparktxn.format.segment import checksum, decode_segment
+from sparktxn.halfmessage.records import MessageRecord, record_table, records_of
+from sparktxn.internaltopics import refuse_change
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.registry import acquire_log, release_dropped, release_log
+from sparktxn.stage.partitioner import partitioner
+from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.uploading import RECORD_BYTES_MAX, upload_segment
+from sparktxn.structs import HalfSegment, HalfState, TopicState
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["HalfEngine", "StagedMessages"]
+
+_NORMAL: Final = "normal"
+
+
+class StagedMessages(Struct, frozen=True):
+    """Messages that are uploaded, each with its partition, and the segments that hold them."""
+
+    partitions: tuple[int, ...]
+    segments: tuple[HalfSegment, ...]
+
+
+class HalfEngine:
+    """What a transactional client does with a store. Any number of threads use it at a time."""
+
+    def __init__(self, settings: HalfMessageSettings) -> None:
+        """Open the store.
+
+        Raises:
+            StoreNotFound, StoreUnavailable, ConfigurationError: see `acquire_log`.
+        """
+        self.settings = settings
+        self.log: Log = acquire_log(settings.uri, settings.store_options, create=False)
+        self._fork = ForkGuard()
+        self._choose = partitioner(settings.partitioner)
+        self._lock = threading.Lock()
+        self._next_partition = int(self.log.ids.token()[:8], 32)
+
+    def deadline(self, timeout_s: float = -1) -> Deadline:
+        """Return the deadline of one call; below 0 the setting's."""
+        return self.log.deadline(self.settings.send_timeout_s if timeout_s < 0 else timeout_s)
+
+    def check_process(self) -> None:
+        """Raise RuntimeError in a forked child."""
+        self._fork.check("transactional producer")
+
+    def close(self) -> None:
+        """Give the log back."""
+        if not self._fork.forked():
+            release_log(self.log)
+
+    def give_back(self) -> None:
+        """Give the log back for a client that was dropped without being closed."""
+        release_dropped(self.log, self._fork)
+
+    # --- messages to segments --------------------------------------------------------------------------------------
+
+    def topic(self, name: str, deadline: Deadline, *, half: bool) -> TopicState:
+        """Return a topic that takes messages, half messages if `half`.
+
+        Raises:
+            KafkaException: _UNKNOWN_TOPIC; INVALID_TOPIC: it is internal, has declared columns, or takes no half
+                messages.
+        """
+        refuse_change(name)
+        topic = self.log.topic(name)
+        if topic is None:
+            self.log.refresh(deadline)
+            topic = self.log.topic(name)
+        if topic is None:
+            known = [other.name for other in self.log.topics()]
+            raise _refusal(
+                ErrorCode.LOCAL_UNKNOWN_TOPIC,
+                f"topic {name!r} does not exist in {self.log.objects.uri}{did_you_mean(name, known)}: create it with "
+                "AdminClient.create_topics([NewTopic(...)])",
+            )
+        if topic.schema is not None:
+            raise _refusal(ErrorCode.INVALID_TOPIC, f"topic {name!r} has declared columns: it takes no messages")
+        if half and self.settings.reject_transaction_message:
+            raise _refusal(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "half messages are refused by the setting reject.transaction.message",
+            )
+        if half and topic_setting(topic.settings, "message.type") == _NORMAL:
+            raise _refusal(
+                ErrorCode.INVALID_TOPIC,
+                f"topic {name!r} has message.type=normal, which refuses half messages: set it to transaction or mixed",
+            )
+        return topic
+
+    def stage(self, records: Sequence[MessageRecord], deadline: Deadline, *, half: bool = True) -> StagedMessages:
+        """Upload messages, one segment for each partition.
+
+        Raises:
+            KafkaException: see `topic`; MSG_SIZE_TOO_LARGE.
+            StoreUnavailable: the object store does not answer; nothing names what was uploaded.
+        """
+        by_place: dict[tuple[str, int], list[MessageRecord]] = {}
+        topics: dict[str, TopicState] = {}
+        partitions = []
+        for record in records:
+            topic = topics.get(record.topic) or self.topic(record.topic, deadline, half=half)
+            topics[record.topic] = topic
+            self._check_size(record, topic)
+            partition = self._choose(record.key, topic.partition_count, self._pick)
+            partitions.append(partition)
+            by_place.setdefault((record.topic, partition), []).append(record)
+        segments = []
+        with deadline.governs():
+            born = self.log.born(deadline)
+            for (name, partition), found in by_place.items():
+                stage = StageTopic.of(topics[name])
+                segments.append(_half_segment(self._upload(stage, partition, record_table(found), born)))
+        return StagedMessages(tuple(partitions), tuple(segments))
+
+    def _upload(self, topic: StageTopic, partition: int, table: pa.Table, born: int) -> StagedSegment:
+        log = self.log
+        return upload_segment(log.objects, log.ids, born, topic, partition, table, clock=log.clock, count_payload=False)
+
+    def _pick(self, partition_count: int) -> int:
+        with self._lock:
+            self._next_partition += 1
+            return self._next_partition % partition_count
+
+    def _check_size(self, record: MessageRecord, topic: TopicState) -> None:
+        size = record.size_bytes()
+        allowed = min(RECORD_BYTES_MAX, topic_setting(topic.settings, "max.message.bytes"))
+        if len(record.body) > self.settings.message_bytes_max or size > allowed:
+            raise _refusal(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a message of {size} bytes for topic {topic.name!r} is too large: max.message.size allows bodies of "
+                f"{self.settings.message_bytes_max} bytes, the topic's max.message.bytes records of {allowed}",
+            )
+
+    # --- half transactions -----------------------------------------------------------------------------------------
+
+    def prepare(
+        self, group_id: str, transaction_id: str, segments: Sequence[HalfSegment], immunity_ms: int, deadline: Deadline
+    ) -> None:
+        """Store a half transaction, or add segments to it; the same call again changes nothing.
+
+        Raises:
+            CommandRefused: a topic is gone, or it was settled or discarded.
+            OutcomeUnknown: it may be stored: call again, or leave it to the checks.
+            StoreUnavailable: it is not stored.
+        """
+        with deadline.governs():
+            self.log.submit([PrepareHalf(group_id, transaction_id, tuple(segments), immunity_ms)], deadline)
+
+    def send_at_once(
+        self, group_id: str, transaction_id: str, segments: Sequence[HalfSegment], deadline: Deadline
+    ) -> None:
+        """Store messages outside of any transaction: prepared and committed by one entry.
+
+        Raises:
+            CommandRefused, OutcomeUnknown, StoreUnavailable: as `prepare`.
+        """
+        commands: list[Command] = [
+            PrepareHalf(group_id, transaction_id, tuple(segments), 0),
+            EndHalf(group_id, transaction_id, True),
+        ]
+        with deadline.governs():
+            self.log.submit(commands, deadline)
+
+    def end(self, group_id: str, transaction_id: str, deadline: Deadline, *, committed: bool) -> None:
+        """Settle a half transaction; the same settlement again changes nothing.
+
+        Raises:
+            CommandRefused: it was settled otherwise, discarded or forgotten; or a topic of it was deleted.
+            OutcomeUnknown, StoreUnavailable: it may be pending still: call again, or leave it to the checks.
+        """
+        with deadline.governs():
+            self.log.submit([EndHalf(group_id, transaction_id, committed)], deadline)
+
+    def messages_of(self, half: HalfState) -> list[MessageRecord]:
+        """Read the messages of a half transaction, in the order of its segments.
+
+        Raises:
+            DamagedObject: a segment is missing or altered.
+            StoreUnavailable: the object store does not answer.
+        """
+        found: list[MessageRecord] = []
+        for segment in half.segments:
+            names.check_topic_name(segment.topic)
+            name = names.segment(segment.topic, segment.topic_id, segment.partition, segment.segment)
+            data = self.log.objects.get(name)
+            if data is None or checksum(data) != segment.checksum:
+                what = "it is missing" if data is None else "its checksum is not that in the log"
+                raise DamagedObject(name, f"{what}, and half transaction {half.transaction_id!r} names it")
+            rows = decode_segment(data, name, schema=RECORD_SCHEMA, record_count=segment.record_count, verified=True)
+            found += records_of(segment.topic, rows)
+        return found
+
+
+def _half_segment(staged: StagedSegment) -> HalfSegment:
+    return HalfSegment(
+        staged.topic,
+        staged.topic_id,
+        staged.partition,
+        staged.segment,
+        staged.record_count,
+        staged.size_bytes,
+        staged.checksum,
+        staged.timestamp_min_ms,
+        staged.timestamp_max_ms,
+    )
+
+
+def _refusal(code: int, reason: str) -> KafkaException:
+    return KafkaException(KafkaError(code, reason))

@@ -1,0 +1,141 @@
+"""Messages as RocketMQ's programs know them, and as records of this store keep them.
+
+The body is the record's value. Tags, keys and the message's id are headers, under the names of RocketMQ's properties,
+and so are the program's own properties. The record's key is the sharding key, else the first of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from msgspec import Struct
+
+from sparktxn.errors import ConfigurationError
+from sparktxn.format.schema import RECORD_SCHEMA
+
+__all__ = [
+    "IMMUNITY_PROPERTY",
+    "KEYS_PROPERTY",
+    "RESERVED_PROPERTIES",
+    "SHARDING_PROPERTY",
+    "TAGS_PROPERTY",
+    "UNIQUE_KEY_PROPERTY",
+    "MessageRecord",
+    "check_property",
+    "immunity_ms_of",
+    "record_table",
+    "records_of",
+]
+
+KEYS_PROPERTY: Final = "KEYS"
+TAGS_PROPERTY: Final = "TAGS"
+UNIQUE_KEY_PROPERTY: Final = "UNIQ_KEY"
+SHARDING_PROPERTY: Final = "__SHARDINGKEY"
+IMMUNITY_PROPERTY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+DELAY_PROPERTIES: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
+
+RESERVED_PROPERTIES: Final = frozenset(
+    {
+        KEYS_PROPERTY,
+        TAGS_PROPERTY,
+        UNIQUE_KEY_PROPERTY,
+        *("PGROUP", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
+    }
+)
+"""Names that a program's own properties cannot have: the message's attributes are stored under them, or RocketMQ uses
+them itself."""
+
+
+class MessageRecord(Struct, frozen=True):
+    """One message. `message_id` is made by the client before it is sent; `born_ms` is when."""
+
+    topic: str
+    body: bytes
+    message_id: str
+    born_ms: int
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key."""
+        chosen = self.properties.get(SHARDING_PROPERTY) or (self.keys[0] if self.keys else "")
+        return chosen.encode() if chosen else None
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the record: key, value and headers."""
+        headers = sum(len(name.encode()) + len(value) for name, value in self.headers())
+        return len(self.body) + len(self.key or b"") + headers
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """Return the record's headers."""
+        found = [(UNIQUE_KEY_PROPERTY, self.message_id.encode())]
+        if self.tags:
+            found.append((TAGS_PROPERTY, self.tags.encode()))
+        if self.keys:
+            found.append((KEYS_PROPERTY, " ".join(self.keys).encode()))
+        found += [(name, value.encode()) for name, value in self.properties.items()]
+        return found
+
+
+def check_property(name: str) -> str:
+    """Return the name of a program's own property.
+
+    Raises:
+        ConfigurationError: it is empty, RocketMQ's own, or asks for a delayed delivery.
+    """
+    if not name or name in RESERVED_PROPERTIES:
+        raise ConfigurationError(f"the name {name!r} in properties is used by RocketMQ itself: use another name")
+    if name in DELAY_PROPERTIES:
+        raise ConfigurationError(
+            f"the name {name!r} in properties asks for a delayed delivery: transactional messages do not support it"
+        )
+    return name
+
+
+def immunity_ms_of(properties: Mapping[str, str], default_ms: int) -> int:
+    """Return how long a message is not checked: its own property in seconds, -1 or none for the default.
+
+    Raises:
+        ConfigurationError: the property is no number of seconds.
+    """
+    given = properties.get(IMMUNITY_PROPERTY)
+    if given is None:
+        return default_ms
+    try:
+        seconds = int(given)
+    except ValueError:
+        seconds = -2
+    if seconds < -1:
+        raise ConfigurationError(
+            f"the property {IMMUNITY_PROPERTY} is {given!r}: expected a whole number of seconds, or -1 for the default"
+        )
+    return default_ms if seconds == -1 else 1000 * seconds
+
+
+def record_table(records: Sequence[MessageRecord]) -> pa.Table:
+    """Return messages as Kafka's records."""
+    return pa.table(
+        {
+            "key": [record.key for record in records],
+            "value": [record.body for record in records],
+            "headers": [[{"key": name, "value": value} for name, value in record.headers()] for record in records],
+            "timestamp": [record.born_ms for record in records],
+        },
+        schema=RECORD_SCHEMA,
+    )
+
+
+def records_of(topic: str, rows: pa.Table) -> Iterator[MessageRecord]:
+    """Yield the messages that `record_table` has made rows of."""
+    columns = ("value", "headers", "timestamp")
+    born = rows.column("timestamp").cast(pa.int64()).to_pylist()
+    for value, headers, born_ms in zip(*(rows.column(name).to_pylist() for name in columns[:2]), born, strict=True):
+        named = {header["key"]: (header["value"] or b"").decode(errors="replace") for header in headers or ()}
+        message_id = named.pop(UNIQUE_KEY_PROPERTY, "")
+        tags = named.pop(TAGS_PROPERTY, "")
+        keys = tuple(named.pop(KEYS_PROPERTY, "").split())
+        yield MessageRecord(topic, value or b"", message_id, born_ms, tags, keys, named)

@@ -1,0 +1,378 @@
+"""RocketMQ 4's transactional producer: a listener that runs the local transaction, and is asked for its outcome."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
+
+from sparktxn import arguments
+from sparktxn.arguments import Checked
+from sparktxn.clock import Clock, SystemClock, callers_own_time, in_time
+from sparktxn.dropped import give_back_later
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.halfmessage.checks import Checks
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.structs import HalfState
+
+__all__ = [
+    "LocalTransactionState",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "SendResult",
+    "SendStatus",
+    "TransactionListener",
+    "TransactionMQProducer",
+    "TransactionSendResult",
+]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+
+
+class LocalTransactionState(Enum):
+    """What a listener says of the local transaction; UNKNOW, spelt as RocketMQ does it, asks for a later check."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+
+
+class SendStatus(Enum):
+    """How a send has ended; a send that is not stored raises instead."""
+
+    SEND_OK = "SEND_OK"
+
+
+class MessageQueue(NamedTuple):
+    """Where a message goes: RocketMQ's queue is a partition."""
+
+    topic: str
+    queue_id: int
+
+
+class SendResult(NamedTuple):
+    """What a send of an ordinary message has given it."""
+
+    send_status: SendStatus
+    message_id: str
+    message_queue: MessageQueue
+
+
+class TransactionSendResult(NamedTuple):
+    """What a send in a transaction has given: `queue_offset` is -1, for an offset is given by the commit."""
+
+    send_status: SendStatus
+    message_id: str
+    transaction_id: str
+    message_queue: MessageQueue
+    queue_offset: int
+    local_transaction_state: LocalTransactionState
+
+
+def _keys(value: object) -> str:
+    """Return keys as RocketMQ keeps them: one text, keys parted by spaces."""
+    if isinstance(value, str):
+        return arguments.text("keys", value)
+    return " ".join(
+        arguments.text(f"keys[{place}]", key) for place, key in enumerate(arguments.items("keys", value, str))
+    )
+
+
+def _properties(value: object) -> dict[str, str]:
+    given = arguments.mapping("properties", value)
+    return {check_property(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
+
+
+class Message(Checked):
+    """A message: `keys` is text, keys parted by spaces. It may be changed until it is sent.
+
+    Raises:
+        TypeError, ConfigurationError: a value is of a wrong type, or a property's name is RocketMQ's own.
+    """
+
+    __slots__ = ("body", "delay_time_level", "keys", "properties", "tags", "topic")
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "topic": partial(arguments.text, "topic"),
+        "body": partial(arguments.bytes_like, "body"),
+        "tags": partial(arguments.text, "tags"),
+        "keys": _keys,
+        "properties": _properties,
+        "delay_time_level": partial(arguments.integer, "delay_time_level", minimum=0),
+    }
+    topic: str
+    body: bytes
+    tags: str
+    keys: str
+    properties: dict[str, str]
+    delay_time_level: int
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | str = b"",
+        *,
+        tags: str = "",
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body  # type: ignore[assignment]  # checked and converted
+        self.tags = tags
+        self.keys = keys  # type: ignore[assignment]
+        self.properties = properties if properties is not None else {}  # type: ignore[assignment]
+        self.delay_time_level = 0
+
+    def put_user_property(self, name: str, value: str) -> None:
+        """Set a property of the program's own."""
+        name, value = arguments.text("name", name), arguments.text("value", value)
+        self.properties = {**self.properties, name: value}
+
+    def get_property(self, name: str) -> str | None:
+        """Return a property of the program's own, or None."""
+        return self.properties.get(arguments.text("name", name))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(topic={self.topic!r}, keys={self.keys!r}, {len(self.body)} bytes)"
+
+
+class MessageExt(Message):
+    """A message as a check shows it. `messages` are all of its transaction, of which this is the first one."""
+
+    __slots__ = ("born_timestamp", "check_times", "message_id", "messages", "transaction_id")
+    message_id: str
+    transaction_id: str
+    born_timestamp: int
+    check_times: int
+    messages: tuple[MessageExt, ...]
+
+
+def _shown(record: MessageRecord, transaction_id: str, check_times: int) -> MessageExt:
+    """Return a message as the listener gets it: one that is sent, or one that was read back."""
+    made = MessageExt(record.topic, record.body, tags=record.tags, keys=record.keys)
+    # Not checked: another program may have written properties that this one could not.
+    object.__setattr__(made, "properties", dict(record.properties))
+    made.message_id = record.message_id
+    made.transaction_id = transaction_id
+    made.born_timestamp = record.born_ms
+    made.check_times = check_times
+    made.messages = (made,)
+    return made
+
+
+class TransactionListener(ABC):
+    """What a program says of its local transactions."""
+
+    @abstractmethod
+    def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
+        """Run the local transaction of a message that is stored as half; called once, on the sender's thread."""
+
+    @abstractmethod
+    def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+        """Return what has become of a local transaction, perhaps of another process; called on the checks' thread."""
+
+
+def _clock_of(producer: TransactionMQProducer) -> Clock:
+    engine = producer._engine
+    return engine.log.clock if engine is not None else SystemClock()
+
+
+class TransactionMQProducer:
+    """Sends half messages, and is asked for their outcomes: those of its whole producer group, from `start()` on.
+
+    Any number of threads may send at a time.
+
+    Args:
+        group: the producer group; every process of it may be asked for every message of it.
+        store: the store's address, or settings by name with ``bootstrap.servers``.
+
+    Raises:
+        ConfigurationError: the group is empty, or a setting is wrong.
+    """
+
+    def __init__(self, group: str, store: str | Mapping[str, Any]) -> None:
+        self._group = arguments.identifier("group", group)
+        given: dict[str, Any]
+        if isinstance(store, str):
+            given = {"bootstrap.servers": arguments.text("store", store)}
+        else:
+            given = arguments.mapping("store", store)
+        self._settings = HalfMessageSettings.parse(given)
+        self._listener: TransactionListener | None = None
+        self._engine: HalfEngine | None = None
+        self._checks: Checks | None = None
+        self._dropped: Any = None
+
+    def set_transaction_listener(self, listener: TransactionListener) -> None:
+        """Set what runs and checks local transactions."""
+        expected = "a TransactionListener"
+        self._listener = arguments.instance("listener", listener, TransactionListener, expected)
+
+    def start(self) -> None:
+        """Open the store, and begin to ask the listener for what is due; calling it again changes nothing.
+
+        Raises:
+            StoreNotFound, StoreUnavailable: the store cannot be opened.
+        """
+        if self._engine is not None:
+            self._engine.check_process()
+            return
+        engine = HalfEngine(self._settings)
+        reference = weakref.ref(self)
+        checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
+        self._engine, self._checks = engine, checks
+        self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
+        self._dropped.atexit = False
+        checks.start()
+
+    @in_time("timeout", _clock_of)
+    def shutdown(self, timeout: float = -1) -> None:
+        """Stop the checks, then give the store back; calling it again changes nothing.
+
+        A half message that is not settled stays pending: another process of the group is asked for it.
+        """
+        arguments.timeout_s("timeout", timeout)
+        engine, checks = self._engine, self._checks
+        self._engine = self._checks = None
+        if engine is None or checks is None or not self._dropped.detach():
+            return
+        checks.close()
+        engine.close()
+
+    def send(self, message: Message, timeout: float = -1) -> SendResult:
+        """Store an ordinary message: it is visible when this returns.
+
+        Raises:
+            KafkaException: _STATE before start(); else see `send_message_in_transaction`.
+        """
+        engine = self._started()
+        timeout_s = _seconds(timeout)
+        record = self._record(message, engine)
+        deadline = engine.deadline(timeout_s)
+        staged = engine.stage([record], deadline, half=False)
+        engine.send_at_once(self._group, record.message_id, staged.segments, deadline)
+        return SendResult(SendStatus.SEND_OK, record.message_id, MessageQueue(record.topic, staged.partitions[0]))
+
+    def send_message_in_transaction(
+        self, message: Message, arg: Any = None, timeout: float = -1
+    ) -> TransactionSendResult:
+        """Store a half message, run the local transaction, and settle the message as that says.
+
+        The listener runs once, on this thread, after the half message is stored. If it raises, or returns no state, the
+        state is UNKNOW: the message waits for a check. A settlement that does not arrive is no error, for a check makes
+        up for it. `timeout`, in seconds, is that of the store's part before the listener runs, and of that after it.
+
+        Raises:
+            KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC; INVALID_TOPIC, the
+                topic takes no half messages. INVALID_TXN_STATE: a check has settled the message otherwise while the
+                listener ran; the error names the outcome.
+            ConfigurationError: the message has a delay.
+            OutcomeUnknown: it may be stored, and the listener has not run: a check asks for it.
+            StoreUnavailable: it is not stored, and the listener has not run.
+        """
+        engine = self._started()
+        listener = self._listener
+        if listener is None:
+            raise _state_error("TransactionListener is null: call set_transaction_listener() before sending")
+        timeout_s = _seconds(timeout)
+        record = self._record(message, engine)
+        immunity_ms = immunity_ms_of(record.properties, self._settings.immunity_ms)
+        named = (self._group, record.message_id)
+        deadline = engine.deadline(timeout_s)
+        staged = engine.stage([record], deadline)
+        engine.prepare(*named, staged.segments, immunity_ms, deadline)
+        shown = _shown(record, record.message_id, 0)
+        state = _executed(listener, shown, arg)
+        if state is not LocalTransactionState.UNKNOW:
+            self._settle(engine, record.message_id, state, timeout_s)
+        queue = MessageQueue(record.topic, staged.partitions[0])
+        return TransactionSendResult(SendStatus.SEND_OK, record.message_id, record.message_id, queue, -1, state)
+
+    def __enter__(self) -> TransactionMQProducer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"TransactionMQProducer(group={self._group!r})"
+
+    def _started(self) -> HalfEngine:
+        if self._engine is None:
+            raise _state_error(f"the producer of group {self._group!r} is not started: call start()")
+        self._engine.check_process()
+        return self._engine
+
+    def _record(self, message: object, engine: HalfEngine) -> MessageRecord:
+        given = arguments.instance("message", message, Message)
+        if given.delay_time_level:
+            raise ConfigurationError(
+                f"delay_time_level is {given.delay_time_level}: messages with a delay are not supported, and "
+                "transactional ones never are"
+            )
+        log = engine.log
+        keys = tuple(given.keys.split())
+        return MessageRecord(
+            given.topic, given.body, log.ids.token(), log.clock.wall_ms(), given.tags, keys, dict(given.properties)
+        )
+
+    def _settle(self, engine: HalfEngine, transaction_id: str, state: LocalTransactionState, timeout_s: float) -> None:
+        committed = state is LocalTransactionState.COMMIT_MESSAGE
+        try:
+            engine.end(self._group, transaction_id, engine.deadline(timeout_s), committed=committed)
+        except StoreError as error:
+            _LOGGER.warning("half message %r is not settled yet, a check will ask for it: %s", transaction_id, error)
+
+
+def _seconds(timeout: object) -> float:
+    found = arguments.timeout_s("timeout", timeout)
+    return -1.0 if found is None else found
+
+
+def _state_error(reason: str) -> KafkaException:
+    return KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
+
+
+def _executed(listener: TransactionListener, message: MessageExt, arg: Any) -> LocalTransactionState:
+    """Return the state that a listener gives; UNKNOW if it raises or gives none."""
+    try:
+        with callers_own_time():
+            state = listener.execute_local_transaction(message, arg)
+    except Exception:
+        _LOGGER.exception("the local transaction of %r has failed: its half message waits for a check", message)
+        return LocalTransactionState.UNKNOW
+    return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOW
+
+
+def _groups_of(reference: weakref.ref[TransactionMQProducer]) -> Sequence[str]:
+    """Return the groups to ask for: none while no listener could be asked."""
+    producer = reference()
+    return () if producer is None or producer._listener is None else (producer._group,)
+
+
+def _ask(
+    reference: weakref.ref[TransactionMQProducer], half: HalfState, records: Sequence[MessageRecord]
+) -> bool | None:
+    producer = reference()
+    listener = producer._listener if producer is not None else None
+    if listener is None:
+        return None
+    messages = tuple(_shown(record, half.transaction_id, half.checks + 1) for record in records)
+    first = messages[0]
+    first.messages = messages
+    state = listener.check_local_transaction(first)
+    if state is LocalTransactionState.COMMIT_MESSAGE:
+        return True
+    return False if state is LocalTransactionState.ROLLBACK_MESSAGE else None
+
+
+def _give_back(stop: Any, engine: HalfEngine) -> None:
+    stop()
+    engine.give_back()

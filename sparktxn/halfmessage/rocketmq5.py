@@ -1,0 +1,516 @@
+"""RocketMQ 5's producer, under the names of its Python client: transactions whose outcome a checker knows.
+
+The topic's name is the producer group. A producer that declares a topic is asked for the transactions whose first
+message is of that topic. Beyond RocketMQ a transaction may have several messages, of several topics; with
+`strict_rocketmq` it has one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
+
+from sparktxn import arguments
+from sparktxn.arguments import Checked
+from sparktxn.clock import Clock, SystemClock, in_time
+from sparktxn.dropped import give_back_later
+from sparktxn.halfmessage.checks import Checks
+from sparktxn.halfmessage.clienterrors import (
+    BadRequestException,
+    ClientException,
+    ForbiddenException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InternalErrorException,
+    NotFoundException,
+    PayloadEmptyException,
+    PayloadTooLargeException,
+    ProxyTimeoutException,
+    UnsupportedException,
+    as_client_errors,
+)
+from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
+from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.structs import HalfSegment, HalfState
+
+__all__ = [
+    "BadRequestException",
+    "ClientConfiguration",
+    "ClientException",
+    "Credentials",
+    "ForbiddenException",
+    "IllegalArgumentException",
+    "IllegalStateException",
+    "InternalErrorException",
+    "Message",
+    "MessageQueue",
+    "NotFoundException",
+    "PayloadEmptyException",
+    "PayloadTooLargeException",
+    "Producer",
+    "ProxyTimeoutException",
+    "SendReceipt",
+    "Transaction",
+    "TransactionChecker",
+    "TransactionResolution",
+    "UnsupportedException",
+]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+_IMMUNITY_UNSET_S: Final = -1
+
+
+class TransactionResolution(IntEnum):
+    """What a checker says of a transaction; UNSPECIFIED asks for a later check."""
+
+    TRANSACTION_RESOLUTION_UNSPECIFIED = 0
+    COMMIT = 1
+    ROLLBACK = 2
+
+
+class Credentials:
+    """An access key and a secret: those of the object store, if they are not empty."""
+
+    def __init__(self, ak: str = "", sk: str = "") -> None:
+        self.ak = arguments.text("ak", ak)
+        self.sk = arguments.text("sk", sk, secret=True)
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+class ClientConfiguration:
+    """Where the store is, and how long a request may take.
+
+    Args:
+        endpoints: the store's address.
+        credentials: None, or those of the object store.
+        namespace: must be empty: a store is its own namespace.
+        request_timeout: seconds of one call.
+        settings: further settings, under the names in docs/configuration.md.
+
+    Raises:
+        IllegalArgumentException: a setting is wrong, or there is a namespace.
+    """
+
+    def __init__(
+        self,
+        endpoints: str,
+        credentials: Credentials | None = None,
+        namespace: str = "",
+        request_timeout: float = 3,
+        *,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not arguments.text("endpoints", endpoints):
+            raise IllegalArgumentException("endpoints is empty: expected the store's address, such as /data/log")
+        given = arguments.mapping("settings", settings)
+        if arguments.text("namespace", namespace):
+            raise IllegalArgumentException(
+                f"the namespace is {namespace!r}: expected none, a store is its own namespace"
+            )
+        if credentials is not None:
+            arguments.instance("credentials", credentials, Credentials)
+        found_s = arguments.timeout_s("request_timeout", request_timeout)
+        self.request_timeout_s = -1.0 if found_s is None else found_s
+        if credentials is not None and credentials.ak:
+            given = {"storage.key": credentials.ak, "storage.secret": credentials.sk, **given}
+        with as_client_errors():
+            self.settings = HalfMessageSettings.parse({"bootstrap.servers": endpoints, **given})
+
+    def __repr__(self) -> str:
+        return f"ClientConfiguration(endpoints={self.settings.uri!r})"
+
+
+class MessageQueue(NamedTuple):
+    """Where a message goes: RocketMQ's queue is a partition."""
+
+    topic: str
+    queue_id: int
+
+
+class SendReceipt(NamedTuple):
+    """What a send has given. `transaction_id` is empty outside transactions, and `offset` is -1 until the commit."""
+
+    message_id: str
+    transaction_id: str
+    message_queue: MessageQueue
+    offset: int = -1
+    recall_handle: str | None = None
+
+
+def _keys(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (arguments.text("keys", value),) if value else ()
+    return tuple(arguments.text("keys", key) for key in arguments.items("keys", value, str))
+
+
+def _properties(value: object) -> dict[str, str]:
+    given = arguments.mapping("properties", value)
+    return {check_property(name): arguments.text(f"properties[{name!r}]", text) for name, text in given.items()}
+
+
+def _whole_number(name: str, value: object) -> int | None:
+    return arguments.integer_or_none(name, value)
+
+
+class Message(Checked):
+    """A message, by its attributes: `topic` and `body` before it is sent, `message_id` and `born_timestamp` afterwards.
+
+    As a check shows it, `transaction_id` says which transaction is asked for, and `delivery_attempt` counts the checks
+    from 1. `messages` are then all messages of that transaction, of which this is the first one.
+    """
+
+    __slots__ = (
+        *("body", "born_timestamp", "delivery_attempt", "delivery_timestamp", "keys", "lite_topic", "message_group"),
+        *("message_id", "messages", "orphaned_transaction_recovery_duration", "priority", "properties", "tag", "topic"),
+        "transaction_id",
+    )
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "topic": partial(arguments.text, "topic"),
+        "body": partial(arguments.bytes_like, "body"),
+        "tag": partial(arguments.text, "tag"),
+        "keys": _keys,
+        "properties": _properties,
+        "message_group": partial(arguments.text_or_none, "message_group"),
+        "lite_topic": partial(arguments.text_or_none, "lite_topic"),
+        "delivery_timestamp": partial(_whole_number, "delivery_timestamp"),
+        "priority": partial(_whole_number, "priority"),
+        "orphaned_transaction_recovery_duration": partial(
+            arguments.integer, "orphaned_transaction_recovery_duration", minimum=-1
+        ),
+    }
+
+    def __init__(self) -> None:
+        self.topic: str = ""
+        self.body: bytes = b""
+        self.tag: str = ""
+        self.keys: tuple[str, ...] = ()
+        self.properties: dict[str, str] = {}
+        self.message_group: str | None = None
+        self.lite_topic: str | None = None
+        self.delivery_timestamp: int | None = None
+        self.priority: int | None = None
+        self.orphaned_transaction_recovery_duration: int = _IMMUNITY_UNSET_S
+        self.message_id: str = ""
+        self.born_timestamp: int = -1
+        self.delivery_attempt: int = 0
+        self.transaction_id: str = ""
+        self.messages: tuple[Message, ...] = ()
+
+    def add_property(self, name: str, value: str) -> None:
+        """Set a property of the program's own."""
+        name, value = arguments.text("name", name), arguments.text("value", value)
+        self.properties = {**self.properties, name: value}
+
+    def __repr__(self) -> str:
+        return f"Message(topic={self.topic!r}, message_id={self.message_id!r}, {len(self.body)} bytes)"
+
+
+def _shown(record: MessageRecord, half: HalfState) -> Message:
+    """Return a message that was read back, as a check shows it."""
+    made = Message()
+    made.topic, made.body, made.tag, made.keys = record.topic, record.body, record.tags, record.keys
+    # Not checked: another program may have written properties that this one could not.
+    object.__setattr__(made, "properties", dict(record.properties))
+    made.message_id, made.born_timestamp = record.message_id, record.born_ms
+    made.transaction_id, made.delivery_attempt = half.transaction_id, half.checks + 1
+    made.messages = (made,)
+    return made
+
+
+class TransactionChecker(ABC):
+    """Says what has become of transactions, perhaps of another process."""
+
+    @abstractmethod
+    def check(self, message: Message) -> TransactionResolution:
+        """Return what has become of the transaction of a message; called on the checks' thread."""
+
+
+class Transaction:
+    """A transaction that `Producer.begin_transaction` has begun. One thread at a time uses it."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._records: list[MessageRecord] = []
+        self._segments: tuple[HalfSegment, ...] = ()
+        self._attempt: tuple[Message, MessageRecord, StagedMessages] | None = None
+        self._outcome: bool | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def message_id(self) -> str:
+        """The id of the first message, which is the transaction's id; empty before a message was sent."""
+        return self._records[0].message_id if self._records else ""
+
+    def commit(self) -> None:
+        """Commit: when this returns, every reader sees all messages. Calling it again changes nothing.
+
+        Raises:
+            IllegalArgumentException: no message was sent, or what has become of a send is not known.
+            BadRequestException: the transaction was settled otherwise, by a check, or discarded; the error names it.
+            ProxyTimeoutException: the outcome is not known: call again, or leave it to the checker.
+        """
+        self._end(committed=True)
+
+    def rollback(self) -> None:
+        """Roll back: no reader ever sees a message of it. Calling it again changes nothing.
+
+        Raises:
+            IllegalArgumentException, BadRequestException, ProxyTimeoutException: as commit().
+        """
+        self._end(committed=False)
+
+    def _end(self, *, committed: bool) -> None:
+        with self._lock:
+            unsure = self._attempt
+            if unsure is not None and committed:
+                known = f"whether message {unsure[1].message_id!r} is stored is not known"
+                raise IllegalArgumentException(f"{known}: send it again, or roll back")
+            records = [*self._records, *([unsure[1]] if unsure is not None else [])]
+            if not records:
+                raise IllegalArgumentException("Transactional message has not been sent yet: send one before the end")
+            try:
+                self._producer._end(records[0].topic, records[0].message_id, committed=committed)
+            except NotFoundException:
+                # Of a first message that was not stored there is nothing to roll back.
+                if self._records:
+                    raise
+            self._outcome = committed
+
+    def _send(self, message: Message) -> SendReceipt:
+        """Store one more message: a half message that no reader sees."""
+        producer = self._producer
+        with self._lock:
+            if self._outcome is not None:
+                raise IllegalArgumentException("the transaction has ended: begin another one")
+            known = self._attempt
+            if known is not None and known[0] is not message:
+                raise IllegalArgumentException(
+                    f"whether message {known[1].message_id!r} is stored is not known: send it again, or roll back"
+                )
+            if known is None and self._records and producer.strict_rocketmq:
+                raise IllegalArgumentException("Message in transaction has exceeded the threshold=1")
+            if known is None:
+                record = producer._record(message)
+                staged = producer._stage(record)
+            else:
+                _, record, staged = known
+            segments = (*self._segments, *staged.segments)
+            first = self._records[0] if self._records else record
+            self._attempt = (message, record, staged)
+            try:
+                producer._prepare(first.topic, first.message_id, segments, record)
+            except (BadRequestException, NotFoundException, ForbiddenException):
+                self._attempt = None
+                raise
+            self._attempt = None
+            self._records.append(record)
+            self._segments = segments
+        queue = MessageQueue(record.topic, staged.partitions[0])
+        return SendReceipt(record.message_id, first.message_id, queue)
+
+
+def _clock_of(producer: Producer) -> Clock:
+    engine = producer._engine
+    return engine.log.clock if engine is not None else SystemClock()
+
+
+class Producer:
+    """Sends messages, in transactions or alone, and has its checker asked for transactions of its topics.
+
+    Args:
+        client_configuration: where the store is.
+        topics: those that it sends to. From startup() on its checker is asked for every transaction that began with a
+            message of one of them, also of other processes. A topic that it sends to later is added.
+        checker: says what has become of transactions; None for a producer without them.
+        tls_enable: accepted, without meaning: the address says how the store is reached.
+        strict_rocketmq: allow one message in a transaction, as RocketMQ does.
+
+    Raises:
+        TypeError, IllegalArgumentException: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        client_configuration: ClientConfiguration,
+        topics: Iterable[str] | None = None,
+        checker: TransactionChecker | None = None,
+        tls_enable: bool = False,
+        *,
+        strict_rocketmq: bool = False,
+    ) -> None:
+        self._configuration = arguments.instance("client_configuration", client_configuration, ClientConfiguration)
+        self._topics = dict.fromkeys(arguments.identifiers("topics", () if topics is None else topics))
+        self._checker = checker
+        if checker is not None:
+            arguments.instance("checker", checker, TransactionChecker)
+        arguments.boolean("tls_enable", tls_enable)
+        self.strict_rocketmq = arguments.boolean("strict_rocketmq", strict_rocketmq)
+        self._engine: HalfEngine | None = None
+        self._checks: Checks | None = None
+        self._dropped: Any = None
+
+    @property
+    def is_running(self) -> bool:
+        """True between startup() and shutdown()."""
+        return self._engine is not None
+
+    def startup(self) -> None:
+        """Open the store, and begin to have the checker asked; calling it again changes nothing.
+
+        Raises:
+            ClientException: the store cannot be opened.
+        """
+        if self._engine is not None:
+            self._engine.check_process()
+            return
+        with as_client_errors():
+            engine = HalfEngine(self._configuration.settings)
+        reference = weakref.ref(self)
+        checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
+        self._engine, self._checks = engine, checks
+        self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
+        self._dropped.atexit = False
+        if self._checker is not None:
+            checks.start()
+
+    @in_time("timeout", _clock_of)
+    def shutdown(self, timeout: float = -1) -> None:
+        """Stop the checks, then give the store back; calling it again changes nothing."""
+        arguments.timeout_s("timeout", timeout)
+        engine, checks = self._engine, self._checks
+        self._engine = self._checks = None
+        if engine is None or checks is None or not self._dropped.detach():
+            return
+        checks.close()
+        engine.close()
+
+    def begin_transaction(self) -> Transaction:
+        """Begin a transaction; nothing is written before its first message.
+
+        Raises:
+            IllegalStateException: the producer is not started.
+            IllegalArgumentException: it has no checker.
+        """
+        self._started()
+        if self._checker is None:
+            raise IllegalArgumentException("Transaction checker should not be null.")
+        return Transaction(self)
+
+    def send(self, message: Message, transaction: Transaction | None = None) -> SendReceipt:
+        """Store a message: visible when this returns, or a half message in a transaction.
+
+        In a transaction, a send whose outcome is not known may be repeated with the same message: it is stored once.
+
+        Raises:
+            IllegalStateException: the producer is not started.
+            IllegalArgumentException: the topic or an attribute does not suit; nothing was written.
+            PayloadEmptyException, PayloadTooLargeException: the body is empty, or too large.
+            NotFoundException: there is no such topic.
+            BadRequestException: a check has settled the transaction.
+            ProxyTimeoutException: it may be stored.
+        """
+        arguments.instance("message", message, Message)
+        self._started()
+        if transaction is not None:
+            return arguments.instance("transaction", transaction, Transaction)._send(message)
+        record = self._record(message, is_half=False)
+        staged = self._stage(record, half=False)
+        engine = self._started()
+        with as_client_errors():
+            engine.send_at_once(record.topic, record.message_id, staged.segments, self._deadline())
+        return SendReceipt(record.message_id, "", MessageQueue(record.topic, staged.partitions[0]))
+
+    def __enter__(self) -> Producer:
+        self.startup()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"Producer(topics={list(self._topics)})"
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _started(self) -> HalfEngine:
+        if self._engine is None:
+            raise IllegalStateException("producer is not running: call startup()")
+        self._engine.check_process()
+        return self._engine
+
+    def _deadline(self) -> Any:
+        return self._started().deadline(self._configuration.request_timeout_s)
+
+    def _record(self, message: Message, *, is_half: bool = True) -> MessageRecord:
+        """Return what is stored of a message, and give it its id."""
+        engine = self._started()
+        for name in ("delivery_timestamp", "lite_topic", "priority", *(("message_group",) if is_half else ())):
+            if getattr(message, name) is not None:
+                what = "a transactional message" if is_half else "a message"
+                raise IllegalArgumentException(f"{what} must not have {name}: expected None")
+        if not message.topic:
+            raise IllegalArgumentException("the message has no topic")
+        if not message.body:
+            raise PayloadEmptyException(f"the message for topic {message.topic!r} has no body: expected 1 byte or more")
+        log = engine.log
+        properties = dict(message.properties)
+        if message.message_group is not None:
+            properties["__SHARDINGKEY"] = message.message_group
+        message.message_id, message.born_timestamp = log.ids.token(), log.clock.wall_ms()
+        found = (message.topic, message.body, message.message_id, message.born_timestamp, message.tag, message.keys)
+        if is_half and message.orphaned_transaction_recovery_duration != _IMMUNITY_UNSET_S:
+            properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(message.orphaned_transaction_recovery_duration)
+        return MessageRecord(*found, properties)
+
+    def _stage(self, record: MessageRecord, *, half: bool = True) -> StagedMessages:
+        engine = self._started()
+        with as_client_errors():
+            return engine.stage([record], self._deadline(), half=half)
+
+    def _prepare(
+        self, group_id: str, transaction_id: str, segments: tuple[HalfSegment, ...], record: MessageRecord
+    ) -> None:
+        engine = self._started()
+        self._topics.setdefault(group_id)
+        with as_client_errors():
+            immunity_ms = immunity_ms_of(record.properties, self._configuration.settings.immunity_ms)
+            engine.prepare(group_id, transaction_id, segments, immunity_ms, self._deadline())
+
+    def _end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
+        engine = self._started()
+        with as_client_errors():
+            engine.end(group_id, transaction_id, self._deadline(), committed=committed)
+
+
+def _groups_of(reference: weakref.ref[Producer]) -> Sequence[str]:
+    """Return the groups to ask for: none while no checker could be asked."""
+    producer = reference()
+    return () if producer is None or producer._checker is None else list(producer._topics)
+
+
+def _ask(reference: weakref.ref[Producer], half: HalfState, records: Sequence[MessageRecord]) -> bool | None:
+    producer = reference()
+    checker = producer._checker if producer is not None else None
+    if checker is None:
+        return None
+    messages = tuple(_shown(record, half) for record in records)
+    first = messages[0]
+    first.messages = messages
+    resolution = checker.check(first)
+    if resolution == TransactionResolution.COMMIT:
+        return True
+    return False if resolution == TransactionResolution.ROLLBACK else None
+
+
+def _give_back(stop: Any, engine: HalfEngine) -> None:
+    stop()
+    engine.give_back()

@@ -1,0 +1,93 @@
+"""Settings of RocketMQ's transactional producers, under names of RocketMQ's with Kafka's dots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparktxn.config.settings import boolean, choice, integer, setting, settings_of, values_by_field
+from sparktxn.config.store import StoreOptions
+from sparktxn.kafka.settings.client import address_setting, sort_settings
+from sparktxn.kafka.settings.producer import PARTITIONERS
+from sparktxn.state.limits import HALF_WAIT_MS_MAX
+
+__all__ = ["HALF_MESSAGE_SETTINGS", "HalfMessageSettings"]
+
+
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfMessageSettings:
+    """The settings of a transactional producer. `store_options` are for Store.open."""
+
+    uri: str = address_setting()
+    immunity_ms: int = setting(
+        "transaction.timeout.ms",
+        6_000,
+        integer(0, HALF_WAIT_MS_MAX),
+        "How long a half message is not checked after it was sent, unless it says so itself (CHECK_IMMUNITY_TIME_IN_SECONDS).",
+        aliases=("transactionTimeOut",),
+    )
+    check_interval_ms: int = setting(
+        "transaction.check.interval.ms",
+        30_000,
+        integer(1, HALF_WAIT_MS_MAX),
+        "How long after a check a half message that is still pending is checked again.",
+        aliases=("transactionCheckInterval",),
+    )
+    checks_max: int = setting(
+        "transaction.check.max",
+        15,
+        integer(1, 1_000_000),
+        "After this many checks a half message is discarded: it is kept, and checked no more, until an administrator resumes it.",
+        aliases=("transactionCheckMax",),
+    )
+    check_poll_s: float = setting(
+        "transaction.check.poll.ms",
+        1_500,
+        integer(1, 3_600_000),
+        "How often a started producer reads the log for half messages whose checks are due.",
+        convert=_seconds,
+    )
+    reject_transaction_message: bool = setting(
+        "reject.transaction.message",
+        False,
+        boolean,
+        "Refuse to send half messages; the topic setting message.type refuses them by topic.",
+        aliases=("rejectTransactionMessage",),
+    )
+    send_timeout_s: float = setting(
+        "send.message.timeout.ms",
+        30_000,
+        integer(1, 2**31 - 1),
+        "How long a send or a settlement may take where the call is given no time-out.",
+        aliases=("sendMsgTimeout",),
+        convert=_seconds,
+    )
+    message_bytes_max: int = setting(
+        "max.message.size",
+        4_194_304,
+        integer(1, 1_000_000_000),
+        "The largest body of a message; the topic's max.message.bytes counts too.",
+        aliases=("maxMessageSize",),
+    )
+    partitioner: str = setting(
+        "partitioner", PARTITIONERS[0], choice(*PARTITIONERS), "How a message's key chooses its partition."
+    )
+    store_options: dict[str, Any] = field(default_factory=StoreOptions)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> HalfMessageSettings:
+        """Return the settings of `given`, whose names are dotted.
+
+        Raises:
+            ConfigurationError: a name is unknown, a value is wrong, or the store's address is missing.
+        """
+        values, _, store_options = sort_settings(HALF_MESSAGE_SETTINGS, given, "transactional producer")
+        return cls(**values_by_field(cls, values), store_options=store_options)
+
+
+HALF_MESSAGE_SETTINGS: Final = settings_of(HalfMessageSettings)
