@@ -27,14 +27,14 @@ __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "HalfWorld", "Process", "Process5", 
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
-UNKNOWN = LocalTransactionState.UNKNOW
+UNKNOWN = LocalTransactionState.UNKNOWN
 POLL_NEVER = {"transaction.check.poll.ms": 3_600_000}
 
 Answer = LocalTransactionState | BaseException | Callable[[], Any] | None
 
 
 class Scripted(TransactionListener):
-    """Answers by the body of a message: `local` when it is sent, `checked` when it is asked for, else UNKNOW.
+    """Answers by the body of a message: `local` when it is sent, `checked` when it is asked for, else UNKNOWN.
 
     An answer may be a list, of which each question takes the first; the last one stays.
     """

@@ -37,11 +37,12 @@ _LOGGER: Final = logging.getLogger("sparktxn")
 
 
 class LocalTransactionState(Enum):
-    """What a listener says of the local transaction; UNKNOW, spelt as RocketMQ does it, asks for a later check."""
+    """What a listener says of the local transaction; UNKNOWN asks for a later check. RocketMQ spells it UNKNOW too."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
-    UNKNOW = "UNKNOW"
+    UNKNOWN = "UNKNOWN"
+    UNKNOW = UNKNOWN
 
 
 class SendStatus(Enum):
@@ -265,8 +266,9 @@ class TransactionMQProducer:
         """Store a half message, run the local transaction, and settle the message as that says.
 
         The listener runs once, on this thread, after the half message is stored. If it raises, or returns no state, the
-        state is UNKNOW: the message waits for a check. A settlement that does not arrive is no error, for a check makes
-        up for it. `timeout`, in seconds, is that of the store's part before the listener runs, and of that after it.
+        state is UNKNOWN: the message waits for a check. A settlement that does not arrive is no error, for a check
+        makes up for it. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
+        after it.
 
         Raises:
             KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC; INVALID_TOPIC, the
@@ -289,7 +291,7 @@ class TransactionMQProducer:
         engine.prepare(*named, staged.segments, immunity_ms, deadline)
         shown = _shown(record, record.message_id, 0)
         state = _executed(listener, shown, arg)
-        if state is not LocalTransactionState.UNKNOW:
+        if state is not LocalTransactionState.UNKNOWN:
             self._settle(engine, record.message_id, state, timeout_s)
         queue = MessageQueue(record.topic, staged.partitions[0])
         return TransactionSendResult(SendStatus.SEND_OK, record.message_id, record.message_id, queue, -1, state)
@@ -341,14 +343,14 @@ def _state_error(reason: str) -> KafkaException:
 
 
 def _executed(listener: TransactionListener, message: MessageExt, arg: Any) -> LocalTransactionState:
-    """Return the state that a listener gives; UNKNOW if it raises or gives none."""
+    """Return the state that a listener gives; UNKNOWN if it raises or gives none."""
     try:
         with callers_own_time():
             state = listener.execute_local_transaction(message, arg)
     except Exception:
         _LOGGER.exception("the local transaction of %r has failed: its half message waits for a check", message)
-        return LocalTransactionState.UNKNOW
-    return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOW
+        return LocalTransactionState.UNKNOWN
+    return state if isinstance(state, LocalTransactionState) else LocalTransactionState.UNKNOWN
 
 
 def _groups_of(reference: weakref.ref[TransactionMQProducer]) -> Sequence[str]:

@@ -197,6 +197,10 @@ def test_r7_a_listener_that_fails_or_gives_no_state_is_unknown(world: HalfWorld,
     assert world.visible() == []
 
 
+def test_unknown_may_be_spelt_as_rocketmq_does() -> None:
+    assert LocalTransactionState["UNKNOW"] is LocalTransactionState.UNKNOWN
+
+
 @pytest.mark.rocketmq("R8")
 def test_r8_a_settlement_that_does_not_arrive_is_made_up_for_by_a_check(world: HalfWorld) -> None:
     down = False
