@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sparktxn import TopicPartition
 from sparktxn.errors import (
     ConfigurationError,
     ErrorCode,
@@ -827,4 +828,46 @@ def test_a_producer_that_is_dropped_gives_its_thread_and_log_back() -> None:
     del producer, checks
     gc.collect()
     assert bell.closed.wait(20)
+    world.close()
+
+
+def test_a_program_with_kafka_transactions_over_three_topics_offsets_and_half_messages() -> None:
+    """Each order is copied to three topics with its offset in one Kafka transaction; a half message asks for payment.
+
+    The Kafka transaction is the half message's local transaction: both take effect, or neither.
+    """
+    world = PlainWorld({"orders": 2, "stock": 1, "mail": 1, "audit": 2, "payments": 1})
+    world.produce(*(f"o{number}" for number in range(6)), topic="orders")
+    kafka = world.transactional("copies")
+    consumer = world.consumer("orders", group_id="copies", enable_auto_commit=False)
+
+    class Copies(TransactionListener):
+        """Copies an order in a Kafka transaction; every third one fails."""
+
+        def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
+            kafka.begin_transaction()
+            for topic in ("stock", "mail", "audit"):
+                kafka.produce(topic, arg.value())
+            offset = TopicPartition("orders", arg.partition(), arg.offset() + 1)
+            kafka.send_offsets_to_transaction([offset], consumer.consumer_group_metadata())
+            if arg.value() in (b"o2", b"o5"):
+                kafka.abort_transaction()
+                return ROLLBACK
+            kafka.commit_transaction()
+            return COMMIT
+
+        def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+            return UNKNOWN
+
+    with TransactionMQProducer("payers", world.uri) as payers:
+        payers.set_transaction_listener(Copies())
+        for found in messages(consumer):
+            value = found.value()
+            assert value is not None
+            payers.send_message_in_transaction(Message("payments", b"pay " + value), found)
+    expected = ["o0", "o1", "o3", "o4"]
+    for topic in ("stock", "mail", "audit"):
+        assert sorted(world.texts(topic)) == expected
+    assert sorted(world.texts("payments")) == [f"pay {value}" for value in expected]
+    assert world.committed("copies", "orders") == 5
     world.close()
