@@ -7,7 +7,7 @@ has them in `revoking`. The member that waits for a partition gets it in the ent
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -88,8 +88,9 @@ class Roster:
 
     def _reconcile(self, epoch: int, deleted_topic_id: int) -> None:
         """Move every member as far as it can go: first what it must give, then what it may take."""
+        kept = _Kept(self._context.entry, deleted_topic_id)
         for member_id, member in self.members.items():
-            self.members[member_id] = _given(member, self._before.get(member_id), epoch, deleted_topic_id)
+            self.members[member_id] = _given(member, self._before.get(member_id), epoch, kept)
         waiting = [
             member
             for member in self.members.values()
@@ -147,27 +148,31 @@ def rebalance_subscribers(delta: Delta, context: Context, name: str, deleted_top
         Roster(delta, context, group_id).rebalance(deleted_topic_id)
 
 
-def _given(member: MemberState, before: MemberState | None, epoch: int, deleted_topic_id: int) -> MemberState:
+class _Kept(NamedTuple):
+    """What a member is asked to give back, and not merely loses: what no client reads is free at once."""
+
+    entry: int
+    deleted_topic_id: int
+
+    def holds(self, member: MemberState, held: HeldPartition) -> bool:
+        """Return False if no client reads the partition.
+
+        It was given in this entry, its topic is deleted, or the member is away.
+        """
+        return held.since_epoch != self.entry and held.topic_id != self.deleted_topic_id and not member.left
+
+
+def _given(member: MemberState, before: MemberState | None, epoch: int, kept: _Kept) -> MemberState:
     """Return the member after it has been asked for what is not in its target; it takes the epoch if it owes nothing.
 
-    A partition that is wanted again before it was given back stays, as if nothing had happened. A static member that is
-    away reads nothing, so it gives back at once.
+    A partition that is wanted again before it was given back stays, as if nothing had happened.
     """
     if before is not None and member.target == before.target and not member.revoking:
         return member if member.member_epoch == epoch else replace(member, member_epoch=epoch)
     target = set(member.target)
-    held = (*member.assigned, *member.revoking)
-    assigned = tuple(sorted((place for place in held if _place_of(place) in target), key=_place_of))
-    revoking = tuple(
-        sorted(
-            (
-                place
-                for place in held
-                if _place_of(place) not in target and place.topic_id != deleted_topic_id and not member.left
-            ),
-            key=_place_of,
-        )
-    )
+    held = sorted((*member.assigned, *member.revoking), key=_place_of)
+    assigned = tuple(one for one in held if _place_of(one) in target)
+    revoking = tuple(one for one in held if _place_of(one) not in target and kept.holds(member, one))
     return replace(
         member, assigned=assigned, revoking=revoking, member_epoch=member.member_epoch if revoking else epoch
     )

@@ -289,6 +289,7 @@ class Groups:
             held = sorted([*member["assigned"], *member["revoking"]])
             wanted = [one for one in held if one[:2] in member["target"]]
             owed = [one for one in held if one[:2] not in member["target"] and one[0] != deleted]
+            owed = [one for one in owed if one[2] != self.entry]
             changed = member | {"assigned": wanted, "revoking": [] if member["left"] else owed}
             after.append(changed | ({} if changed["revoking"] else {"member_epoch": epoch}))
         taken = set().union(*map(held_by, after)) if after else set()

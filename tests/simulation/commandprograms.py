@@ -34,7 +34,7 @@ from tests.simulation.history import Attempt, History, Job, Outcome
 from tests.simulation.simulator import Process, Simulator
 from tests.simulation.truth import entry_and_digest
 
-__all__ = ["commit", "commit_and_vacuum"]
+__all__ = ["commit", "commit_and_vacuum", "delete_behind_checkpoints"]
 
 TOPICS: Final = {"left": 2, "right": 1}
 _SETTINGS: Final = StoreSettings(checkpoint_entries=5, checkpoint_seal_segments=3, request_timeout_ms=2_000)
@@ -367,7 +367,7 @@ def _vacuuming(jobs: list[Job], history: History) -> Callable[[Process], None]:
             last = log.entry
             try:
                 log.refresh(log.deadline(_WAIT_S))
-                _vacuum(log)
+                delete_behind_checkpoints(log)
             except (StoreUnavailable, OutcomeUnknown):
                 pass
             idle_s = min(2 * idle_s, 300.0) if log.entry == last else 1.0
@@ -377,7 +377,7 @@ def _vacuuming(jobs: list[Job], history: History) -> Callable[[Process], None]:
     return program
 
 
-def _vacuum(log: Log) -> None:
+def delete_behind_checkpoints(log: Log) -> None:
     heads = sorted(
         {head[0] for name in log.objects.list_names(names.CHECKPOINTS) if (head := parse_checkpoint_head(name))}
     )

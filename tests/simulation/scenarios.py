@@ -24,6 +24,8 @@ from tests.simulation.clientscenarios import (
 )
 from tests.simulation.clockprograms import check_clocks, clock_rates_of, clocks
 from tests.simulation.commandprograms import commit, commit_and_vacuum
+from tests.simulation.groupcheckers import check_groups
+from tests.simulation.groupprograms import GroupHistory, group_rates_of, groups
 from tests.simulation.history import History
 from tests.simulation.overtakenprograms import check_overtaken, overtaken, rates_of, small_objects
 from tests.simulation.simulator import FaultRates, Simulator
@@ -35,6 +37,7 @@ __all__ = [
     "Told",
     "record",
     "record_clients",
+    "record_groups",
     "record_overtaken",
     "simulate",
 ]
@@ -53,7 +56,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "unnamed": unnamed,
     "conditional": conditional,
 }
-SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks")
+SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks", "groups")
 
 
 _LOG_CHECKED_EVERY: Final = 4
@@ -84,6 +87,15 @@ def record_clients(
     simulator = Simulator(seed, rates=rates)
     history = ClientHistory()
     CLIENT_SCENARIOS[scenario](simulator, history)
+    simulator.run()
+    return simulator, history
+
+
+def record_groups(seed: int, *, rates: FaultRates | None = None) -> tuple[Simulator, GroupHistory]:
+    """Run one history of a group's members; nothing is checked yet."""
+    simulator = Simulator(seed, rates=rates or group_rates_of(seed), calm_after=1_500)
+    history = GroupHistory()
+    groups(simulator, history)
     simulator.run()
     return simulator, history
 
@@ -120,6 +132,11 @@ def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = 
         simulator.run()
         told = _told(simulator, simulator.shared.true_entries(), traced)
         check_clocks(simulator)
+        return told
+    if scenario == "groups":
+        simulator, members = record_groups(seed, rates=rates)
+        told = _told(simulator, members.operations, traced)
+        check_groups(simulator.shared, members)
         return told
     simulator, seen = record_clients(seed, scenario, rates=rates)
     told = _told(simulator, seen.operations, traced)

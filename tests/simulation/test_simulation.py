@@ -28,6 +28,7 @@ SEEDS = {
     **{scenario: range(10_000 * number, 10_000 * number + 30) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
     "overtaken": range(90_000, 90_040),
     "clocks": range(100_000, 100_040),
+    "groups": range(110_000, 110_016),
 }
 TRACES = """
 import logging

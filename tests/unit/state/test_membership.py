@@ -288,6 +288,11 @@ class TestReconciling:
         assert held(log) == {"m1": (tuple(EVEN[:3]), ()), "m3": (tuple(EVEN[3:]), ())}
         assert {one.since_epoch for one in log.member("m3").assigned} == {third}
 
+    def test_a_partition_that_moves_twice_in_an_entry_is_given_to_the_last_member(self, log: GroupLog) -> None:
+        log.submit(log.joining("m1", "a"), log.joining("m2", "a"))
+        assert held(log) == {"m1": (tuple(EVEN[:3]), ()), "m2": (tuple(EVEN[3:]), ())}
+        assert {one.since_epoch for one in log.member("m2").assigned} == {log.entry}
+
     def test_partitions_that_were_not_asked_for_are_not_given_back(self, log: GroupLog) -> None:
         log.join("m1", "a")
         log.join("m2", "a")
@@ -463,9 +468,12 @@ class TestStaticMembers:
         log.join("m1", "a", instance_id="i")
         log.submit(log.leaving("m1", keeps_place=True))
         log.join("m2", "b", instance_id="i")
-        assert held(log) == {"m2": ((), tuple(EVEN))}
-        log.release("m2")
         assert held(log) == {"m2": (((2, 0), (2, 1), (2, 2)), ())}
+
+    def test_one_that_joins_again_with_other_topics_gives_back(self, log: GroupLog) -> None:
+        log.join("m1", "a", instance_id="i")
+        log.join("m1", "b", instance_id="i")
+        assert held(log) == {"m1": ((), tuple(EVEN))}
 
     @pytest.mark.kafka("G16")
     def test_a_newcomer_with_an_instance_id_in_use_is_refused(self, log: GroupLog) -> None:
