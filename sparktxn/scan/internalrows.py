@@ -13,9 +13,27 @@ from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import ENTRY, OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import ReadTask
-from sparktxn.state.internal import INTERNAL_TOPIC_IDS, TRANSACTION_STATE, entry_of, first_offset
+from sparktxn.state.internal import (
+    CONSUMER_OFFSETS,
+    HALF_DISCARDED,
+    HALF_MESSAGES,
+    HALF_SETTLED,
+    HISTORY_TABLES,
+    INTERNAL_TOPIC_IDS,
+    TRANSACTION_STATE,
+    entry_of,
+    first_offset,
+)
 from sparktxn.state.recording import HistoryChange
-from sparktxn.structs import CommittedOffset, TopicState, TransactionState, TransactionStatus
+from sparktxn.structs import (
+    CommittedOffset,
+    HalfOutcome,
+    HalfState,
+    SettledHalf,
+    TopicState,
+    TransactionState,
+    TransactionStatus,
+)
 
 __all__ = [
     "history_of",
@@ -27,15 +45,31 @@ __all__ = [
 ]
 
 _BATCH_ROWS: Final = 5_000
-_KEY_COLUMNS: Final = {TRANSACTION_STATE.name: ("transactional_id",)}
-_OFFSET_KEY_COLUMNS: Final = ("group_id", "topic", "topic_id", "partition")
+_HALF_KEY_COLUMNS: Final = ("group_id", "transaction_id")
+_KEY_COLUMNS: Final = {
+    TRANSACTION_STATE.name: ("transactional_id",),
+    CONSUMER_OFFSETS.name: ("group_id", "topic", "topic_id", "partition"),
+    **dict.fromkeys((HALF_MESSAGES.name, HALF_SETTLED.name, HALF_DISCARDED.name), _HALF_KEY_COLUMNS),
+}
+_NULL_IF_REMOVED: Final = {
+    TRANSACTION_STATE.name: "producer_id",
+    CONSUMER_OFFSETS.name: "offset",
+    HALF_MESSAGES.name: "state",
+    HALF_SETTLED.name: "outcome",
+    HALF_DISCARDED.name: "checks",
+}
+_OUTCOMES: Final = {
+    HalfOutcome.COMMITTED: "Committed",
+    HalfOutcome.ROLLED_BACK: "RolledBack",
+    HalfOutcome.DELETED: "Deleted",
+}
 
 Row = dict[str, Any]
 
 
 def history_of(objects: ObjectStore, topic: TopicState) -> History:
     """What computes an internal topic's rows."""
-    return History(objects, "transaction" if topic.topic_id == TRANSACTION_STATE.topic_id else "offset")
+    return History(objects, HISTORY_TABLES[topic.topic_id])
 
 
 def read_history(
@@ -67,7 +101,7 @@ def _rows(history: History, topic: TopicState, start: int, end: int) -> Iterator
     for found in history.entries(entry_of(start), entry_of(end - 1)):
         for offset, change in enumerate(found.changes, first_offset(found.entry)):
             if start <= offset < end:
-                row = _transaction_row(change, found) if topic is TRANSACTION_STATE else _offset_row(change, found)
+                row = _ROWS[topic.name](change, found)
                 reserved = {TOPIC: topic.name, PARTITION: 0, OFFSET: offset, TIMESTAMP: found.timestamp_ms}
                 reserved[ENTRY] = found.entry
                 row |= {reserved_name(name, topic.schema): value for name, value in reserved.items()}
@@ -120,6 +154,38 @@ def _offset_row(change: HistoryChange, found: EntryHistory) -> Row:
     return row
 
 
+def _half_row(change: HistoryChange, found: EntryHistory) -> Row:
+    row: Row = {"group_id": change.key[1], "transaction_id": change.key[2]}
+    half = change.record
+    if not isinstance(half, HalfState):
+        return row
+    return row | {
+        "state": "Discarded" if half.discarded_entry else "Pending",
+        "due_timestamp": None if half.discarded_entry else timestamp_us(half.due_ms),
+        "checks": half.checks,
+        "topics": sorted({segment.topic for segment in half.segments}),
+        "message_count": sum(segment.record_count for segment in half.segments),
+        "prepared_timestamp": timestamp_us(half.prepared_timestamp_ms),
+    }
+
+
+def _settled_row(change: HistoryChange, found: EntryHistory) -> Row:
+    settled = change.record
+    assert isinstance(settled, SettledHalf)
+    outcome = _OUTCOMES[settled.outcome]
+    named = {"group_id": settled.group_id, "transaction_id": settled.transaction_id}
+    return {**named, "outcome": outcome, "source": settled.source}
+
+
+_ROWS: Final = {
+    TRANSACTION_STATE.name: _transaction_row,
+    CONSUMER_OFFSETS.name: _offset_row,
+    HALF_MESSAGES.name: _half_row,
+    HALF_SETTLED.name: _settled_row,
+    HALF_DISCARDED.name: _half_row,
+}
+
+
 def kafka_name(status: TransactionStatus) -> str:
     """As Kafka's tools print it: ``CompleteCommit``."""
     return "".join(word.capitalize() for word in status.name.split("_"))
@@ -143,9 +209,8 @@ def key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | No
 
     The value is None, as in Kafka, where the record was removed. Times are in milliseconds.
     """
-    key_columns = _KEY_COLUMNS.get(topic, _OFFSET_KEY_COLUMNS)
-    key = {name: row[name] for name in key_columns}
-    if row["producer_id" if topic in _KEY_COLUMNS else "offset"] is None:
+    key = {name: row[name] for name in _KEY_COLUMNS[topic]}
+    if row[_NULL_IF_REMOVED[topic]] is None:
         return _json(key), None
     value = {}
     for name, cell in row.items():

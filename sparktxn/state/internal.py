@@ -1,4 +1,4 @@
-"""The internal topics: Kafka's `__transaction_state` and `__consumer_offsets`, computed from the log (PROTOCOL.md).
+"""The internal topics, computed from the log (PROTOCOL.md): Kafka's two, and RocketMQ's three for half messages.
 
 Nothing is stored for them. Each has one partition; entry N's rows have the offsets from ``N << 20`` on.
 """
@@ -11,6 +11,10 @@ from sparktxn.structs import TopicState
 
 __all__ = [
     "CONSUMER_OFFSETS",
+    "HALF_DISCARDED",
+    "HALF_MESSAGES",
+    "HALF_SETTLED",
+    "HISTORY_TABLES",
     "INTERNAL_TOPICS",
     "INTERNAL_TOPIC_IDS",
     "TRANSACTION_STATE",
@@ -70,7 +74,68 @@ CONSUMER_OFFSETS: Final = TopicState(
 )
 """Kafka's offsets: a row for every offset that takes effect; null but for its key if it is forgotten."""
 
-INTERNAL_TOPICS: Final = {topic.name: topic for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)}
+_HALF: Final = (
+    ("checks", "int64", True),
+    ("topics", "list<string>", True),
+    ("message_count", "int64", True),
+    ("prepared_timestamp", _TIMESTAMP, True),
+    ("entry", "int64", False),
+)
+
+HALF_MESSAGES: Final = TopicState(
+    name="RMQ_SYS_TRANS_HALF_TOPIC",
+    topic_id=-4,
+    partition_count=1,
+    settings={},
+    schema=(
+        ("group_id", "string", False),
+        ("transaction_id", "string", False),
+        ("state", "string", True),
+        ("due_timestamp", _TIMESTAMP, True),
+        *_HALF,
+    ),
+    created_entry=0,
+)
+"""RocketMQ's half messages: a row for each change of one; null but for its key once it is settled."""
+
+HALF_SETTLED: Final = TopicState(
+    name="RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    topic_id=-5,
+    partition_count=1,
+    settings={},
+    schema=(
+        ("group_id", "string", False),
+        ("transaction_id", "string", False),
+        ("outcome", "string", True),
+        ("source", "string", True),
+        ("entry", "int64", False),
+    ),
+    created_entry=0,
+)
+"""RocketMQ's op topic: a row for each half message that is settled."""
+
+HALF_DISCARDED: Final = TopicState(
+    name="TRANS_CHECK_MAX_TIME_TOPIC",
+    topic_id=-6,
+    partition_count=1,
+    settings={},
+    schema=(("group_id", "string", False), ("transaction_id", "string", False), *_HALF),
+    created_entry=0,
+)
+"""RocketMQ's discarded half messages: a row for each; null but for its key once it is resumed or deleted."""
+
+HISTORY_TABLES: Final = {
+    TRANSACTION_STATE.topic_id: "transaction",
+    CONSUMER_OFFSETS.topic_id: "offset",
+    HALF_MESSAGES.topic_id: "half",
+    HALF_SETTLED.topic_id: "half_settled",
+    HALF_DISCARDED.topic_id: "half_discarded",
+}
+"""Which history (`state/recording.py`) each topic shows, by its id."""
+
+INTERNAL_TOPICS: Final = {
+    topic.name: topic for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS, HALF_MESSAGES, HALF_SETTLED, HALF_DISCARDED)
+}
 INTERNAL_TOPIC_IDS: Final = {topic.topic_id: topic for topic in INTERNAL_TOPICS.values()}
 
 

@@ -2,31 +2,42 @@
 
 A transactional id gives one row for each of Kafka's states that an entry brings it through, PREPARE_COMMIT and
 PREPARE_ABORT among them. The row has the record as it was when the state was left. A record that an entry changes
-within one state gives one row. An offset gives one row for each time that it takes effect. Rows are in the order of
-their keys.
+within one state gives one row. An offset gives one row for each time that it takes effect. A half transaction gives one
+row for each change, one when it is settled, and one when it is discarded. Rows are in the order of their keys.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparktxn.state.delta import Delta, ReadState
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
-from sparktxn.structs import CommittedOffset, StateKey, StateRecord, TransactionState, TransactionStatus
+from sparktxn.structs import (
+    CommittedOffset,
+    HalfOutcomes,
+    HalfState,
+    SettledHalf,
+    StateKey,
+    StateRecord,
+    TransactionState,
+    TransactionStatus,
+)
 
 __all__ = ["HistoryChange", "RecordingDelta"]
 
-_TABLES: Final = ("transaction", "offset")
+_TABLES: Final = ("transaction", "offset", "half")
+_HALF_SETTLED: Final = "half_settled"
+_HALF_DISCARDED: Final = "half_discarded"
 
 
 class HistoryChange(NamedTuple):
-    """One change of a transactional id or of an offset: the record as it was left, None if it was removed.
+    """One change of a transactional id, an offset or a half transaction: the record as it was left, None if removed.
 
     `ending` is the transaction whose commit made an offset take effect, None for an offset outside transactions.
     """
 
     key: StateKey
-    record: TransactionState | CommittedOffset | None
+    record: TransactionState | CommittedOffset | HalfState | SettledHalf | None
     ending: TransactionState | None = None
 
 
@@ -43,18 +54,41 @@ class RecordingDelta(Delta):
 
     def put(self, record: StateRecord) -> None:
         """Sets a record."""
+        if isinstance(record, HalfState):
+            self._pass_discard(record.key, record)
         super().put(record)
         if isinstance(record, TransactionState):
             self._ending = record if record.status is TransactionStatus.PREPARE_COMMIT else None
             self._pass(HistoryChange(record.key, record))
         elif isinstance(record, CommittedOffset):
             self._pass(HistoryChange(record.key, record, self._ending))
+        elif isinstance(record, HalfState):
+            self._pass(HistoryChange(record.key, record))
+        elif isinstance(record, HalfOutcomes):
+            settled = record.settled[-1]
+            self._pass(HistoryChange((_HALF_SETTLED, settled.group_id, settled.transaction_id), settled))
 
     def remove(self, key: StateKey) -> None:
         """Removes a record."""
+        if key[0] == "half":
+            self._pass_discard(key, None)
         super().remove(key)
         if key[0] in _TABLES:
             self._pass(HistoryChange(key, None))
+
+    def _pass_discard(self, key: StateKey, record: HalfState | None) -> None:
+        """Note that a half transaction is discarded, or is not any more."""
+        before = _discarded(self.get(key))
+        after = _discarded(record)
+        if before != after:
+            self._pass(HistoryChange((_HALF_DISCARDED, *key[1:]), after))
+
+    def _state_before(self, key: StateKey) -> Any:
+        if key[0] == _HALF_SETTLED:
+            return None
+        if key[0] == _HALF_DISCARDED:
+            return _discarded(self._before(("half", *key[1:])))
+        return self._before(key)
 
     def _pass(self, change: HistoryChange) -> None:
         passed = self._passed.setdefault(change.key, [])
@@ -64,13 +98,13 @@ class RecordingDelta(Delta):
             passed.append(change)
 
     def history(self, table: str) -> list[HistoryChange]:
-        """The changes of one table, ``transaction`` or ``offset``, in the order of their keys."""
+        """The changes of one history, one of `state.internal.HISTORY_TABLES`, in the order of their keys."""
         found = []
         for key in sorted(key for key in self._passed if key[0] == table):
             if table == "offset" and key[2] in INTERNAL_TOPIC_IDS:
                 # A consumer that commits would otherwise read its own commits without end.
                 continue
-            current = self._before(key)
+            current = self._state_before(key)
             for change in self._passed[key]:
                 if change.record != current:
                     found.append(change)
@@ -78,7 +112,11 @@ class RecordingDelta(Delta):
         return found
 
 
-def _same_state(one: StateRecord | None, other: StateRecord | None) -> bool:
+def _discarded(half: HalfState | None) -> HalfState | None:
+    return half if half is not None and half.discarded_entry else None
+
+
+def _same_state(one: object, other: object) -> bool:
     """True for two records of one transactional id in one state of one transaction."""
     if not isinstance(one, TransactionState) or not isinstance(other, TransactionState):
         return False

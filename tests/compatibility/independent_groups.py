@@ -7,7 +7,12 @@ from typing import Any
 Record = dict[str, Any]
 Place = tuple[int, int]
 
-INTERNAL_TOPICS = {"__transaction_state": (-2, 1), "__consumer_offsets": (-3, 1)}
+INTERNAL_TOPICS = {"__transaction_state": (-2, 1), "__consumer_offsets": (-3, 1)} | {
+    name: (-4 - place, 1)
+    for place, name in enumerate(
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
+    )
+}
 
 
 def place_of(held: list[int]) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compatibility.independent_replay import Command, Key, Record, Replay
+from tests.compatibility.independent_replay import INTERNAL_NAMES, Command, Key, Record, Replay
 
 ROWS_PER_ENTRY = 2**20
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
@@ -18,17 +18,23 @@ class History(Replay):
         super().__init__()
         self.transactions: dict[int, Record] = {}
         self.offsets: dict[int, Record] = {}
+        self.halves: dict[int, Record] = {}
+        self.settled: dict[int, Record] = {}
+        self.discarded: dict[int, Record] = {}
         self._passed: dict[Key, list[Record | None]] = {}
         self._committing: Record | None = None
-        self._names = {-2: "__transaction_state", -3: "__consumer_offsets"}
+        self._names = {-2 - place: name for place, name in enumerate(INTERNAL_NAMES)}
 
     def apply(self, entry: int, timestamp_ms: int, commands: list[Command]) -> None:
-        before = {key: record for key, record in self.records.items() if key[0] in ("transaction", "offset")}
+        before = {key: record for key, record in self.records.items() if key[0] in ("transaction", "offset", "half")}
         self._passed = {}
         super().apply(entry, timestamp_ms, commands)
         for key in before.keys() - self.records.keys():
-            self._passed.setdefault(key, []).append(None)
-        for table, rows in (("transaction", self.transactions), ("offset", self.offsets)):
+            if key[0] != "half":
+                self._passed.setdefault(key, []).append(None)
+        before |= {("discarded", *key[1:]): half for key, half in before.items() if half.get("discarded_entry")}
+        tables = {"transaction": self.transactions, "offset": self.offsets, "half": self.halves}
+        for table, rows in (tables | {"settled": self.settled, "discarded": self.discarded}).items():
             first = number = entry * ROWS_PER_ENTRY
             for key in sorted(key for key in self._passed if key[0] == table):
                 if table == "offset" and key[2] < 0:
@@ -42,6 +48,12 @@ class History(Replay):
             assert number - first < ROWS_PER_ENTRY
 
     def put(self, record: Record) -> None:
+        if record["type"] == "half":
+            key = ("half", record["group_id"], record["transaction_id"])
+            self._pass_half(key, self.records.get(key), record)
+        elif record["type"] == "half_outcomes":
+            settled = record["settled"][-1]
+            self._passed[("settled", settled[0], settled[1])] = [{"settled": settled}]
         super().put(record)
         if record["type"] == "topic":
             self._names[record["topic_id"]] = record["name"]
@@ -49,6 +61,17 @@ class History(Replay):
             self._pass(record)
         elif record["type"] == "offset":
             self._pass(record | {"by": self._committing})
+
+    def _pass_half(self, key: Key, before: Record | None, half: Record | None) -> None:
+        self._passed.setdefault(key, []).append(half)
+        was, now = (bool(one and one["discarded_entry"]) for one in (before, half))
+        if was or now:
+            self._passed.setdefault(("discarded", *key[1:]), []).append(half if now else None)
+
+    def _settle_half(self, half: Record, outcome: int, source: str) -> None:
+        key = ("half", half["group_id"], half["transaction_id"])
+        self._pass_half(key, self.records[key], None)
+        super()._settle_half(half, outcome, source)
 
     def _pass(self, record: Record) -> None:
         if record["type"] == "offset":
@@ -70,6 +93,9 @@ class History(Replay):
 
     def _row(self, key: Key, record: Record | None, timestamp_ms: int) -> Record:
         row: Record = {"entry": self.entry, "timestamp_ms": timestamp_ms}
+        if key[0] in ("half", "settled", "discarded"):
+            row |= {"group_id": key[1], "transaction_id": key[2]}
+            return row if record is None else row | _half(key[0], record)
         if key[0] == "transaction":
             row["transactional_id"] = key[1]
             return row if record is None else row | self._transaction(record)
@@ -87,6 +113,23 @@ class History(Replay):
             "prepared": record["prepared"] is not None,
             "fence_reason": record["fence_reason"] or None,
         }
+
+
+def _half(table: str, record: Record) -> Record:
+    if table == "settled":
+        _, _, outcome, source, *_ = record["settled"]
+        return {"outcome": ("Committed", "RolledBack", "Deleted")[outcome - 1], "source": source}
+    found = {
+        "checks": record["checks"],
+        "topics": sorted({segment[0] for segment in record["segments"]}),
+        "message_count": sum(segment[4] for segment in record["segments"]),
+        "prepared_timestamp_ms": record["prepared_timestamp_ms"],
+    }
+    if table == "discarded":
+        return found
+    is_discarded = record["discarded_entry"] > 0
+    due_ms = None if is_discarded else record["due_ms"]
+    return found | {"state": "Discarded" if is_discarded else "Pending", "due_timestamp_ms": due_ms}
 
 
 def _plain(record: Record | None) -> Record | None:

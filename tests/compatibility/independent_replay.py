@@ -18,7 +18,11 @@ Command = dict[str, Any]
 
 EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
 SEQUENCES = 2**31
-INTERNAL = ((-2, 0), (-3, 0))
+INTERNAL = tuple((-number, 0) for number in range(2, 7))
+INTERNAL_NAMES = (
+    *("__transaction_state", "__consumer_offsets"),
+    *("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
+)
 
 SEGMENT = (
     *("name", "base_offset", "record_count", "size_bytes", "checksum", "entry", "producer_id", "producer_epoch"),
@@ -129,7 +133,7 @@ class Replay(Groups):
         valid = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) and name not in (".", "..")
         self.need(valid, f"topic {name!r} has no valid name")
         self.need(self.get("topic_name", collision_key) is None, f"topic {name!r} exists, or collides")
-        self.need(collision_key not in ("__transaction_state", "__consumer_offsets"), f"topic {name!r} is internal")
+        self.need(collision_key not in INTERNAL_NAMES, f"topic {name!r} is internal")
         self.need(1 <= command["partition_count"] <= 10_000, "a topic has no valid partition count")
         self._check_settings(command["settings"])
         if command["schema"] is not None:

@@ -73,6 +73,35 @@ def test_a_discarded_half_message_is_resumed_and_asked_for_again(world: HalfWorl
     assert world.visible() == ["a"]
 
 
+@pytest.mark.rocketmq("R1", "R11", "R18")
+def test_rocketmqs_own_topics_show_what_the_log_says(world: HalfWorld) -> None:
+    shop = world.shop(transaction_check_max=1, transaction_check_interval_ms=1_000)
+    kept = shop.send("a", UNKNOWN).transaction_id
+    settled = {
+        shop.send("b", COMMIT).transaction_id: "Committed",
+        shop.send("c", ROLLBACK).transaction_id: "RolledBack",
+    }
+    world.pass_s(20)
+    halves = world.rows("RMQ_SYS_TRANS_HALF_TOPIC")
+    states = [(row["state"], row["checks"]) for row in halves if row["transaction_id"] == kept]
+    assert states == [("Pending", 0), ("Pending", 1), ("Discarded", 1)]
+    assert {row["topics"][0] for row in halves if row["state"]} == {"orders"}
+    ended = [row["state"] for row in halves if row["transaction_id"] in settled]
+    assert ended == ["Pending", None, "Pending", None]
+    shown = world.rows("RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    assert {row["transaction_id"]: row["outcome"] for row in shown} == settled
+    assert {row["source"] for row in shown} == {"client"}
+    discarded = world.rows("TRANS_CHECK_MAX_TIME_TOPIC")
+    assert [(row["transaction_id"], row["checks"], row["message_count"]) for row in discarded] == [(kept, 1, 1)]
+    named = HalfMessageId("shop", kept)
+    with world.admin() as admin:
+        admin.resume_half_messages([named])[named].result()
+    assert [row["checks"] for row in world.rows("TRANS_CHECK_MAX_TIME_TOPIC")] == [1, None]
+    for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"):
+        with pytest.raises(KafkaException, match="internal"):
+            shop.send("d", COMMIT, topic=topic)
+
+
 @pytest.mark.rocketmq("R18")
 def test_discarding_and_deleting(world: HalfWorld) -> None:
     shop = world.shop()

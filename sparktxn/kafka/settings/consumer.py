@@ -90,7 +90,7 @@ class ConsumerSettings:
         "exclude.internal.topics",
         True,
         boolean,
-        "Whether a subscribed pattern leaves __transaction_state and __consumer_offsets out; by name they can always be subscribed to.",
+        "Whether a subscribed pattern leaves the internal topics out; by name they can always be subscribed to.",
     )
     fetch_wait_ms_max: int = setting(
         "fetch.wait.max.ms",

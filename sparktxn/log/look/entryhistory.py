@@ -151,7 +151,7 @@ class Replay(Generic[Found]):
 
 
 class History(Replay[EntryHistory]):
-    """The entries that change one table, ``transaction`` or ``offset``."""
+    """The entries that change one history, one of `state.internal.HISTORY_TABLES`."""
 
     def __init__(self, objects: ObjectStore, table: str) -> None:
         super().__init__(objects, lambda followed: _changes_of(followed, table))

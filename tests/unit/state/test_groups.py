@@ -372,7 +372,7 @@ def test_a_group_without_a_name_and_partitions_that_do_not_exist_are_refused(log
         ("group", 1, 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("group", 2, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("group", -2, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("group", -4, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("group", -7, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     for (group_id, *where), code in refused.items():
         topic_id, partition = where
