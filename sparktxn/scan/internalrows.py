@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from sparktxn.structs import (
     CommittedOffset,
     HalfOutcome,
     HalfState,
+    MemberState,
     SettledHalf,
     TopicState,
     TransactionState,
@@ -45,23 +46,37 @@ __all__ = [
 ]
 
 _BATCH_ROWS: Final = 5_000
-_HALF_KEY_COLUMNS: Final = ("group_id", "transaction_id")
-_KEY_COLUMNS: Final = {
-    TRANSACTION_STATE.name: ("transactional_id",),
-    CONSUMER_OFFSETS.name: ("group_id", "topic", "topic_id", "partition"),
-    **dict.fromkeys((HALF_MESSAGES.name, HALF_SETTLED.name, HALF_DISCARDED.name), _HALF_KEY_COLUMNS),
-}
-_NULL_IF_REMOVED: Final = {
-    TRANSACTION_STATE.name: "producer_id",
-    CONSUMER_OFFSETS.name: "offset",
-    HALF_MESSAGES.name: "state",
-    HALF_SETTLED.name: "outcome",
-    HALF_DISCARDED.name: "checks",
-}
 _OUTCOMES: Final = {
     HalfOutcome.COMMITTED: "Committed",
     HalfOutcome.ROLLED_BACK: "RolledBack",
     HalfOutcome.DELETED: "Deleted",
+}
+
+
+class _Kind(NamedTuple):
+    """A kind of rows: the columns of its key, one that is null in a tombstone alone, and those of other kinds."""
+
+    key: tuple[str, ...]
+    never_null: str
+    others: frozenset[str] = frozenset()
+
+
+_OFFSET_COLUMNS: Final = ("offset", "metadata", "leader_epoch", "commit_timestamp", "transactional_id", "producer_id")
+_MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "host", "member_epoch", "topics", "assigned", "revoking")
+_OF_TRANSACTIONS: Final = _Kind(("transactional_id",), "producer_id")
+_OF_OFFSETS: Final = _Kind(
+    ("group_id", "topic", "topic_id", "partition"), "offset", frozenset({*_MEMBER_COLUMNS, "member_id", "is_away"})
+)
+_OF_MEMBERS: Final = _Kind(
+    ("group_id", "member_id"), "member_epoch", frozenset({*_OFFSET_COLUMNS, "topic", "topic_id", "partition"})
+)
+_OF_HALVES: Final = ("group_id", "transaction_id")
+_KINDS: Final = {
+    TRANSACTION_STATE.name: _OF_TRANSACTIONS,
+    CONSUMER_OFFSETS.name: _OF_OFFSETS,
+    HALF_MESSAGES.name: _Kind(_OF_HALVES, "state"),
+    HALF_SETTLED.name: _Kind(_OF_HALVES, "outcome"),
+    HALF_DISCARDED.name: _Kind(_OF_HALVES, "checks"),
 }
 
 Row = dict[str, Any]
@@ -69,7 +84,7 @@ Row = dict[str, Any]
 
 def history_of(objects: ObjectStore, topic: TopicState) -> History:
     """What computes an internal topic's rows."""
-    return History(objects, HISTORY_TABLES[topic.topic_id])
+    return History(objects, *HISTORY_TABLES[topic.topic_id])
 
 
 def read_history(
@@ -112,7 +127,6 @@ def _transaction_row(change: HistoryChange, found: EntryHistory) -> Row:
     record = change.record
     if not isinstance(record, TransactionState):
         return {"transactional_id": change.key[1]}
-    topic_names = found.topic_names
     return {
         "transactional_id": record.transactional_id,
         "state": kafka_name(record.status),
@@ -120,9 +134,7 @@ def _transaction_row(change: HistoryChange, found: EntryHistory) -> Row:
         "producer_epoch": record.producer_epoch,
         "transaction": record.transaction,
         "timeout_ms": record.timeout_ms,
-        "partitions": [
-            {"topic": topic_names.get(topic_id), "partition": partition} for topic_id, partition in record.partitions
-        ],
+        "partitions": _partitions(record.partitions, found),
         "groups": list(dict.fromkeys(group_id for group_id, _, _ in record.offsets)),
         "start_timestamp": timestamp_us(record.start_timestamp_ms),
         "last_update_timestamp": timestamp_us(record.last_update_timestamp_ms),
@@ -177,9 +189,35 @@ def _settled_row(change: HistoryChange, found: EntryHistory) -> Row:
     return {**named, "outcome": outcome, "source": settled.source}
 
 
+def _member_row(change: HistoryChange, found: EntryHistory) -> Row:
+    _, group_id, member_id = change.key
+    row: Row = {"group_id": group_id, "member_id": member_id}
+    record = change.record
+    if isinstance(record, MemberState):
+        row |= {
+            "group_instance_id": record.instance_id or None,
+            "client_id": record.client_id,
+            "host": record.host,
+            "member_epoch": record.member_epoch,
+            "topics": list(record.topics),
+            "assigned": _partitions([(held.topic_id, held.partition) for held in record.assigned], found),
+            "revoking": _partitions([(held.topic_id, held.partition) for held in record.revoking], found),
+            "is_away": record.left,
+        }
+    return row
+
+
+def _partitions(places: Iterable[tuple[int, int]], found: EntryHistory) -> list[Row]:
+    return [{"topic": found.topic_names.get(topic_id), "partition": partition} for topic_id, partition in places]
+
+
+def _group_row(change: HistoryChange, found: EntryHistory) -> Row:
+    return _member_row(change, found) if change.key[0] == "member" else _offset_row(change, found)
+
+
 _ROWS: Final = {
     TRANSACTION_STATE.name: _transaction_row,
-    CONSUMER_OFFSETS.name: _offset_row,
+    CONSUMER_OFFSETS.name: _group_row,
     HALF_MESSAGES.name: _half_row,
     HALF_SETTLED.name: _settled_row,
     HALF_DISCARDED.name: _half_row,
@@ -209,12 +247,15 @@ def key_and_value(topic: str, row: Mapping[str, Any]) -> tuple[bytes, bytes | No
 
     The value is None, as in Kafka, where the record was removed. Times are in milliseconds.
     """
-    key = {name: row[name] for name in _KEY_COLUMNS[topic]}
-    if row[_NULL_IF_REMOVED[topic]] is None:
+    kind = _KINDS[topic]
+    if topic == CONSUMER_OFFSETS.name and row["member_id"] is not None:
+        kind = _OF_MEMBERS
+    key = {name: row[name] for name in kind.key}
+    if row[kind.never_null] is None:
         return _json(key), None
     value = {}
     for name, cell in row.items():
-        if name.startswith("_") or name in key:
+        if name.startswith("_") or name in key or name in kind.others:
             continue
         if name.endswith("timestamp"):
             value[f"{name}_ms"] = None if cell is None else int(cell.timestamp() * 1_000)

@@ -25,6 +25,7 @@ __all__ = [
 
 _OFFSET_BITS: Final = 20
 _TIMESTAMP: Final = "timestamp[us, tz=UTC]"
+_PARTITIONS: Final = "list<struct<topic: string, partition: int32>>"
 
 TRANSACTION_STATE: Final = TopicState(
     name="__transaction_state",
@@ -38,7 +39,7 @@ TRANSACTION_STATE: Final = TopicState(
         ("producer_epoch", "int32", True),
         ("transaction", "int64", True),
         ("timeout_ms", "int64", True),
-        ("partitions", "list<struct<topic: string, partition: int32>>", True),
+        ("partitions", _PARTITIONS, True),
         ("groups", "list<string>", True),
         ("start_timestamp", _TIMESTAMP, True),
         ("last_update_timestamp", _TIMESTAMP, True),
@@ -60,19 +61,29 @@ CONSUMER_OFFSETS: Final = TopicState(
     schema=(
         ("group_id", "string", False),
         ("topic", "string", True),
-        ("topic_id", "int64", False),
-        ("partition", "int32", False),
+        ("topic_id", "int64", True),
+        ("partition", "int32", True),
         ("offset", "int64", True),
         ("metadata", "string", True),
         ("leader_epoch", "int32", True),
         ("commit_timestamp", _TIMESTAMP, True),
         ("transactional_id", "string", True),
         ("producer_id", "int64", True),
+        ("member_id", "string", True),
+        ("group_instance_id", "string", True),
+        ("client_id", "string", True),
+        ("host", "string", True),
+        ("member_epoch", "int64", True),
+        ("topics", "list<string>", True),
+        ("assigned", _PARTITIONS, True),
+        ("revoking", _PARTITIONS, True),
+        ("is_away", "bool", True),
         ("entry", "int64", False),
     ),
     created_entry=0,
 )
-"""Kafka's offsets: a row for every offset that takes effect; null but for its key if it is forgotten."""
+"""Kafka's groups: a row for every offset that takes effect, and for every member that changes; null but for its key if
+it is forgotten."""
 
 _HALF: Final = (
     ("checks", "int64", True),
@@ -125,13 +136,13 @@ HALF_DISCARDED: Final = TopicState(
 """RocketMQ's discarded half messages: a row for each; null but for its key once it is resumed or deleted."""
 
 HISTORY_TABLES: Final = {
-    TRANSACTION_STATE.topic_id: "transaction",
-    CONSUMER_OFFSETS.topic_id: "offset",
-    HALF_MESSAGES.topic_id: "half",
-    HALF_SETTLED.topic_id: "half_settled",
-    HALF_DISCARDED.topic_id: "half_discarded",
+    TRANSACTION_STATE.topic_id: ("transaction",),
+    CONSUMER_OFFSETS.topic_id: ("offset", "member"),
+    HALF_MESSAGES.topic_id: ("half",),
+    HALF_SETTLED.topic_id: ("half_settled",),
+    HALF_DISCARDED.topic_id: ("half_discarded",),
 }
-"""Which history (`state/recording.py`) each topic shows, by its id."""
+"""Which histories (`state/recording.py`) each topic shows, by its id; in an entry one after the other."""
 
 INTERNAL_TOPICS: Final = {
     topic.name: topic for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS, HALF_MESSAGES, HALF_SETTLED, HALF_DISCARDED)

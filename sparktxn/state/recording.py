@@ -2,13 +2,16 @@
 
 A transactional id gives one row for each of Kafka's states that an entry brings it through, PREPARE_COMMIT and
 PREPARE_ABORT among them. The row has the record as it was when the state was left. A record that an entry changes
-within one state gives one row. An offset gives one row for each time that it takes effect. A half transaction gives one
-row for each change, one when it is settled, and one when it is discarded. Rows are in the order of their keys.
+within one state gives one row. An offset gives one row for each time that it takes effect, a member one row for each
+entry that changes it. A half transaction gives one row for each change, one when it is settled, and one when it is
+discarded. Rows are in the order of their keys.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from sparktxn.state.delta import Delta, ReadState
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
@@ -16,6 +19,7 @@ from sparktxn.structs import (
     CommittedOffset,
     HalfOutcomes,
     HalfState,
+    MemberState,
     SettledHalf,
     StateKey,
     StateRecord,
@@ -25,24 +29,24 @@ from sparktxn.structs import (
 
 __all__ = ["HistoryChange", "RecordingDelta"]
 
-_TABLES: Final = ("transaction", "offset", "half")
+_TABLES: Final = ("transaction", "offset", "member", "half")
 _HALF_SETTLED: Final = "half_settled"
 _HALF_DISCARDED: Final = "half_discarded"
 
 
 class HistoryChange(NamedTuple):
-    """One change of a transactional id, an offset or a half transaction: the record as it was left, None if removed.
+    """One change of a record that a topic shows: the record as it was left, None if removed.
 
     `ending` is the transaction whose commit made an offset take effect, None for an offset outside transactions.
     """
 
     key: StateKey
-    record: TransactionState | CommittedOffset | HalfState | SettledHalf | None
+    record: TransactionState | CommittedOffset | MemberState | HalfState | SettledHalf | None
     ending: TransactionState | None = None
 
 
 class RecordingDelta(Delta):
-    """A delta that remembers what each record of the two histories has passed."""
+    """A delta that remembers what each record of the histories has passed."""
 
     __slots__ = ("_before", "_ending", "_passed")
 
@@ -67,6 +71,8 @@ class RecordingDelta(Delta):
         elif isinstance(record, HalfOutcomes):
             settled = record.settled[-1]
             self._pass(HistoryChange((_HALF_SETTLED, settled.group_id, settled.transaction_id), settled))
+        elif isinstance(record, MemberState):
+            self._pass(HistoryChange(record.key, record))
 
     def remove(self, key: StateKey) -> None:
         """Removes a record."""
@@ -98,13 +104,20 @@ class RecordingDelta(Delta):
             passed.append(change)
 
     def history(self, table: str) -> list[HistoryChange]:
-        """The changes of one history, one of `state.internal.HISTORY_TABLES`, in the order of their keys."""
+        """The changes of one table of `state.internal.HISTORY_TABLES`, in the order of their keys.
+
+        A member has one, from before the entry to its end; that it gave a sign of life is no change.
+        """
         found = []
         for key in sorted(key for key in self._passed if key[0] == table):
             if table == "offset" and key[2] in INTERNAL_TOPIC_IDS:
                 # A consumer that commits would otherwise read its own commits without end.
                 continue
             current = self._state_before(key)
+            if table == "member":
+                if _without_sign(current) != _without_sign(self._passed[key][-1].record):
+                    found.append(self._passed[key][-1])
+                continue
             for change in self._passed[key]:
                 if change.record != current:
                     found.append(change)
@@ -125,3 +138,8 @@ def _same_state(one: object, other: object) -> bool:
         and (one.producer_id, one.producer_epoch) == (other.producer_id, other.producer_epoch)
         and (one.transaction, one.prepared) == (other.transaction, other.prepared)
     )
+
+
+def _without_sign(record: object) -> MemberState | None:
+    """The record of a member, as if it had given no sign of life."""
+    return replace(record, last_entry=0) if isinstance(record, MemberState) else None

@@ -26,11 +26,13 @@ class History(Replay):
         self._names = {-2 - place: name for place, name in enumerate(INTERNAL_NAMES)}
 
     def apply(self, entry: int, timestamp_ms: int, commands: list[Command]) -> None:
-        before = {key: record for key, record in self.records.items() if key[0] in ("transaction", "offset", "half")}
+        before = {
+            key: record for key, record in self.records.items() if key[0] in ("transaction", "offset", "member", "half")
+        }
         self._passed = {}
         super().apply(entry, timestamp_ms, commands)
         for key in before.keys() - self.records.keys():
-            if key[0] != "half":
+            if key[0] not in ("half", "member"):
                 self._passed.setdefault(key, []).append(None)
         before |= {("discarded", *key[1:]): half for key, half in before.items() if half.get("discarded_entry")}
         tables = {"transaction": self.transactions, "offset": self.offsets, "half": self.halves}
@@ -45,7 +47,27 @@ class History(Replay):
                         rows[number] = self._row(key, record, timestamp_ms)
                         number += 1
                     current = record
+            if table == "offset":
+                number = self._add_members(before, number, timestamp_ms)
             assert number - first < ROWS_PER_ENTRY
+
+    def _add_members(self, before: dict[Key, Record], number: int, timestamp_ms: int) -> int:
+        """A row for each member that differs from what it was before the entry, but for its sign of life."""
+        for key in sorted(key for key in {*before, *self.records} if key[0] == "member"):
+            was, now = before.get(key), self.records.get(key)
+            if was is None or now is None or was | {"last_entry": now["last_entry"]} != now:
+                row: Record = {"entry": self.entry, "timestamp_ms": timestamp_ms}
+                row |= {"group_id": key[1], "member_id": key[2]}
+                self.offsets[number] = row if now is None else row | self._member(now)
+                number += 1
+        return number
+
+    def _member(self, record: Record) -> Record:
+        shown = {name: record[name] for name in ("client_id", "host", "member_epoch", "topics")}
+        shown |= {"group_instance_id": record["instance_id"] or None, "is_away": record["left"]}
+        for name in ("assigned", "revoking"):
+            shown[name] = [{"topic": self._names.get(held[0]), "partition": held[1]} for held in record[name]]
+        return shown
 
     def put(self, record: Record) -> None:
         if record["type"] == "half":

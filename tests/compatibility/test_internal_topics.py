@@ -79,3 +79,7 @@ def test_the_history_has_what_is_to_be_compared(history: History) -> None:
     assert any(row.get("fence_reason") for row in history.transactions.values())
     assert any("offset" not in row for row in history.offsets.values())
     assert {row.get("transactional_id") is None for row in history.offsets.values()} == {True, False}
+    members = [row for row in history.offsets.values() if "member_id" in row]
+    assert any(row.get("revoking") for row in members)
+    assert any(row.get("is_away") for row in members)
+    assert any("member_epoch" not in row for row in members)

@@ -6,7 +6,7 @@ entries, what was read counts only if the horizon has not passed it (PROTOCOL.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sparktxn.errors import DamagedObject, ViewExpired
@@ -151,14 +151,14 @@ class Replay(Generic[Found]):
 
 
 class History(Replay[EntryHistory]):
-    """The entries that change one history, one of `state.internal.HISTORY_TABLES`."""
+    """The entries that change the tables of one topic of `state.internal.HISTORY_TABLES`."""
 
-    def __init__(self, objects: ObjectStore, table: str) -> None:
-        super().__init__(objects, lambda followed: _changes_of(followed, table))
+    def __init__(self, objects: ObjectStore, *tables: str) -> None:
+        super().__init__(objects, lambda followed: _changes_of(followed, tables))
 
 
-def _changes_of(followed: Followed, table: str) -> EntryHistory | None:
-    found = followed.delta.history(table)
+def _changes_of(followed: Followed, tables: Sequence[str]) -> EntryHistory | None:
+    found = [change for table in tables for change in followed.delta.history(table)]
     entry = followed.entry
     return EntryHistory(entry.entry, entry.timestamp_ms, found, followed.topic_names) if found else None
 

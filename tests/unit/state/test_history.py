@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sparktxn.state.recording import RecordingDelta
-from sparktxn.structs import CommittedOffset, StateKey, TransactionState, TransactionStatus
+from sparktxn.structs import CommittedOffset, MemberState, StateKey, TransactionState, TransactionStatus
 
 S = TransactionStatus
 EMPTY = TransactionState("t", 1, 0, -1, -1, 60_000, S.EMPTY, 0, False)
@@ -13,7 +13,7 @@ ONGOING = replace(EMPTY, status=S.ONGOING, transaction=1)
 OFFSET = CommittedOffset("g", 1, 0, 5, None, -1, 0, 1)
 
 
-def delta(*before: TransactionState | CommittedOffset) -> RecordingDelta:
+def delta(*before: TransactionState | CommittedOffset | MemberState) -> RecordingDelta:
     known = {record.key: record for record in before}
     return RecordingDelta(known.get)
 
@@ -102,3 +102,40 @@ def test_what_is_recorded_is_changed_as_in_any_delta() -> None:
     assert recording.changes == {ONGOING.key: ONGOING, OFFSET.key: None, ("partition", 1, 0): None}
     assert (recording.get(ONGOING.key), recording.get(OFFSET.key)) == (ONGOING, None)
     assert delta(EMPTY).get(EMPTY.key) == EMPTY
+
+
+MEMBER = MemberState("g", "m", "", "", "", ("t",), 1, 1, ("uniform",), False, 5, last_entry=5)
+
+
+def members(recording: RecordingDelta) -> list[object]:
+    return [(change.key, change.record) for change in recording.history("member")]
+
+
+def test_a_member_has_one_row_as_the_entry_leaves_it() -> None:
+    recording = delta()
+    other = replace(MEMBER, member_id="a")
+    recording.put(replace(MEMBER, topics=()))
+    recording.put(MEMBER)
+    recording.put(other)
+    assert members(recording) == [(other.key, other), (MEMBER.key, MEMBER)]
+
+
+def test_a_members_sign_of_life_gives_no_row() -> None:
+    recording = delta(MEMBER)
+    recording.put(replace(MEMBER, left=True))
+    recording.put(replace(MEMBER, last_entry=9))
+    assert members(recording) == []
+    recording.put(replace(MEMBER, last_entry=9, member_epoch=9))
+    assert members(recording) == [(MEMBER.key, replace(MEMBER, last_entry=9, member_epoch=9))]
+
+
+def test_a_member_that_is_gone_at_the_end_gives_a_tombstone_if_it_was_there() -> None:
+    recording = delta(MEMBER)
+    recording.remove(MEMBER.key)
+    recording.put(MEMBER)
+    recording.remove(MEMBER.key)
+    assert members(recording) == [(MEMBER.key, None)]
+    recording = delta()
+    recording.put(MEMBER)
+    recording.remove(MEMBER.key)
+    assert members(recording) == []
