@@ -20,7 +20,7 @@ from sparktxn.log.look.views import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import segments_between
 from sparktxn.state.internal import entry_of, first_offset, is_internal
-from sparktxn.structs import NO_TRANSACTION
+from sparktxn.structs import NO_PRODUCER_ID, NO_TRANSACTION
 
 __all__ = ["Alignment", "Cut", "aligned_cut"]
 
@@ -109,7 +109,10 @@ _Offsets = list[int]
 
 
 class _Backlog:
-    """All that a view holds from the starts on, by partition and by unit: a transaction, or a segment outside one."""
+    """All that a view holds from the starts on, by partition and by unit: a transaction, or a segment outside one.
+
+    Half transactions that one entry has committed are one unit.
+    """
 
     def __init__(self, objects: ObjectStore, view: ReadView, lows: dict[TopicPartition, int]) -> None:
         self._keys = list(lows)
@@ -127,6 +130,9 @@ class _Backlog:
                 unit = len(self._units)
                 if segment.transaction != NO_TRANSACTION:
                     unit = transactions.setdefault((segment.producer_id, segment.transaction), unit)
+                elif segment.producer_id == NO_PRODUCER_ID:
+                    # Of half transactions: those that one entry has committed stay together.
+                    unit = transactions.setdefault((NO_PRODUCER_ID, segment.entry), unit)
                 part = _Part(index, max(low, segment.base_offset), segment.end_offset, segment.entry, unit)
                 parts.append(part)
                 if unit == len(self._units):

@@ -109,6 +109,31 @@ def test_v2_several_messages_over_several_topics_are_one_transaction(world: Half
 
 
 @pytest.mark.rocketmq("V2")
+def test_v2_no_aligned_read_shows_one_topic_of_a_transaction_without_the_other(world: HalfWorld) -> None:
+    """An open transaction of Kafka's holds one of the topics up: the cut waits for it with both."""
+    from sparktxn.producer import Producer as KafkaProducer
+
+    shop = world.shop5("orders")
+    with KafkaProducer({"bootstrap.servers": shop.uri, "transactional.id": "kafka"}) as kafka:
+        kafka.init_transactions()
+        kafka.begin_transaction()
+        kafka.produce("audit", b"open")
+        kafka.flush(5)
+        begun(shop, message("a", "orders"), message("b", "audit")).commit()
+
+        def aligned() -> dict[str, int]:
+            view = world.reader.view(["orders", "audit"])
+            cut = world.reader.cut(view, {})
+            return {
+                topic: sum(end for key, end in cut.offsets.items() if key[0] == topic) for topic in ("orders", "audit")
+            }
+
+        assert aligned() == {"orders": 0, "audit": 0}
+        kafka.commit_transaction()
+        assert aligned() == {"orders": 1, "audit": 3}
+
+
+@pytest.mark.rocketmq("V2")
 def test_v2_strict_rocketmq_allows_one(world: HalfWorld) -> None:
     shop = world.shop5(strict=True)
     transaction = begun(shop, message("a"))

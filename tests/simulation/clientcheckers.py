@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from tests.simulation.clienthistory import Batch, ClientHistory, Place, Record, Transaction
 from tests.simulation.cycles import check_cycles
+from tests.simulation.halfcheckers import check_half_messages
 from tests.simulation.history import Outcome
 
 __all__ = [
@@ -49,6 +50,7 @@ def check_client_history(history: ClientHistory) -> None:
         check_monotonic_views,
         check_cycles,
         check_expectations,
+        check_half_messages,
     ):
         check(history)
 

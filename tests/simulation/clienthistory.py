@@ -110,7 +110,8 @@ class ClientHistory(Struct):
 
     `marks` are those that the log holds at the end, with their entries. `offered` says when each mark, and each value
     that is stored, was last offered to the log by each process. `plain_groups` commit offsets without any output;
-    `draining` are groups that have read a topic to its end.
+    `draining` are groups that have read a topic to its end. `halves` are the ids of half transactions, `decisions` what
+    a database has decided for them, and `asked` is how often a checker was asked for each.
     """
 
     transactions: list[Transaction] = field(default_factory=list)
@@ -126,6 +127,9 @@ class ClientHistory(Struct):
     plain_groups: set[str] = field(default_factory=set)
     draining: dict[str, str] = field(default_factory=dict)
     operations: int = 0
+    halves: set[str] = field(default_factory=set)
+    decisions: dict[str, bool] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
 
     def begin(self, process: str, transactional_id: str) -> Transaction:
         """A new attempt."""

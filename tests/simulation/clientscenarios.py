@@ -27,6 +27,7 @@ from tests.simulation.clientprograms import (
     read_view,
     writing,
 )
+from tests.simulation.halfprograms import selling, settle_halves
 from tests.simulation.impatientprograms import (
     Client,
     SinkJob,
@@ -50,6 +51,7 @@ __all__ = [
     "clients",
     "come_to_rest",
     "conditional",
+    "halfmessages",
     "maintained",
     "prepared",
     "shared",
@@ -198,6 +200,18 @@ def conditional(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("follower", following(world))
 
 
+def halfmessages(simulator: Simulator, history: ClientHistory) -> None:
+    """Two or three processes of one producer group, alongside a transactional writer and a vacuum."""
+    world = world_of(simulator, history, {"in": 2, "left": 1, "out": 1})
+    for name in ("seller", "other seller", "third seller")[: 2 + simulator.seed % 2]:
+        world.begin(name, writes=True)
+        simulator.add(name, selling(world, 4))
+    world.begin("writer", writes=True)
+    simulator.add("writer", writing(world, "first", 2))
+    simulator.add("vacuum", vacuuming(world))
+    simulator.add("follower", following(world))
+
+
 def come_to_rest(
     objects: ObjectStore,
     history: ClientHistory,
@@ -212,6 +226,7 @@ def come_to_rest(
     open_ = [record.transactional_id for record in known if record.status is TransactionStatus.ONGOING]
     for transactional_id in sorted(open_):
         log.submit([InitProducerId(log.ids.token(), transactional_id)], log.deadline())
+    settle_halves(log, history)
     uri = f"{objects.uri}-at-rest"
     lend_log(uri, log)
     try:

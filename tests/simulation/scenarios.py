@@ -17,6 +17,7 @@ from tests.simulation.clientscenarios import (
     clients,
     come_to_rest,
     conditional,
+    halfmessages,
     maintained,
     prepared,
     shared,
@@ -55,6 +56,7 @@ CLIENT_SCENARIOS: Final[dict[str, Callable[[Simulator, ClientHistory], None]]] =
     "shared": shared,
     "unnamed": unnamed,
     "conditional": conditional,
+    "halfmessages": halfmessages,
 }
 SCENARIOS: Final = (*COMMAND_SCENARIOS, *CLIENT_SCENARIOS, "overtaken", "clocks", "groups")
 

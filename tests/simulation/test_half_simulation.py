@@ -1,0 +1,92 @@
+"""Half messages under faults: all kinds of ends are met, and builds without a rule are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparktxn.errors import DamagedObject
+from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
+from sparktxn.maintenance import marking
+from sparktxn.scan import alignment
+from sparktxn.state import halfmessages, machine
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.structs import HalfOutcome
+from tests.simulation.history import Outcome
+from tests.simulation.scenarios import record_clients, simulate
+
+pytestmark = [pytest.mark.simulation, pytest.mark.rocketmq("R10", "R18", "#2694", "#8158-2")]
+
+SEEDS = range(12)
+
+
+def test_half_messages_are_committed_rolled_back_asked_for_and_discarded() -> None:
+    outcomes = set()
+    asked = discarded = 0
+    for seed in SEEDS:
+        simulator, history = record_clients(seed, "halfmessages")
+        outcomes |= {transaction.outcome for transaction in history.transactions}
+        asked += sum(history.asked.values())
+        discarded += sum(b'"discard_half"' in data for data in simulator.shared.history.values())
+    assert outcomes >= {Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN}
+    assert asked > 20
+    assert discarded > 2
+
+
+def without_the_first_settlement(patch: pytest.MonkeyPatch) -> None:
+    """As in RocketMQ 5.5.0: a settlement that comes second takes effect too."""
+    kept: dict[tuple[str, str], object] = {}
+    handler = machine._HANDLERS[EndHalf]
+
+    def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
+        named = (command.group_id, command.transaction_id)
+        half = delta.get(("half", *named))
+        if half is not None:
+            kept[named] = half
+        elif named in kept and command.committed:
+            delta.put(kept[named])  # type: ignore[arg-type]
+            delta.remove(halfmessages.outcomes_key(command.transaction_id))
+        return handler(delta, command, context)
+
+    patch.setitem(machine._HANDLERS, EndHalf, end_half)
+
+
+def without_the_discard(patch: pytest.MonkeyPatch) -> None:
+    """A discarded half message counts as settled: it is lost."""
+    handler = machine._HANDLERS[DiscardHalf]
+
+    def discard_half(delta: Delta, command: DiscardHalf, context: Context) -> CommandResult | Refusal:
+        half = delta.get(("half", command.group_id, command.transaction_id))
+        result = handler(delta, command, context)
+        if half is not None and not isinstance(result, Refusal) and not result.duplicate:
+            halfmessages._settle_half(delta, half, HalfOutcome.ROLLED_BACK, "check", context)
+        return result
+
+    patch.setitem(machine._HANDLERS, DiscardHalf, discard_half)
+
+
+def without_the_marks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
+
+
+def without_alignment(patch: pytest.MonkeyPatch) -> None:
+    """An open transaction holds one topic of a half transaction up, and a reader sees the other one."""
+    patch.setattr(alignment, "NO_PRODUCER_ID", -2)
+
+
+def simulate_all() -> None:
+    for seed in range(60):
+        simulate(seed, "halfmessages")
+
+
+@pytest.mark.parametrize(
+    "leave_out", [without_the_first_settlement, without_the_discard, without_the_marks, without_alignment]
+)
+def test_a_build_without_the_rule_is_found(
+    leave_out: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_out(monkeypatch)
+    # By a checker, or by a reader that misses a segment.
+    with pytest.raises((AssertionError, DamagedObject)):
+        simulate_all()
