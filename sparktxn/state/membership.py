@@ -161,7 +161,7 @@ def expire_member(delta: Delta, command: ExpireMember, context: Context) -> Comm
         )
     roster = Roster(delta, context, command.group_id)
     member = roster.members.get(command.member_id)
-    if member is None or member.member_epoch != command.member_epoch:
+    if member is None or member.member_epoch < command.member_epoch:
         return CommandResult(duplicate=True)
     is_session = command.reason == _SESSION
     if command.last_entry != (member.last_entry if is_session else member.changed_entry):

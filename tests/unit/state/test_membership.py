@@ -388,6 +388,15 @@ class TestExpiry:
         log.join("m1", "a")
         assert log.submit(late)[0].duplicate
 
+    @pytest.mark.kafka("G11")
+    def test_one_entry_takes_out_all_that_are_silent(self, log: GroupLog) -> None:
+        for member_id in ("m1", "m2", "m3"):
+            log.join(member_id, "a")
+        before = log.member("m3").member_epoch
+        log.submit(*[log.expiring(member_id) for member_id in ("m1", "m2")])
+        assert held(log) == {"m3": (tuple(EVEN), ())}
+        assert log.member("m3").member_epoch > before
+
     @pytest.mark.kafka("G12")
     def test_a_static_member_that_is_away_expires(self, log: GroupLog) -> None:
         log.join("m1", "a", instance_id="i")
