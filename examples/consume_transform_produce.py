@@ -3,10 +3,11 @@
     python examples/consume_transform_produce.py --store /tmp/payments --create 10000
     python examples/consume_transform_produce.py --store /tmp/payments --exit-when-idle 2
 
-The first line makes a store with ten thousand payments; the second starts the service. It reads them, writes a receipt
-for each and an alert for each large one, and commits its offsets, all in one transaction per batch. Kill it as hard and
-as often as you like (kill -9), start it again, and run two at once. In the end there is one receipt for each payment,
-in the payments' order. `--check` counts them.
+The first line makes a store with ten thousand payments; the second starts an instance of the service. It reads them,
+writes a receipt for each and an alert for each large one, and commits its offsets, all in one transaction per batch.
+Start it several times: the instances share the partitions. Kill them as hard and as often as you like (kill -9): the
+others take over after `--session` seconds. In the end there is one receipt for each payment, in the payments' order.
+`--check` counts them.
 
 The shape is that of confluent-kafka's transactional examples. After init_transactions it repeats consume,
 begin_transaction, produce, send_offsets_to_transaction and commit_transaction. There are three answers to an error,
@@ -19,6 +20,7 @@ import argparse
 import json
 import signal
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -45,14 +47,17 @@ def transform(payment: Message) -> list[tuple[str, dict[str, Any]]]:
 
 
 class Service:
-    """One instance. Its transactional id is its name: a second instance of that name fences the first.
+    """One instance, a member of the group. Its name is its transactional id, and must be its own.
 
-    Two instances with different names and one group both read all payments. The log refuses the offsets of the one that
-    commits a batch later. That one aborts and continues from what the other one has committed.
+    An instance that was given a name is a static member. Started again after a crash, it has its partitions back at
+    once; a second instance of that name fences the first.
     """
 
-    def __init__(self, store: str, name: str, group: str, *, batch: int, publish_early: bool) -> None:
-        self._name = name
+    def __init__(
+        self, store: str, name: str | None, group: str, *, batch: int, session_s: float, publish_early: bool
+    ) -> None:
+        static = {"group.instance.id": name} if name else {}
+        self._name = name = name or f"receipts-{uuid.uuid4().hex[:8]}"
         self._batch = batch
         self._publish_early = publish_early
         self._stopping = False
@@ -63,6 +68,8 @@ class Service:
                 "group.id": group,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
+                "session.timeout.ms": int(session_s * 1000),
+                **static,
                 # The offsets belong to the transactions: nothing else may commit them.
                 "enable.auto.commit": False,
             }
@@ -206,8 +213,17 @@ def main() -> int:
     parser.add_argument("--store", required=True, metavar="URI", help="the store: a folder, s3://bucket/prefix, ...")
     parser.add_argument("--create", type=int, metavar="N", help="make the topics and N payments, and end")
     parser.add_argument("--check", action="store_true", help="compare receipts and alerts with the payments, and end")
-    parser.add_argument("--name", default="receipts-service", help="transactional id (default: %(default)s)")
+    parser.add_argument(
+        "--name", help="the instance's name, the same whenever it is started again (default: a new one)"
+    )
     parser.add_argument("--group", default="receipts-service", help="consumer group (default: %(default)s)")
+    parser.add_argument(
+        "--session",
+        type=float,
+        default=45,
+        metavar="S",
+        help="how long a dead instance keeps its partitions (default: 45)",
+    )
     parser.add_argument("--batch", type=int, default=500, metavar="N", help="payments per transaction (default: 500)")
     parser.add_argument(
         "--publish-early", action="store_true", help="publish each batch before it is committed, as Kafka does"
@@ -226,6 +242,7 @@ def main() -> int:
         arguments.name,
         arguments.group,
         batch=arguments.batch,
+        session_s=arguments.session,
         publish_early=arguments.publish_early,
     )
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -35,6 +35,13 @@ class Background(Protocol):
     def sibling(self, name: str, workers: int) -> Background:
         """Return one of the same kind with threads of its own, for work that must not queue behind other work."""
 
+    def repeat(self, work: Callable[[], float | None]) -> Callable[[], None] | None:
+        """Call `work` in a thread of its own, again after as many seconds as it returns, until it returns None.
+
+        Returns:
+            What has `work` called now, without waiting for it. None if there are no threads: its owner calls it.
+        """
+
     def close(self, timeout_s: float | None = None) -> None:
         """Take no more work, and wait up to `timeout_s` (None: no limit) for what was started.
 
@@ -55,6 +62,7 @@ class ThreadBackground:
         self._idle = 0
         self._running = 0
         self._closed = False
+        self._woken: list[threading.Event] = []
         self._life = Deadline(SystemClock(), None)
         _opened.add(self)
 
@@ -87,8 +95,10 @@ class ThreadBackground:
             for future, _ in self._queue:
                 future.cancel()
             self._queue.clear()
-            if self._running:
+            if self._running or self._woken:
                 self._life.end()
+            for woken in self._woken:
+                woken.set()
             self._changed.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
@@ -96,6 +106,30 @@ class ThreadBackground:
         with self._changed:
             own = threading.current_thread() in self._threads
             return self._changed.wait_for(lambda: not self._queue and self._running <= own, timeout_s)
+
+    def repeat(self, work: Callable[[], float | None]) -> Callable[[], None]:
+        """Call `work` again and again in a daemon thread, until it returns None or this is closed.
+
+        Raises:
+            RuntimeError: this is closed, or the interpreter is ending.
+        """
+        woken = threading.Event()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            thread = threading.Thread(target=self._repeat, args=(work, woken), name=f"{self._name}-again", daemon=True)
+            thread.start()
+            self._woken.append(woken)
+        return woken.set
+
+    def _repeat(self, work: Callable[[], float | None], woken: threading.Event) -> None:
+        while not self._closed:
+            with self._life.governs():
+                pause_s = work()
+            if pause_s is None:
+                return
+            woken.wait(pause_s)
+            woken.clear()
 
     def _start_thread(self) -> None:
         """Start one more worker; the caller holds the lock."""
@@ -170,6 +204,9 @@ class InlineBackground:
     def sibling(self, name: str, workers: int) -> InlineBackground:
         """Return this one."""
         return self
+
+    def repeat(self, work: Callable[[], float | None]) -> None:
+        """Leave `work` to its owner's calls."""
 
     def close(self, timeout_s: float | None = None) -> None:
         """Nothing is under way."""

@@ -370,6 +370,17 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
              "with other deals than Kafka's where several are equally good"),
             ("G22*", "A group is EMPTY, RECONCILING, STABLE or DEAD, and is described with its members (testConsumerGroup"
              "States, testConsumerGroupDescribeNoErrors)."),
+            ("G23*", "What goes is revoked, with its offsets, before what comes is assigned; a member without partitions "
+             "is called with none (testListenerCallbacksBasic, "
+             "testMemberJoiningCallsRebalanceListenerWhenReceivingEmptyAssignment)."),
+            ("G24*", "An automatic offset commit that fails does not hold up the release "
+             "(testReconcilePartitionsRevokedWithFailedAutoCommitCompletesRevocationAnyway)."),
+            ("G25*", "A member that was taken out is called with what it has lost, and joins again "
+             "(testOnPartitionsLostNoError).", "under another member id"),
+            ("G26*", "One whose user does not poll for `max.poll.interval.ms` leaves, and comes back with the next polls "
+             "(testPollTimerExpiration, testStaleMemberRejoinsWhenTimerResetsNoCallbacks)."),
+            ("G27*", "A new owner waits while a transaction holds an offset of its partition "
+             "(testFetchOffsetsWithPendingTransactionalOffsets)."),
         ],
     ),
 )  # fmt: skip

@@ -122,16 +122,16 @@ class Assignment:
         """The partition's progress, or None if it is not assigned."""
         return self._by_key.get(key)
 
-    def require(self, partition: TopicPartition) -> Progress:
+    def require(self, partition: TopicPartition, code: ErrorCode = ErrorCode.LOCAL_STATE) -> Progress:
         """The partition's progress.
 
         Raises:
-            KafkaException: ``_STATE``: the partition is not assigned.
+            KafkaException: `code`: the partition is not assigned.
         """
         progress = self._by_key.get((partition.topic, partition.partition))
         if progress is None:
             reason = f"partition {partition.partition} of topic {partition.topic!r} is not assigned to this consumer"
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))
+            raise KafkaException(KafkaError(code, reason))
         return progress
 
     def add(self, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -10,12 +11,14 @@ import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline, in_time
-from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, check_offset
+from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
-from sparktxn.consumer.commits import Commits
+from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.fetcher import Chunk
+from sparktxn.consumer.membership import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.polling import Reading
+from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
@@ -25,7 +28,7 @@ from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, Message, T
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
@@ -66,7 +69,8 @@ class Consumer:
         self._store = Store.open(self._settings.uri, options=self._settings.store_options)
         self._log = self._store.log
         self._assignment = Assignment()
-        self._offsets = GroupOffsets(self._log, self._settings.group_id, self._assignment)
+        self._membership = Membership(self._log, self._settings)
+        self._offsets = GroupOffsets(self._log, self._settings.group_id, self._assignment, self._membership.speaker)
         self._committer = self._log.background.sibling("sparktxn-offsets", 1)
         self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock, self._committer)
         self._reader = self._log.background.sibling("sparktxn-reader", 2)
@@ -77,13 +81,22 @@ class Consumer:
             self._settings,
             self._assignment,
             self._offsets,
-            weakly(self._rebalance),
+            self._membership,
+            weakly(self._follow),
             self._reader,
             self._commits.under_way,
         )
+        self._rebalancing = Rebalancing(
+            weakref.ref(self),
+            self._settings,
+            self._membership,
+            self._assignment,
+            self._reading,
+            self._commits,
+            self._log.clock,
+        )
         self._ready = self._reading.ready
-        self._rebalanced_to: set[PartitionKey] = set()
-        self._assigned_by_user = False
+        self._due_at_s = 0.0
         # Looked up once: poll() is called for every message.
         self._now_s = self._log.clock.monotonic_s
         self._forked = self._fork.forked
@@ -105,7 +118,9 @@ class Consumer:
         Raises:
             DamagedObject: an object of one partition is damaged; other partitions are still handed out.
         """
-        if self._ready and not self._forked() and self._now_s() < self._commits.due_at_s:
+        life = self._membership.life
+        now_s = life.polled_s = self._now_s()
+        if self._ready and now_s < self._due_at_s and not life.wakes and not self._forked():
             return self._ready.popleft()
         return self._next(self._log.deadline(arguments.timeout_s("timeout", timeout)))
 
@@ -114,29 +129,35 @@ class Consumer:
         num_messages = arguments.integer("num_messages", num_messages, 0)
         deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
         messages: list[Message] = []
-        while len(messages) < num_messages:
-            try:
-                message = self._next(deadline)
-            except KafkaException:
-                # What has been taken must not be lost; the error comes again.
-                if not messages:
-                    raise
-                break
-            if message is None:
-                break
-            messages.append(message)
-            ready = self._ready
-            messages += [ready.popleft() for _ in range(min(num_messages - len(messages), len(ready)))]
+        try:
+            while len(messages) < num_messages:
+                try:
+                    message = self._next(deadline)
+                except KafkaException:
+                    # What has been taken must not be lost; the error comes again.
+                    if not messages:
+                        raise
+                    break
+                if message is None:
+                    break
+                self._reading.is_gathering = True
+                messages.append(message)
+                ready = self._ready
+                messages += [ready.popleft() for _ in range(min(num_messages - len(messages), len(ready)))]
+        finally:
+            self._reading.is_gathering = self._reading.is_interrupted = False
         return messages
 
     def _next(self, deadline: Deadline) -> Message | None:
         while True:
-            self._keep_house()
+            may_read = self._keep_house()
             if self._reading.events:
                 return self._reading.events.popleft()
+            if not may_read:
+                return None
             if self._ready:
                 return self._ready.popleft()
-            if not self._reading.fill() and not self._reading.wait(deadline):
+            if not self._reading.fill() and (self._reading.is_interrupted or not self._reading.wait(deadline)):
                 return None
 
     def consume_arrow(self, num_records: int = _ARROW_RECORDS, timeout: float | None = -1.0) -> pa.Table | None:
@@ -151,16 +172,17 @@ class Consumer:
         """
         num_records = arguments.integer("num_records", num_records, 1)
         deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
-        self._keep_house()
-        self._reading.give_back()
         while True:
+            may_read = self._keep_house()
+            self._reading.give_back()
             self._raise_events()
+            if not may_read:
+                return None
             chunk = self._reading.next_chunk(num_records, None)
             if chunk is not None:
                 return self._table(chunk, num_records, deadline)
             if not self._reading.events and not self._reading.wait(deadline):
                 return None
-            self._keep_house()
 
     def _table(self, chunk: Chunk | None, num_records: int, deadline: Deadline) -> pa.Table:
         batches: list[pa.RecordBatch] = []
@@ -198,35 +220,38 @@ class Consumer:
     ) -> None:
         """Reads all partitions of `topics` (names, or patterns that begin with ``^``), in place of what was subscribed.
 
-        `on_assign(consumer, partitions)` is called inside poll(), and may call assign() with other offsets; `on_revoke`
-        before partitions go. `on_lost` is never called: partitions are not taken away.
+        The consumer joins its group at the next poll(), and reads the partitions that the group gives it.
+        `on_assign(consumer, partitions)` is called inside poll(), and may assign them with other offsets; `on_revoke`
+        before partitions go to another member, while their offsets can be committed. `on_lost`, or `on_revoke` without
+        it, is called when others may have them already, and nothing can be committed.
         """
         self._check()
         names = arguments.items("topics", topics, str)
         arguments.function("on_lost", on_lost)
-        subscription = Subscription(names, on_assign, on_revoke) if names else None
+        subscription = Subscription(names, on_assign, on_revoke, on_lost) if names else None
         if subscription is None:
             self.unsubscribe()
             return
-        if self._reading.subscription is None:
-            self._revoke()
-        else:
-            self._reading.give_back()
+        self._rebalancing.subscribe()
         self._reading.subscription = subscription
         self._reading.forget()
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more; on_revoke is called here."""
+        """Reads nothing any more, and leaves the group; on_revoke is called here."""
         self._check()
-        self._revoke()
+        self._rebalancing.leave()
         self._reading.subscription = None
         self._reading.forget()
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads exactly `partitions`, each from its offset; without one from the committed offset."""
+        """Reads exactly `partitions`, each from its offset; without one from the committed offset.
+
+        Raises:
+            KafkaException: ``_STATE``: in a callback of incremental lists, which takes incremental_assign().
+        """
         self._check()
         partitions = self._checked_distinct(partitions)
-        self._assigned_by_user = True
+        self._rebalancing.check_whole()
         self._reading.give_back()
         self._assignment.clear()
         for partition in partitions:
@@ -241,14 +266,14 @@ class Consumer:
         """Reads `partitions` too.
 
         Raises:
-            KafkaException: ``_CONFLICT``: one is assigned already.
+            KafkaException: ``_CONFLICT``: one is assigned already; ``_STATE``: in a callback of whole lists.
         """
         self._check()
         partitions = self._checked_distinct(partitions)
+        self._rebalancing.check_incremental()
         for partition in partitions:
             if (partition.topic, partition.partition) in self._assignment:
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, f"{partition} is assigned already"))
-        self._assigned_by_user = True
         for partition in partitions:
             self._assignment.add(Progress((partition.topic, partition.partition), partition.offset))
         self._reading.look_again()
@@ -257,11 +282,12 @@ class Consumer:
         """Reads `partitions` no longer.
 
         Raises:
-            KafkaException: ``_STATE``: one is not assigned.
+            KafkaException: ``_INVALID_ARG``: one is not assigned; ``_STATE``: in a callback of whole lists.
         """
         self._check()
-        assigned = [self._assignment.require(partition) for partition in topic_partitions("partitions", partitions)]
-        self._assigned_by_user = True
+        given = topic_partitions("partitions", partitions)
+        self._rebalancing.check_incremental()
+        assigned = [self._assignment.require(partition, ErrorCode.LOCAL_INVALID_ARG) for partition in given]
         self._reading.give_back()
         for progress in assigned:
             self._reading.discard(progress.key)
@@ -281,35 +307,9 @@ class Consumer:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
         return given
 
-    def _rebalance(self, wanted: set[PartitionKey]) -> None:
-        """The subscribed topics have other partitions than before: call the user's function, which may assign
-        differently."""
-        if wanted == self._rebalanced_to:
-            return
-        kept = {progress.key: progress for progress in self._assignment}
-        self._revoke()
-        self._rebalanced_to = wanted
-        subscription = self._reading.subscription
-        self._assigned_by_user = False
-        if subscription is not None and subscription.on_assign is not None:
-            subscription.on_assign(self, [TopicPartition(*key) for key in sorted(wanted)])
-        if not self._assigned_by_user:
-            for key in sorted(wanted):
-                self._assignment.add(kept.get(key) or Progress(key, TopicPartition(*key).offset))
-
-    def _revoke(self) -> None:
-        """Takes all partitions away, after their offsets are on their way and the user's function was called."""
-        self._reading.give_back()
-        self._rebalanced_to = set()
-        if not len(self._assignment):
-            return
-        self._commits.commit_at_last()
-        subscription = self._reading.subscription
-        if subscription is not None and subscription.on_revoke is not None:
-            subscription.on_revoke(self, self._assignment.partitions())
-        for progress in self._assignment:
-            self._reading.discard(progress.key)
-        self._assignment.clear()
+    def _follow(self, seen: Seen, view: ReadView) -> None:
+        """Take over what the group's state says."""
+        self._rebalancing.follow(seen, view)
 
     # Where in them
 
@@ -447,9 +447,9 @@ class Consumer:
         """
         self._check()
         asynchronous = arguments.boolean("asynchronous", asynchronous)
-        message, offsets = _checked_choice(message, offsets)
+        message, offsets = checked_choice(message, offsets)
         self._reading.settle()
-        chosen = self._commits.stored() if message is None and offsets is None else _offsets_of(message, offsets)
+        chosen = self._commits.stored() if message is None and offsets is None else offsets_of(message, offsets)
         if asynchronous:
             self._commits.commit_beside(chosen)
             return None
@@ -467,14 +467,15 @@ class Consumer:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_INVALID_ARG, reason))
         if message is None and offsets is None:
             raise ValueError("store_offsets() takes a message or offsets")
-        chosen = _offsets_of(*_checked_choice(message, offsets))
+        chosen = offsets_of(*checked_choice(message, offsets))
         for progress, partition in [(self._assignment.require(partition), partition) for partition in chosen]:
             progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled.
 
-        It says where this consumer has started from, so take it anew for each transaction.
+        It says which member of the group this consumer is, or where it has started from. It changes inside poll() and
+        consume(), so take it anew for each transaction.
         """
         self._check()
         return self._offsets.metadata(self._settings.group_instance_id)
@@ -503,19 +504,23 @@ class Consumer:
         if not committed:
             rewind(self._assignment, self._reading, began)
         self._commits.held = False
+        self._reading.look_soon()
 
-    def memberid(self) -> str:
-        """Always empty: the group has no members, every consumer reads what it subscribes to."""
+    def memberid(self) -> str | None:
+        """This consumer's id in its group; None before a classic member has joined.
+
+        A consumer that has lost its place joins again under another id.
+        """
         self._check()
-        return ""
+        return self._membership.member_id()
 
     # The end
 
     def close(self) -> None:
-        """Commits stored offsets if they are committed automatically, and gives everything back; twice is harmless.
+        """Commits stored offsets if they are committed automatically, leaves the group, and gives everything back.
 
-        Wait up to half a minute for the object store. Offsets that are not committed by then are given up, with a
-        warning, and never committed.
+        Twice is harmless. Wait up to half a minute for the object store. Offsets that are not committed by then are
+        given up, with a warning, and never committed.
         """
         if self._closed:
             return
@@ -524,7 +529,7 @@ class Consumer:
             return
         with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
             try:
-                self._revoke()
+                self._rebalancing.leave()
                 self._commits.close(deadline)
                 self._commits.collect()
             finally:
@@ -537,6 +542,10 @@ class Consumer:
 
     def __del__(self) -> None:
         # Without close(). This may run anywhere, also where a lock is held: another thread ends the workers.
+        membership = self.__dict__.get("_membership")
+        if membership is not None and not self._closed:
+            membership.life.left = True
+            give_back_later(membership.abandon)
         for workers in self.__dict__.get("_workers", ()):
             give_back_later(partial(workers.close, 1.0))
 
@@ -545,36 +554,27 @@ class Consumer:
             raise RuntimeError("Consumer closed")
         self._fork.check("consumer")
 
-    def _keep_house(self) -> None:
+    def _keep_house(self) -> bool:
+        """See to commits, to the group and to callbacks. Return False if nothing may be handed out now.
+
+        Raises:
+            KafkaException: ``UNKNOWN_MEMBER_ID``: the partitions are lost inside a transaction's block.
+        """
         self._check()
-        if self._now_s() >= self._commits.due_at_s:
+        now_s = self._now_s()
+        self._membership.life.polled_s = now_s
+        is_subscribed = self._reading.subscription is not None
+        may_read = True
+        if is_subscribed:
+            self._membership.beat_if_due(now_s)
+            may_read = self._rebalancing.check_life(now_s)
+        if may_read and now_s >= self._commits.due_at_s:
             self._reading.settle()
             self._commits.commit_on_its_own()
         self._commits.collect()
-
-
-def _checked_choice(message: object, offsets: object) -> tuple[Message | None, list[TopicPartition] | None]:
-    """What commit() or store_offsets() is given.
-
-    Raises:
-        TypeError: `message` is not a Message, or `offsets` not a list of TopicPartition.
-        ValueError: both are given.
-    """
-    if message is not None and offsets is not None:
-        raise ValueError("expected a message or offsets, not both")
-    return (
-        None if message is None else arguments.instance("message", message, Message),
-        None if offsets is None else topic_partitions("offsets", offsets),
-    )
-
-
-def _offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition]:
-    """What to commit for a message (the offset after it) or as given."""
-    if message is None:
-        return list(offsets or ())
-    error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
-    if error is not None:
-        raise KafkaException(error)
-    if topic is None or partition is None or offset is None:
-        raise ValueError("the message has no offset: it was not consumed")
-    return [TopicPartition(topic, partition, TopicPartition(topic, partition, offset).offset + 1)]
+        self._due_at_s = self._commits.due_at_s
+        if is_subscribed:
+            if may_read and not self._reading.is_gathering:
+                self._reading.follow_group()
+            self._due_at_s = min(self._due_at_s, self._membership.due_at_s, self._reading.follow_at_s)
+        return may_read

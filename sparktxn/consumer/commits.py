@@ -10,30 +10,37 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
+from sparktxn import arguments
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, callers_own_time
 from sparktxn.consumer.assignment import Assignment
-from sparktxn.consumer.offsets import GroupOffsets, Starts
-from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown
-from sparktxn.kafka.message import TopicPartition
+from sparktxn.consumer.offsets import GroupOffsets, Speech
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown, StoreUnavailable
+from sparktxn.format.commands import Command
+from sparktxn.kafka.message import Message, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.write.tickets import Ticket
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "checked_choice", "offsets_of"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 
 
 class _Commit:
-    """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`."""
+    """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`.
 
-    __slots__ = ("ended", "error", "offsets", "starts", "ticket")
+    `with_it` is a command of the group that takes effect with the offsets, or alone if they are refused.
+    """
 
-    def __init__(self, offsets: list[TopicPartition], starts: Starts) -> None:
+    __slots__ = ("ended", "error", "offsets", "speech", "ticket", "with_it")
+
+    def __init__(self, offsets: list[TopicPartition], speech: Speech, with_it: Command | None = None) -> None:
         self.offsets = offsets
-        self.starts = starts
+        self.speech = speech
+        self.with_it = with_it
         self.ticket: Ticket | None = None
         self.error: Exception | None = None
         self.ended = threading.Event()
@@ -104,10 +111,20 @@ class Commits:
         if not valid:
             self._untold.append((KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored"), []))
             return
-        commit = _Commit(valid, self._offsets.starts(valid))
+        self._begin(_Commit(valid, self._offsets.speech(valid)))
+
+    def hand_over(self, offsets: Sequence[TopicPartition], with_it: Command) -> None:
+        """Begins to send a command of the group, with the offsets that belong to it in one list."""
+        self._begin(_Commit(list(offsets), self._offsets.speech(offsets), with_it))
+
+    def _begin(self, commit: _Commit) -> None:
         self._asked.append(commit)
         self._under_way.append(commit)
         self._background.submit(self._work)
+
+    def automatic(self, offsets: list[TopicPartition]) -> list[TopicPartition]:
+        """Return those of `offsets` that are to be committed on their own: all, or none."""
+        return offsets if self._settings.enable_auto_commit and not self.held else []
 
     def commit_on_its_own(self) -> None:
         """The automatic commit, alongside the caller: a failure is reported and logged, and tried again by the next
@@ -133,6 +150,11 @@ class Commits:
         stored = self.stored()
         if self._settings.enable_auto_commit and stored and not self.held:
             self.commit_beside(stored)
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while one has not ended."""
+        return any(not commit.ended.is_set() for commit in self._under_way)
 
     def under_way(self) -> list[threading.Event]:
         """The ends of the commits that are under way."""
@@ -174,9 +196,9 @@ class Commits:
             for commit in begun:
                 try:
                     if not self._given_up:
-                        commit.ticket = self._offsets.send(commit.offsets, commit.starts)
+                        commit.ticket = self._offsets.send(commit.offsets, commit.speech, commit.with_it)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
-                    commit.end(error)
+                    self._end(commit, error, deadline)
             for commit in begun:
                 if commit.ticket is None:
                     continue
@@ -187,17 +209,35 @@ class Commits:
                     # What is not reported as committed must not be committed by another client's later call.
                     commit.ticket.wait_once(deadline)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
-                    commit.end(error)
+                    self._end(commit, error, deadline)
                 else:
+                    commit.speech.note_good()
                     commit.end()
+
+    def _end(self, commit: _Commit, error: Exception, deadline: Deadline) -> None:
+        """Note how a commit has failed; offsets that are refused do not hold up what was to take effect with them."""
+        if (
+            commit.with_it is not None
+            and commit.offsets
+            and not isinstance(error, OutcomeUnknown | StoreUnavailable)
+            and not self._given_up
+        ):
+            with suppress(KafkaException):
+                self._offsets.send_alone(commit.with_it).wait_once(deadline)
+        commit.end(error)
 
     def _settle(self, commit: _Commit) -> None:
         error = commit.error
         if error is None:
-            self._committed(commit.offsets)
+            if commit.offsets:
+                self._committed(commit.offsets)
             return
         if not isinstance(error, KafkaException):
             raise error
+        if not commit.offsets:
+            # Whether a release or a leave has landed, the group's state shows.
+            _LOGGER.debug("a command of group %s failed: %s", self._settings.group_id, error)
+            return
         self._untold.append((error.error, commit.offsets))
         if self._settings.on_commit is None:
             _LOGGER.warning("offset commit of group %s failed: %s", self._settings.group_id, error)
@@ -212,3 +252,30 @@ class Commits:
 
 def _valid(offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
     return [partition for partition in offsets if partition.offset >= 0]
+
+
+def checked_choice(message: object, offsets: object) -> tuple[Message | None, list[TopicPartition] | None]:
+    """What commit() or store_offsets() is given.
+
+    Raises:
+        TypeError: `message` is not a Message, or `offsets` not a list of TopicPartition.
+        ValueError: both are given.
+    """
+    if message is not None and offsets is not None:
+        raise ValueError("expected a message or offsets, not both")
+    return (
+        None if message is None else arguments.instance("message", message, Message),
+        None if offsets is None else topic_partitions("offsets", offsets),
+    )
+
+
+def offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition]:
+    """What to commit for a message (the offset after it) or as given."""
+    if message is None:
+        return list(offsets or ())
+    error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
+    if error is not None:
+        raise KafkaException(error)
+    if topic is None or partition is None or offset is None:
+        raise ValueError("the message has no offset: it was not consumed")
+    return [TopicPartition(topic, partition, TopicPartition(topic, partition, offset).offset + 1)]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from sparktxn.clock import Deadline
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
+from sparktxn.consumer.membership import Speaker
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.format.commands import OffsetCommit, OffsetToCommit
+from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
 from sparktxn.structs import CommittedOffset
 
-__all__ = ["GroupOffsets", "OffsetsSeen", "Starts", "unknown_partition"]
+__all__ = ["GroupOffsets", "OffsetsSeen", "Speech", "Starts", "unknown_partition"]
 
 _OWNER_DIGITS: Final = 16
 _UNSTABLE_RETRY_S: Final = 0.05
@@ -25,6 +26,19 @@ _COMMIT_TIMEOUT_S: Final = 60.0
 
 Starts = Mapping[tuple[int, int], int]
 """By (topic id, partition): the entry of the committed offset that a consumer has started from, 0 without one."""
+
+
+class Speech(NamedTuple):
+    """As whom, from where, and since when a consumer asks for an offset commit."""
+
+    speaker: Speaker
+    starts: Starts
+    began_s: float
+
+    def note_good(self) -> None:
+        """Take a commit that has landed as a sign of the member's life."""
+        if self.speaker.life is not None:
+            self.speaker.life.note_good(self.began_s)
 
 
 class OffsetsSeen(NamedTuple):
@@ -45,14 +59,17 @@ class OffsetsSeen(NamedTuple):
 class GroupOffsets:
     """The offsets of one consumer group in one store, as one consumer reads and commits them.
 
-    Each commit carries `owner`, a token of this consumer, and where it has started from in each partition. So the log
-    refuses it if another consumer of the group has moved the offset since (PROTOCOL.md, "Offsets").
+    A member's commit names the member and the epoch that it knows: the log refuses it if the member holds a partition
+    no more. Where there is no membership, each commit carries `owner`, a token of this consumer, and where it has
+    started from in each partition. So the log refuses it if another consumer of the group has moved the offset since
+    (PROTOCOL.md, "Offsets").
     """
 
-    def __init__(self, log: Log, group_id: str, assignment: Assignment) -> None:
+    def __init__(self, log: Log, group_id: str, assignment: Assignment, speaker: Callable[[], Speaker]) -> None:
         self._log = log
         self._group_id = group_id
         self._assignment = assignment
+        self._speaker = speaker
         self._answered: dict[tuple[int, int], CommittedOffset | None] = {}
         self.owner = log.ids.token()[:_OWNER_DIGITS]
 
@@ -78,6 +95,9 @@ class GroupOffsets:
 
     def metadata(self, group_instance_id: str | None) -> ConsumerGroupMetadata:
         """Return what a producer needs for committing this consumer's offsets in a transaction."""
+        speaker = self._speaker()
+        if speaker.life is not None:
+            return ConsumerGroupMetadata(self._group_id, speaker.generation_id, speaker.member_id, group_instance_id)
         started_from = tuple(
             (*progress.key, progress.topic_id, progress.started_from)
             for progress in self._assignment
@@ -153,34 +173,49 @@ class GroupOffsets:
                 (another consumer of the group has moved one of the offsets): nothing was committed.
             OutcomeUnknown, StoreUnavailable: retriable.
         """
+        speech = self.speech(offsets)
         with deadline.governs():
-            self._log.submit([self._command(offsets, self.starts(offsets))], deadline)
+            self._log.submit([self._command(offsets, speech)], deadline)
+        speech.note_good()
 
-    def starts(self, offsets: Sequence[TopicPartition]) -> Starts:
-        """Return where the consumer has started from, as of this moment: a commit that is made later takes it along."""
-        found = [self._assignment.get((partition.topic, partition.partition)) for partition in offsets]
-        return {(known.topic_id, known.key[1]): known.started_from for known in found if known is not None}
+    def speech(self, offsets: Sequence[TopicPartition]) -> Speech:
+        """Return as whom, and from where, this consumer speaks now: a commit that is made later takes it along."""
+        speaker = self._speaker()
+        starts = {}
+        if speaker.life is None:
+            found = [self._assignment.get((partition.topic, partition.partition)) for partition in offsets]
+            starts = {(known.topic_id, known.key[1]): known.started_from for known in found if known is not None}
+        return Speech(speaker, starts, self._log.clock.monotonic_s())
 
-    def send(self, offsets: Sequence[TopicPartition], starts: Starts) -> Ticket:
+    def send(self, offsets: Sequence[TopicPartition], speech: Speech, with_it: Command | None = None) -> Ticket:
         """Queue an offset commit; it is written when its ticket, or another of this process, is waited for.
 
-        `starts` are those of the moment in which the user asked for it.
+        `speech` is that of the moment in which the user asked for it. `with_it` takes effect together with it.
 
         Raises:
             KafkaException: as `commit`.
         """
-        return self._log.send([self._command(offsets, starts)])
+        commands: list[Command] = [self._command(offsets, speech)] if offsets else []
+        return self._log.send([*commands, with_it] if with_it is not None else commands)
+
+    def send_alone(self, command: Command) -> Ticket:
+        """Queue a command of the group without offsets."""
+        return self._log.send([command])
 
     def deadline(self) -> Deadline:
         """The deadline of an offset commit that begins now."""
         return self._log.deadline(_COMMIT_TIMEOUT_S)
 
-    def _command(self, offsets: Sequence[TopicPartition], starts: Starts) -> OffsetCommit:
+    def _command(self, offsets: Sequence[TopicPartition], speech: Speech) -> OffsetCommit:
+        speaker = speech.speaker
         return OffsetCommit(
             request_id=self._log.ids.token(),
             group_id=self._group_id,
-            offsets=tuple(self._to_commit(partition, starts) for partition in offsets),
-            owner=self.owner,
+            offsets=tuple(self._to_commit(partition, speech.starts) for partition in offsets),
+            generation_id=speaker.generation_id,
+            member_id=speaker.member_id,
+            owner="" if speaker.life is not None else self.owner,
+            instance_id=speaker.instance_id,
         )
 
     def _to_commit(self, partition: TopicPartition, starts: Starts) -> OffsetToCommit:

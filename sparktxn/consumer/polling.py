@@ -20,8 +20,10 @@ from sparktxn.background import Background
 from sparktxn.clock import Deadline
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
+from sparktxn.consumer.membership import Membership, Seen
 from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
+from sparktxn.consumer.pulse import Life
 from sparktxn.consumer.subscription import Subscription
 from sparktxn.errors import (
     CommandRefused,
@@ -37,6 +39,7 @@ from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
+from sparktxn.structs import MemberState
 
 __all__ = ["Reading"]
 
@@ -47,6 +50,10 @@ _CHUNK_ROWS_MAX: Final = 5_000
 _LOOK_TIMEOUT_S: Final = 30.0
 _GATHER_S: Final = 0.1
 """How long consume_arrow() waits for more rows once it has some."""
+_FOLLOW_S: Final = 0.5
+"""How often a consumer that hands messages out polls the log for what its group's state says."""
+_WAITING_S: Final = 0.1
+"""How long it waits, at most, between two polls while other members owe it partitions."""
 _WAIT_S_MAX: Final = 0.5
 """How long a call waits for a worker before it sees to its other duties, such as the automatic offset commit."""
 
@@ -54,19 +61,37 @@ _WAIT_S_MAX: Final = 0.5
 class _Look:
     """One poll of the log, as a worker makes it: what is wanted, and what it has found.
 
-    `commits` are offset commits to wait for before the group's offsets are read; None if they are not wanted. The
-    worker sets `view`, `unknown`, `seen`, `error` and, last, `ended`. `is_wanted` ends when the caller reads something
-    else.
+    `commits` are offset commits to wait for before the group's offsets are read; None if they are not wanted. `life` is
+    the membership to see to. The worker sets `view`, `unknown`, `seen`, `group`, `error` and, last, `ended`.
+    `is_wanted` ends when the caller reads something else.
     """
 
-    __slots__ = ("commits", "ended", "error", "is_wanted", "seen", "subscription", "unknown", "view", "wanted")
+    __slots__ = (
+        "commits",
+        "ended",
+        "error",
+        "group",
+        "is_wanted",
+        "life",
+        "seen",
+        "subscription",
+        "unknown",
+        "view",
+        "wanted",
+    )
 
     def __init__(
-        self, wanted: set[str], subscription: Subscription | None, commits: list[threading.Event] | None
+        self,
+        wanted: set[str],
+        subscription: Subscription | None,
+        commits: list[threading.Event] | None,
+        life: Life | None,
     ) -> None:
         self.wanted = wanted
         self.subscription = subscription
         self.commits = commits
+        self.life = life
+        self.group: Seen | None = None
         self.view: ReadView | None = None
         self.seen: OffsetsSeen | None = None
         self.unknown: list[str] = []
@@ -85,7 +110,8 @@ class Reading:
         settings: ConsumerSettings,
         assignment: Assignment,
         offsets: GroupOffsets,
-        rebalance: Callable[[set[PartitionKey]], None],
+        membership: Membership,
+        follow: Callable[[Seen, ReadView], None],
         background: Background,
         commits_under_way: Callable[[], list[threading.Event]],
     ) -> None:
@@ -93,7 +119,8 @@ class Reading:
         self._settings = settings
         self._assignment = assignment
         self._offsets = offsets
-        self._rebalance = rebalance
+        self._membership = membership
+        self._follow = follow
         self._now_s = log.clock.monotonic_s
         self._background = background
         self._commits_under_way = commits_under_way
@@ -109,6 +136,14 @@ class Reading:
         self._idle_s = _IDLE_S_MIN
         self._found = False
         self._view_expired = False
+        self._needs_commits = False
+        self._followed: MemberState | None = None
+        self.is_waiting = False
+        """True while other members owe partitions to this one: it polls more often."""
+        self.is_gathering = False
+        """True while a call has taken messages that it has not returned: the assignment must not change meanwhile."""
+        self.is_interrupted = False
+        """True if the assignment is to change once the messages have been returned."""
         self.ready: deque[Message] = deque()
         self.events: deque[Message] = deque()
         self.subscription: Subscription | None = None
@@ -254,6 +289,29 @@ class Reading:
         if self._look is not None:
             self._look.is_wanted = False
 
+    def look_soon(self) -> None:
+        """The group's state is about to change: poll the log again once the commits under way have ended."""
+        self._needs_commits = True
+        self._look_at_s = self._looked_at_s = 0.0
+
+    @property
+    def follow_at_s(self) -> float:
+        """When `follow_group` has work to do."""
+        return 0.0 if self._look is not None else self._looked_at_s + _FOLLOW_S
+
+    def follow_group(self) -> None:
+        """Poll the log for what the group's state says, also while there are messages to hand out."""
+        if self.subscription is None:
+            return
+        try:
+            if self._look is not None and self._look.ended:
+                self.give_back()
+                self._pick_up_look()
+            if self._look is None and self._now_s() >= self._looked_at_s + _FOLLOW_S:
+                self._begin_look()
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self._tell_unavailable(error)
+
     def discard(self, key: PartitionKey) -> None:
         """Drops what is under way for a partition; call `give_back` first."""
         self._fetcher.discard(key)
@@ -285,11 +343,16 @@ class Reading:
         """Lets a worker poll the log, and takes over what it has found if that is done at once."""
         self._looked_at_s = self._now_s()
         self._look_at_s = self._looked_at_s + self._idle_s
-        self._idle_s = min(2 * self._idle_s, max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000))
+        idle_s_max = max(_IDLE_S_MIN, self._settings.fetch_wait_ms_max / 1000)
+        self._idle_s = min(2 * self._idle_s, min(idle_s_max, _WAITING_S) if self.is_waiting else idle_s_max)
         self._found = False
         unresolved = any(progress.begins or not progress.resolved for progress in self._assignment)
-        commits = self._commits_under_way() if self._needs_offsets or unresolved else None
-        look = _Look(self._assignment.topics(), self.subscription, commits)
+        is_needed = self._needs_offsets or self._needs_commits or unresolved
+        self._needs_commits = False
+        life = self._membership.life if self.subscription is not None else None
+        look = _Look(
+            self._assignment.topics(), self.subscription, self._commits_under_way() if is_needed else None, life
+        )
         self._look = look
         self._background.submit(lambda: self._work(look))
         self._pick_up_look()
@@ -298,9 +361,16 @@ class Reading:
         """What a worker does; it touches nothing but `look`."""
         try:
             deadline = self._log.deadline(_LOOK_TIMEOUT_S)
-            look.view = self._newest_view(look, deadline)
             if look.commits is not None:
                 self._await(look.commits, deadline)
+            wanted, refusal = self._attend(look, deadline)
+            look.view = self._newest_view(look, wanted, deadline)
+            if look.life is not None:
+                look.group = self._membership.see(look.life)
+                if refusal is not None:
+                    look.group = look.group._replace(refusal=refusal)
+            if look.commits is not None:
+                # After the member's state: the offsets are not older than what gives it a partition.
                 look.seen = self._offsets.see()
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             look.error = error
@@ -313,6 +383,9 @@ class Reading:
         look = self._look
         if look is None or not look.ended:
             return
+        if self.is_gathering and self._would_change(look):
+            self.is_interrupted = True
+            return
         self._look = None
         if look.error is not None:
             raise look.error
@@ -323,10 +396,14 @@ class Reading:
         for topic in look.unknown:
             self._tell_unknown_topic(topic)
         self._look_forced = False
-        if self.subscription is not None:
+        if look.group is not None:
             # Calls back into user code, which may assign or seek: that asks for another look.
-            topics = self.subscription.matching(view.topics)
-            self._rebalance({key for key in view.partitions if key[0] in topics})
+            self._followed = look.group.member
+            before = {progress.key: progress for progress in self._assignment}
+            self._follow(look.group, view)
+            if before and any(before.get(progress.key) is not progress for progress in self._assignment):
+                # Read again: what was committed since is the place of a partition that was given anew.
+                look.seen = None
         self._fetcher.pin(view)
         self._needs_offsets = False
         for progress in self._assignment:
@@ -346,17 +423,35 @@ class Reading:
             if not ended.wait(deadline.remaining_s()):
                 raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_LOOK_TIMEOUT_S:g} s")
 
-    def _newest_view(self, look: _Look, deadline: Deadline) -> ReadView:
-        """The newest view of what `look` wants, on a worker."""
+    def _would_change(self, look: _Look) -> bool:
+        """True if the user's callbacks may run when `look` is picked up."""
+        if look.group is None or look.error is not None:
+            return False
+        now, before = look.group.member, self._followed
+        if now is None or before is None or look.group.refusal is not None:
+            return True
+        return (now.assigned, now.revoking) != (before.assigned, before.revoking)
+
+    def _attend(self, look: _Look, deadline: Deadline) -> tuple[set[str], KafkaError | None]:
+        """Note in the group what this consumer subscribes to, on a worker.
+
+        Return the topics to view, and why the group refuses this consumer, if it does.
+        """
         wanted, subscription = look.wanted, look.subscription
-        if subscription is not None:
-            wanted |= subscription.names
-            if subscription.has_patterns:
-                self._log.refresh(deadline)
-                known = [topic.name for topic in self._log.topics()]
-                if not self._settings.exclude_internal_topics:
-                    known += INTERNAL_TOPICS
-                wanted |= subscription.matching(known)
+        if subscription is None or look.life is None:
+            return wanted, None
+        subscribed = set(subscription.names)
+        if subscription.has_patterns:
+            self._log.refresh(deadline)
+            known = [topic.name for topic in self._log.topics()]
+            if not self._settings.exclude_internal_topics:
+                known += INTERNAL_TOPICS
+            subscribed |= subscription.matching(known)
+        refusal = self._membership.attend(look.life, tuple(sorted(subscribed)), deadline)
+        return wanted | subscribed, refusal
+
+    def _newest_view(self, look: _Look, wanted: set[str], deadline: Deadline) -> ReadView:
+        """The newest view of what `look` wants, on a worker."""
         while True:
             try:
                 return self._log.view(sorted(wanted), deadline)

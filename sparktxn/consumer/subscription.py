@@ -20,7 +20,11 @@ class Subscription:
     """Names, patterns, and the functions to call when partitions come and go."""
 
     def __init__(
-        self, topics: Sequence[str], on_assign: RebalanceCallback | None, on_revoke: RebalanceCallback | None
+        self,
+        topics: Sequence[str],
+        on_assign: RebalanceCallback | None,
+        on_revoke: RebalanceCallback | None,
+        on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Checks the topics.
 
@@ -32,6 +36,7 @@ class Subscription:
         topics = arguments.identifiers("topics", topics)
         self.on_assign: RebalanceCallback | None = arguments.function("on_assign", on_assign)
         self.on_revoke: RebalanceCallback | None = arguments.function("on_revoke", on_revoke)
+        self.on_lost: RebalanceCallback | None = arguments.function("on_lost", on_lost) or self.on_revoke
         self.names = frozenset(check_topic_name(topic) for topic in topics if not topic.startswith("^"))
         self._patterns = [_compiled(topic) for topic in topics if topic.startswith("^")]
 

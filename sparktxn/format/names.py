@@ -7,6 +7,8 @@ is used only after `checked_name` has shown that it stays inside the store's roo
 from __future__ import annotations
 
 import re
+import zlib
+from hashlib import sha256
 from typing import Final
 
 from sparktxn.errors import ConfigurationError, DamagedObject, ErrorCode
@@ -16,6 +18,7 @@ __all__ = [
     "CHECKPOINTS",
     "CLOCKS",
     "ENTRIES",
+    "GROUPS",
     "HORIZONS",
     "INTENTS",
     "LAST_CHECKPOINT",
@@ -29,9 +32,12 @@ __all__ = [
     "checkpoint_part",
     "clock",
     "entry",
+    "group_folder",
     "horizon",
     "intent",
+    "is_member_sign",
     "manifest",
+    "member_sign",
     "parse_appends",
     "parse_checkpoint_head",
     "parse_checkpoint_part",
@@ -60,6 +66,7 @@ CLOCKS: Final = "_log/_clock/"
 INTENTS: Final = "_log/_intents/"
 LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
 TOPICS: Final = "topics/"
+GROUPS: Final = "_groups/"
 
 PARTITION_COLUMN: Final = "kafka_partition"
 """The column that Arrow, Spark, DuckDB and Polars find in the names of partitions' folders; no topic declares it."""
@@ -76,10 +83,15 @@ _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
 _PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
 _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
+_MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")
+_ESCAPED = re.compile(r"[^A-Za-z0-9_-]")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _TOPIC_LENGTH_MAX: Final = 249
 _NAME_LENGTH_MAX: Final = 512
+_GROUP_FOLDERS: Final = 4096
+_ESCAPED_LENGTH_MAX: Final = 160
+_DIGEST_DIGITS: Final = 40
 
 
 def _padded(number: int) -> str:
@@ -155,6 +167,33 @@ def parse_intent(name: str) -> tuple[int, str] | None:
 def clock(token: str) -> str:
     """The name of an object that is written to see the store's time."""
     return f"{CLOCKS}{token}"
+
+
+def group_folder(group_id: str) -> str:
+    """The folder of the signs of life of a group's members; folders of many groups spread over 4096 prefixes."""
+    return f"{GROUPS}{zlib.crc32(group_id.encode()) % _GROUP_FOLDERS}/{_escaped(group_id)}/"
+
+
+def member_sign(group_id: str, member_id: str) -> str:
+    """The name of a member's sign of life."""
+    return group_folder(group_id) + _escaped(member_id)
+
+
+def is_member_sign(name: str) -> bool:
+    """True if `name` is built as a sign of life is."""
+    return _MEMBER_SIGN.fullmatch(name) is not None
+
+
+def _escaped(text: str) -> str:
+    """`text` as one part of a name: bytes other than letters, digits, ``_`` and ``-`` as ``=XX``; a long one shortened.
+
+    What a long one loses its SHA-256 replaces, so that no two texts have one name.
+    """
+    whole = _ESCAPED.sub(lambda found: "".join(f"={byte:02X}" for byte in found[0].encode()), text)
+    if len(whole) <= _ESCAPED_LENGTH_MAX:
+        return whole
+    digest = sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+    return f"{whole[: _ESCAPED_LENGTH_MAX - _DIGEST_DIGITS - 1]}.{digest}"
 
 
 def partition_folder(topic: str, topic_id: int, partition: int) -> str:

@@ -8,11 +8,13 @@ from typing import Final
 from msgspec import Struct, field
 
 from sparktxn.format import names
+from sparktxn.log.keep.replay import Replay
 from sparktxn.maintenance.marking import Marks
 from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
 from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.structs import MemberState
 
-__all__ = ["Garbage", "delete_garbage", "find_garbage"]
+__all__ = ["Garbage", "delete_garbage", "find_garbage", "silent_signs"]
 
 _BATCH: Final = 1_000
 _Parse = Callable[[str], int | None]
@@ -80,6 +82,23 @@ def find_garbage(
     if isinstance(objects, FolderStore):
         garbage.temporary_files = list(objects.temporary_files(temporary_before_ms))
     return garbage
+
+
+def silent_signs(objects: ObjectStore, replay: Replay, before_ms: int) -> Iterator[ObjectInfo]:
+    """Return the signs of life of members that the state does not name, written before `before_ms`.
+
+    A younger one may be of a member that has joined since. It decides nothing either way: its owner writes it again.
+    """
+    listed = [info for info in objects.list(names.GROUPS) if names.is_member_sign(info.name)]
+    if not listed:
+        return
+    known = {
+        names.member_sign(record.group_id, record.member_id)
+        for part in replay.parts.names("groups/")
+        for record in replay.parts.part(part).values()
+        if isinstance(record, MemberState)
+    }
+    yield from (info for info in listed if info.name not in known and info.modified_ms < before_ms)
 
 
 def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:

@@ -32,7 +32,7 @@ from sparktxn.log.follow.horizon import read_horizon, write_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage
+from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
 from sparktxn.store import Store
 from sparktxn.structs import StoreState
@@ -275,6 +275,9 @@ class _Round:
         marks = mark(self._objects, heads, horizon, replay)
         before_ms = now_ms - self._settings.temporary_age_ms
         garbage = find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)
+        for sign in silent_signs(self._objects, replay, before_ms):
+            garbage.other.append(sign.name)
+            garbage.size_bytes += sign.size_bytes
         self._check_not_overtaken()
         for name, entry in marks.needed.items():
             raise DamagedObject(

@@ -70,7 +70,7 @@ class ObjectStore(Protocol):
         """
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes the object, over an older one: only for hints, which no reader trusts."""
+        """Writes the object, over an older one: only for hints and signs of life, which decide nothing."""
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""

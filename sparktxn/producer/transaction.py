@@ -379,6 +379,7 @@ class Transactions:
                 generation_id=group.generation_id,
                 member_id=group.member_id,
                 owner=group.owner,
+                instance_id=group.group_instance_id or "",
             )
             for group, offsets in self._offsets.items()
         ]
@@ -513,11 +514,17 @@ class Transactions:
 def _with_offsets(
     known: _GroupOffsets, group: ConsumerGroupMetadata, offsets: Mapping[tuple[int, int], OffsetToCommit]
 ) -> _GroupOffsets:
-    """Return `known` with more offsets of one consumer of a group, which speaks with its newest metadata."""
-    named = (group.group_id, group.owner)
-    others = {other: offsets for other, offsets in known.items() if (other.group_id, other.owner) != named}
-    before = next((offsets for other, offsets in known.items() if (other.group_id, other.owner) == named), {})
-    return {**others, group: {**before, **offsets}}
+    """Return `known` with more offsets of one consumer of a group, which speaks with its newest metadata.
+
+    What it has read in different generations stays apart: each is committed as of its own.
+    """
+    same = next((other for other in known if _consumer_of(other) == _consumer_of(group)), group)
+    others = {other: found for other, found in known.items() if other is not same}
+    return {**others, group: {**known.get(same, {}), **offsets}}
+
+
+def _consumer_of(group: ConsumerGroupMetadata) -> tuple[str, str, str, int]:
+    return group.group_id, group.owner, group.member_id, group.generation_id
 
 
 class _Classified:

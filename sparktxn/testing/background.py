@@ -24,5 +24,8 @@ class StrictBackground:
         """Return this one."""
         return self
 
+    def repeat(self, work: Callable[[], float | None]) -> None:
+        """Leaves `work` to its owner's calls."""
+
     def close(self, timeout_s: float | None = None) -> None:
         """Nothing is under way."""

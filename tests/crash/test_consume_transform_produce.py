@@ -13,6 +13,7 @@ from examples.consume_transform_produce import check, create
 
 pytestmark = pytest.mark.crash
 
+NAME = "one"
 ROOT = Path(__file__).parents[2]
 SCRIPT = "examples/consume_transform_produce.py"
 
@@ -32,7 +33,18 @@ class Services:
     """One instance after the other, on one store, until one comes to the end."""
 
     def __init__(self, store: Path, batch: int) -> None:
-        self._arguments = [SCRIPT, "--store", str(store), "--batch", str(batch), "--exit-when-idle", "2"]
+        # By its name it has its partitions back at once, whenever it died.
+        self._arguments = [
+            SCRIPT,
+            "--store",
+            str(store),
+            "--batch",
+            str(batch),
+            "--name",
+            NAME,
+            "--exit-when-idle",
+            "2",
+        ]
         self.kills = 0
 
     def die_at(self, verb: str, prefix: str, count: int, when: str, *, early: bool) -> None:
@@ -99,7 +111,7 @@ def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path) -> None
 @pytest.mark.kafka("K134")
 def test_a_second_instance_takes_over_and_the_first_one_stops(tmp_path: Path) -> None:
     create(str(tmp_path), 2_000)
-    command = [sys.executable, SCRIPT, "--store", str(tmp_path), "--batch", "50"]
+    command = [sys.executable, SCRIPT, "--store", str(tmp_path), "--batch", "50", "--name", NAME]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert "ready" in first.stdout.readline()

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import tests.crash.group_workload  # noqa: F401 - a role more
 from tests.crash.chaos_workload import Task, run
 
 ROOT = Path(__file__).parents[2]

@@ -356,7 +356,7 @@ class TestSubscriptions:
     def test_new_partitions_are_read_and_the_others_go_on(self, world: World) -> None:
         world.topic()
         world.produce("a")
-        consumer = world.reader(enable_auto_commit=False)
+        consumer = world.reader(enable_auto_commit=False, partition_assignment_strategy="cooperative-sticky")
         assert values(consumer) == ["a"]
         with AdminClient({"bootstrap.servers": world.uri}) as admin:
             admin.create_partitions([NewPartitions("t", 2)])["t"].result()
@@ -464,6 +464,7 @@ class TestOffsets:
         assert committed(consumer) == OFFSET_INVALID
         assert consumer.commit(asynchronous=False) == [TopicPartition("t", 0)]
         assert committed(consumer) == 2
+        consumer.close()
         assert values(world.reader()) == ["c"]
 
     def test_commit_of_a_message_is_the_offset_after_it(self, world: World) -> None:
@@ -591,8 +592,19 @@ class TestOffsets:
         topic = world.store.log.topic("t")
         assert topic is not None
         offsets = (OffsetToCommit(topic.topic_id, 0, 1),)
-        pending = TxnOffsetCommit("orders", producer.producer_id, producer.producer_epoch, 1, "readers", offsets)
+        member = consumer.consumer_group_metadata()
+        pending = TxnOffsetCommit(
+            "orders",
+            producer.producer_id,
+            producer.producer_epoch,
+            1,
+            "readers",
+            offsets,
+            generation_id=member.generation_id,
+            member_id=member.member_id,
+        )
         world.store.log.submit([pending], world.store.log.deadline(5))
+        consumer.close()
         waiting = world.reader()
         with pytest.raises(KafkaException) as caught:
             waiting.committed([TopicPartition("t", 0)], 0.05)

@@ -60,6 +60,7 @@ def test_committed_and_the_first_poll_read_the_groups_own_part(world: World, mon
         count, parts = visited(monkeypatch, call)
         assert parts <= {OWN_PART}
         assert count < GROUPS * PARTITIONS
+    consumer.close()
 
 
 def test_an_administrator_reads_the_groups_own_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

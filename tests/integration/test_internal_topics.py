@@ -133,7 +133,7 @@ def test_what_is_removed_is_a_tombstone(world: World) -> None:
     entry = world.entry()
     world.submit(DeleteGroup("b", "g", offsets=((1, 0, entry), (1, 1, entry))))
     consumer = world.watcher()
-    consumer.subscribe([OFFSETS])
+    consumer.assign([TopicPartition(OFFSETS, 0)])
     found = [(json.loads(message.key() or b""), message.value()) for message in messages(consumer, 0.1)]
     assert [(key["group_id"], key["partition"]) for key, _ in found] == [("g", 0), ("g", 1)] * 2
     assert [value is None for _, value in found] == [False, False, True, True]
@@ -169,6 +169,7 @@ def test_a_consumer_follows_seeks_and_goes_on_where_its_group_was(world: World) 
     again = messages(consumer, 0.1)
     assert [m.offset() for m in again] == [m.offset() for m in first[5:]]
     consumer.commit(message=first[6], asynchronous=False)
+    consumer.close()
     other = world.watcher()
     other.subscribe([TRANSACTIONS])
     assert [m.offset() for m in messages(other, 0.1)] == [m.offset() for m in first[7:]]
@@ -178,12 +179,13 @@ def test_following_the_offsets_does_not_follow_its_own_commits(world: World) -> 
     world.submit(OffsetCommit("a", "g", (OffsetToCommit(1, 0, 3),)))
     consumer = world.watcher(enable_auto_commit=True, auto_commit_interval_ms=1)
     consumer.subscribe([OFFSETS, TRANSACTIONS])
-    assert len(messages(consumer, 0.1)) == 1
+    # The offset, and its own membership.
+    assert len(messages(consumer, 0.1)) == 2
     entry = world.entry()
     assert messages(consumer, 0.1) == messages(consumer, 0.1) == []
     assert world.entry() == entry
     consumer.close()
-    assert [row["topic"] for row in world.history(OFFSETS)] == ["in"]
+    assert [row["topic"] for row in world.history(OFFSETS) if row["topic"]] == ["in"]
     listed = AdminClient({"bootstrap.servers": world.uri}).list_consumer_groups().result().valid
     assert "watch" in [group.group_id for group in listed]
 
@@ -235,7 +237,8 @@ def test_patterns_leave_internal_topics_out_unless_asked(world: World) -> None:
     assert {partition.topic for partition in consumer.assignment()} == {"in", "out"}
     asking = world.watcher(exclude_internal_topics=False)
     asking.subscribe(["^__.*"])
-    assert len(messages(asking, 0.1)) == 1
+    consumer.close()
+    assert [message.topic() for message in messages(asking, 0.1)].count(TRANSACTIONS) == 1
     assert {partition.topic for partition in asking.assignment()} == {TRANSACTIONS, OFFSETS}
 
 
@@ -325,7 +328,7 @@ def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(wo
         world.history(OFFSETS, start=whole[3]["_offset"])
     with pytest.raises(ViewExpired):
         list(read_task(old[0]))
-    consumer.subscribe([OFFSETS])
+    consumer.assign([TopicPartition(OFFSETS, 0)])
     assert len(messages(consumer, 0.1)) == 5
 
 

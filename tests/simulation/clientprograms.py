@@ -34,9 +34,13 @@ ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
 SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _CALL_S: Final = 5.0
 _PATIENCE: Final = 12
+_BEAT_S: Final = 5.0
+_SESSION_MS: Final = 15_000
+_SELDOM: Final = MappingProxyType({"session.timeout.ms": 1_800_000, "max.poll.interval.ms": 86_400_000})
+"""Of consumers that sleep between their polls: there are no threads here that would show that they live."""
 _PAUSES_S: Final = (0.1, 1.0, 12.0)
 _INPUTS_MAX: Final = 4
-_IN_VAIN_MAX: Final = 8
+_IN_VAIN_MAX: Final = 16
 """How often an instance looks in vain before it ends: long enough for the time-outs of those that have died."""
 
 Program = Callable[[Process], None]
@@ -345,7 +349,7 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
             try:
                 writer.initialise()
                 if consumer is None:
-                    consumer = _consumer(uri, group)
+                    consumer = _consumer(uri, group, **_membership(process, alone=alone))
                 inputs = _consumed(process, world, log, consumer, f"{process.name} copies")
                 idle = 0 if inputs else idle + 1
                 if inputs:
@@ -353,11 +357,12 @@ def copying(world: ClientWorld, group: str, *, alone: bool = True) -> Program:
                     records = [("out", process.random.randrange(world.topics["out"]), value) for value in inputs]
                     noted = writer.transaction(records, inputs=inputs, consumer=consumer)
                     if noted.outcome is not Outcome.COMMITTED:
-                        consumer = None
+                        consumer = _given_up(process, consumer)
             except (GivenUp, KafkaException):
-                consumer = None
+                consumer = _given_up(process, consumer)
             if idle or consumer is None:
-                process.sleep(process.random.random() * _idle_s(idle))
+                _sleep(process, None if alone else consumer, process.random.random() * _idle_s(idle))
+        _given_up(process, consumer)
         world.end(process.name)
 
     return program
@@ -367,12 +372,36 @@ def _idle_s(idle: int) -> float:
     return float(min(300, 5 + 30 * idle))
 
 
+def _membership(process: Process, *, alone: bool) -> dict[str, Any]:
+    """The settings of a member: one that sleeps for long has a name, and its partitions back when it starts again."""
+    return {**_SELDOM, "group.instance.id": process.name} if alone else {"session.timeout.ms": _SESSION_MS}
+
+
+def _given_up(process: Process, consumer: Consumer | None) -> None:
+    """Drops a consumer; often it leaves its group first."""
+    if consumer is not None and process.random.random() < 0.7:
+        with suppress(KafkaException):
+            consumer.close()
+
+
+def _sleep(process: Process, consumer: Consumer | None, seconds: float) -> None:
+    """Sleeps, while the consumer shows that it lives: its thread does that elsewhere."""
+    left_s = seconds
+    while consumer is not None and left_s > _BEAT_S:
+        process.sleep(_BEAT_S)
+        left_s -= _BEAT_S
+        consumer._membership.beat_if_due(process.clock.monotonic_s())
+    process.sleep(max(0.0, left_s))
+
+
 def consuming(world: ClientWorld, *, committed: bool) -> Program:
     """Reads all topics with a consumer, until all others have come to an end."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
-        consumer = _consumer(uri, f"reads-{process.name}-{process.ids.token()}", [*world.topics], committed=committed)
+        consumer = _consumer(
+            uri, f"reads-{process.name}-{process.ids.token()}", [*world.topics], committed=committed, **_SELDOM
+        )
         idle = 0
         who = f"{process.name} {process.ids.token()[:4]}"
         while world.working:
@@ -383,7 +412,9 @@ def consuming(world: ClientWorld, *, committed: bool) -> Program:
     return program
 
 
-def _consumer(uri: str, group: str, topics: list[str] | None = None, *, committed: bool = True) -> Consumer:
+def _consumer(
+    uri: str, group: str, topics: list[str] | None = None, *, committed: bool = True, **settings: Any
+) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": uri,
@@ -391,6 +422,7 @@ def _consumer(uri: str, group: str, topics: list[str] | None = None, *, committe
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
+            **settings,
         }
     )
     consumer.subscribe(topics or ["in"])

@@ -223,14 +223,14 @@ def a_commit_that_was_given_up(stage: ScriptedWorld) -> None:
 
 
 def two_instances_of_one_service(stage: ScriptedWorld) -> None:
-    """One group and two transactional ids: both have read the same input, and only one may commit its output."""
+    """One group without members, and two transactional ids: both read the same input, and only one may commit."""
     feeder = Producer({"bootstrap.servers": stage.uri})
     feeder.produce("left", "input")
     feeder.flush()
     instances = []
     for number in range(2):
         uri = stage.visitor().uri
-        consumer = _reads(uri)
+        consumer = _reads(uri, subscribed=False)
         producer = Producer({"bootstrap.servers": uri, "transactional.id": f"instance {number}"})
         producer.init_transactions()
         [message] = consumer.consume(1, 5)
@@ -252,11 +252,14 @@ def two_instances_of_one_service(stage: ScriptedWorld) -> None:
     assert values(stage).count("output") == committed == 1, "one input was put out twice"
 
 
-def _reads(uri: str) -> Consumer:
+def _reads(uri: str, *, subscribed: bool = True) -> Consumer:
     consumer = Consumer(
         {"bootstrap.servers": uri, "group.id": "group", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
-    consumer.subscribe(["left"])
+    if subscribed:
+        consumer.subscribe(["left"])
+    else:
+        consumer.assign([TopicPartition("left", 0)])
     return consumer
 
 

@@ -380,5 +380,8 @@ class FiberBackground:
         """Returns this one."""
         return self
 
+    def repeat(self, work: Callable[[], float | None]) -> None:
+        """Leaves `work` to its owner's calls."""
+
     def close(self, timeout_s: float | None = None) -> None:
         """Nothing: what is under way ends with the process."""

@@ -20,7 +20,7 @@ from sparktxn.producer import failures
 from sparktxn.producer.failures import FAILURES, Failure, Operation
 from sparktxn.producer.transaction import Transactions
 from sparktxn.stage.batchcommits import BatchCommits
-from sparktxn.state import groups, machine, partitions, sinks
+from sparktxn.state import fencing, groups, machine, partitions, sinks
 from sparktxn.state.delta import Refusal
 from sparktxn.state.producers import next_sequence
 from sparktxn.structs import PendingOffsets
@@ -124,6 +124,19 @@ def without_owners_of_offsets(patch: Patch) -> None:
     patch.setattr(groups, "_check_owner", lambda delta, command, producer_id: None)
 
 
+def without_fenced_members(patch: Patch) -> None:
+    """A consumer commits for partitions that the group has given to another one."""
+    note = fencing.note_sign_of_life
+    patch.setattr(groups, "check_member", lambda delta, command, code: None)
+    patch.setattr(
+        groups,
+        "note_sign_of_life",
+        lambda delta, command, context: (
+            note(delta, command, context) if delta.get(("member", command.group_id, command.member_id)) else None
+        ),
+    )
+
+
 def without_time_outs_for_groups(patch: Patch) -> None:
     """Only a transaction that holds up a partition's readers is looked at."""
     held_by = timeouts._held_by
@@ -163,7 +176,7 @@ FOUND: list[tuple[Build, str, int]] = [
     (without_checked_lists, "abandoned", 0),
     (without_compared_batches, "abandoned", 20),
     (without_letting_go, "abandoned", 0),
-    (without_owners_of_offsets, "shared", 0),
+    (without_fenced_members, "shared", 0),
     (without_time_outs_for_groups, "shared", 0),
 ]
 """A build, the scenario that finds it, and the seed from which that is looked for."""

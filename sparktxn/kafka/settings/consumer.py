@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from sparktxn.arguments import shown
 from sparktxn.config.settings import (
     boolean,
     choice,
@@ -18,6 +19,7 @@ from sparktxn.config.settings import (
     values_by_field,
 )
 from sparktxn.config.store import StoreOptions
+from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
@@ -38,12 +40,30 @@ def _offset_reset(name: str, value: Any) -> str:
     return _RESET_ALIASES.get(word, word)
 
 
+_STRATEGIES: Final = {"range": "range", "roundrobin": "uniform", "cooperative-sticky": "uniform"}
+"""Kafka's assignors, and those that take their place."""
+_COOPERATIVE: Final = "cooperative-sticky"
+
+
+def _strategies(name: str, value: Any) -> str:
+    """range, roundrobin, or both with a comma in between; or cooperative-sticky"""
+    words = [word.strip().lower() for word in text(name, value).split(",")]
+    known = all(word in _STRATEGIES for word in words)
+    if not known or (_COOPERATIVE in words and set(words) != {_COOPERATIVE}):
+        raise ConfigurationError(f"setting {name!r} is {shown(value)}: expected {_strategies.__doc__}")
+    return ",".join(words)
+
+
+def _names(strategies: str) -> tuple[str, ...]:
+    return tuple(strategies.split(","))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings:
     """The settings of a consumer. `store_options` are for Store.open."""
 
     uri: str = address_setting()
-    client_id: str = setting("client.id", "rdkafka", text, "The client's name; accepted and not used.")
+    client_id: str = setting("client.id", "rdkafka", text, "The client's name, which describe_consumer_groups shows.")
     group_id: str = setting(
         "group.id", "", identifier, "The consumer group whose committed offsets are used. Required."
     )
@@ -51,8 +71,45 @@ class ConsumerSettings:
         "group.instance.id",
         "",
         identifier,
-        "Returned by consumer_group_metadata(); no static membership yet.",
+        "A name that outlives the process (static membership): its partitions wait for it, up to session.timeout.ms.",
         convert=none_if_empty,
+    )
+    group_protocol: str = setting(
+        "group.protocol",
+        "classic",
+        choice("classic", "consumer"),
+        "classic: callbacks as partition.assignment.strategy says; consumer: incremental ones (KIP-848).",
+    )
+    strategies: tuple[str, ...] = setting(
+        "partition.assignment.strategy",
+        "range,roundrobin",
+        _strategies,
+        "How classic members share partitions, in order of preference: range, roundrobin or cooperative-sticky.",
+        convert=_names,
+    )
+    group_remote_assignor: str = setting(
+        "group.remote.assignor",
+        "uniform",
+        choice("uniform", "range"),
+        "How members with group.protocol=consumer share partitions.",
+    )
+    session_timeout_ms: int = setting(
+        "session.timeout.ms",
+        45_000,
+        integer(100, 1_800_000),
+        "How long a member may show no sign of life before the others take its partitions.",
+    )
+    heartbeat_interval_ms: int = setting(
+        "heartbeat.interval.ms",
+        15_000,
+        integer(10, 3_600_000),
+        "How often a member shows that it lives; at most a third of session.timeout.ms is used.",
+    )
+    max_poll_interval_ms: int = setting(
+        "max.poll.interval.ms",
+        300_000,
+        integer(100, 86_400_000),
+        "How long a member may go without a poll() before it leaves, and how long it may keep what it is to give up.",
     )
     read_committed: bool = setting(
         "isolation.level",
@@ -123,6 +180,23 @@ class ConsumerSettings:
         aliases=("offset_commit_cb",),
     )
     store_options: dict[str, Any] = field(default_factory=StoreOptions)
+
+    @property
+    def is_classic(self) -> bool:
+        """True under ``group.protocol=classic``."""
+        return self.group_protocol == "classic"
+
+    @property
+    def is_incremental(self) -> bool:
+        """True if callbacks get what comes and what goes, and not the whole assignment."""
+        return not self.is_classic or self.strategies == (_COOPERATIVE,)
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The group's assignors that this member can take, in order of preference."""
+        if not self.is_classic:
+            return (self.group_remote_assignor,)
+        return tuple(dict.fromkeys(_STRATEGIES[strategy] for strategy in self.strategies))
 
     @property
     def isolation(self) -> Literal["read_committed", "read_uncommitted"]:

@@ -23,6 +23,13 @@ def test_the_defaults_are_librdkafkas() -> None:
     assert settings.fetch_wait_ms_max == 500
     assert settings.fetch_bytes_max == 52_428_800
     assert settings.partition_fetch_bytes_max == 1_048_576
+    assert settings.session_timeout_ms == 45_000
+    assert settings.max_poll_interval_ms == 300_000
+    assert settings.is_classic
+
+
+def test_heartbeats_are_rarer_than_librdkafkas() -> None:
+    assert ConsumerSettings.parse(REQUIRED).heartbeat_interval_ms == 15_000
 
 
 @pytest.mark.parametrize("name", ["store.uri", "metadata.broker.list", "bootstrap.servers"])
@@ -35,9 +42,28 @@ def test_settings_of_the_store_go_to_the_store() -> None:
     assert settings.store_options == {"store.fsync": "false", "storage.key": "k"}
 
 
-@pytest.mark.parametrize("name", ["security.protocol", "session.timeout.ms", "fetch.min.bytes", "debug", "stats_cb"])
+@pytest.mark.parametrize("name", ["security.protocol", "group.protocol.type", "fetch.min.bytes", "debug", "stats_cb"])
 def test_settings_without_a_meaning_here_are_accepted(name: str) -> None:
     assert ConsumerSettings.parse({**REQUIRED, name: "x"}) == ConsumerSettings.parse(REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("given", "assignors", "incremental"),
+    [
+        ({}, ("range", "uniform"), False),
+        ({"partition.assignment.strategy": "roundrobin"}, ("uniform",), False),
+        ({"partition.assignment.strategy": "roundrobin, RANGE"}, ("uniform", "range"), False),
+        ({"partition.assignment.strategy": "cooperative-sticky"}, ("uniform",), True),
+        ({"group.protocol": "consumer"}, ("uniform",), True),
+        ({"group.protocol": "consumer", "group.remote.assignor": "range"}, ("range",), True),
+    ],
+)
+def test_the_assignors_follow_from_protocol_and_strategy(
+    given: dict[str, Any], assignors: tuple[str, ...], incremental: bool
+) -> None:
+    settings = ConsumerSettings.parse({**REQUIRED, **given})
+    assert settings.assignors == assignors
+    assert settings.is_incremental is incremental
 
 
 @pytest.mark.parametrize(
@@ -50,6 +76,11 @@ def test_settings_without_a_meaning_here_are_accepted(name: str) -> None:
         ({"isolation.level": "committed"}, ["isolation.level", "read_committed"]),
         ({"auto.offset.reset": "ealiest"}, ["auto.offset.reset", "earliest"]),
         ({"enable.auto.commit": "maybe"}, ["enable.auto.commit", "true or false"]),
+        ({"session.timeout.ms": "x"}, ["session.timeout.ms", "100 to 1800000"]),
+        ({"group.protocol": "new"}, ["group.protocol", "classic, consumer"]),
+        ({"group.remote.assignor": "sticky"}, ["group.remote.assignor", "uniform, range"]),
+        ({"partition.assignment.strategy": "sticky"}, ["partition.assignment.strategy", "cooperative-sticky"]),
+        ({"partition.assignment.strategy": "range,cooperative-sticky"}, ["partition.assignment.strategy", "range"]),
         ({"fetch.wait.max.ms": -1}, ["fetch.wait.max.ms", "300000"]),
         ({"on_commit": 3}, ["on_commit", "function"]),
     ],

@@ -1,0 +1,148 @@
+"""Which members of a group have shown no sign of life for their session time-outs: pure, from listings and times.
+
+A sign is a change of a member's object below `_groups/`, or a new entry with a command that names the member. Two rules
+find silence, and neither compares the clocks of two machines:
+
+1. The observer's own monotonic clock. It notes a sign when the listing that shows it has been answered. The member is
+   silent if a listing shows the same sign that was begun a session time-out later. An observer that has not listed for
+   half a session, because it was paused or the store did not answer, starts again.
+2. The object store's clock, for an observer that has just come or seldom lists. It writes its own sign, and lists. The
+   member is silent if its newest sign is older than the observer's by more than a session time-out and a second.
+
+An observer only proposes: the entry decides, and it changes nothing if the member's epoch or newest entry is another.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+__all__ = ["Lease", "Overdue", "Sign", "Watched", "silent_by_store_clock", "watcher_place"]
+
+_WATCHERS: Final = 3
+_MARGIN_MS: Final = 1_000
+_STAGGER: Final = 0.03
+"""The part of a session by which each further watcher waits longer, so that mostly one of them proposes."""
+
+
+class Sign(NamedTuple):
+    """A member's object in a listing; both are 0 without one."""
+
+    modified_ms: int = 0
+    size_bytes: int = 0
+
+
+class Watched(NamedTuple):
+    """What the state says of a member. `revoking_since` is the entry since which it owes partitions, or 0."""
+
+    member_id: str
+    member_epoch: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    last_entry: int
+    revoking_since: int = 0
+
+
+class Overdue(NamedTuple):
+    """A member to propose for expiry, and for how long it has been silent, or has owed partitions."""
+
+    member: Watched
+    reason: str
+    after_ms: int
+
+
+class _Note(NamedTuple):
+    sign: tuple[Sign, int]
+    noted_s: float
+
+
+class Lease:
+    """One observer of one group. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, _Note] = {}
+        self._owing: dict[str, tuple[int, float]] = {}
+        self._listed_s: float | None = None
+
+    def observe(
+        self, members: Iterable[Watched], signs: Mapping[str, Sign], began_s: float, ended_s: float, rank: int = 0
+    ) -> list[Overdue]:
+        """Take over one listing, and return which members are silent by rule 1, or owe partitions for too long.
+
+        Args:
+            members: those to watch, by the state as it was when the listing began or later.
+            signs: the listing, by member id.
+            began_s, ended_s: when it was begun and answered, by the observer's monotonic clock.
+            rank: how many watchers should propose before this one; each waits 3 % of a session longer.
+        """
+        gap_s = 0.0 if self._listed_s is None else began_s - self._listed_s
+        self._listed_s = ended_s
+        notes: dict[str, _Note] = {}
+        owing: dict[str, tuple[int, float]] = {}
+        found = []
+        for member in members:
+            session_s = member.session_timeout_ms / 1000
+            sign = (signs.get(member.member_id, Sign()), member.last_entry)
+            note = self._notes.get(member.member_id)
+            if note is None or note.sign != sign or gap_s > session_s / 2:
+                note = _Note(sign, ended_s)
+            notes[member.member_id] = note
+            silent_s = began_s - note.noted_s
+            if silent_s > session_s * (1 + rank * _STAGGER):
+                found.append(Overdue(member, "session", int(silent_s * 1000)))
+            elif member.revoking_since and (owed_s := self._owed_s(member, began_s, ended_s, owing)) is not None:
+                found.append(Overdue(member, "rebalance", int(owed_s * 1000)))
+        self._notes, self._owing = notes, owing
+        return found
+
+    def _owed_s(
+        self, member: Watched, began_s: float, ended_s: float, owing: dict[str, tuple[int, float]]
+    ) -> float | None:
+        """Return for how long a member has owed what it owes, if that is longer than it may."""
+        noted, since_s = self._owing.get(member.member_id, (0, ended_s))
+        if noted != member.revoking_since:
+            since_s = ended_s
+        owing[member.member_id] = (member.revoking_since, since_s)
+        owed_s = began_s - since_s
+        return owed_s if owed_s * 1000 > member.rebalance_timeout_ms else None
+
+    def next_s(self, members: Iterable[Watched], rank: int = 0) -> float:
+        """Return when, by the observer's monotonic clock, a listing may show that one of the members is silent."""
+        return min(
+            (
+                note.noted_s + member.session_timeout_ms / 1000 * (1 + rank * _STAGGER)
+                for member in members
+                if (note := self._notes.get(member.member_id)) is not None
+            ),
+            default=float("inf"),
+        )
+
+
+def silent_by_store_clock(
+    members: Iterable[Watched], signs: Mapping[str, Sign], entries_ms: Mapping[int, int], own_ms: int
+) -> list[Overdue]:
+    """Return which members are silent by rule 2.
+
+    Args:
+        members: those to judge.
+        signs: the listing, begun after the observer had written its own sign.
+        entries_ms: when the members' newest entries were written; one that is missing is deleted, so it is old.
+        own_ms: when the observer's own sign was written, by the store's clock; 0 if the store gives no times.
+    """
+    found = []
+    for member in members:
+        last_ms = max(signs.get(member.member_id, Sign()).modified_ms, entries_ms.get(member.last_entry, 0))
+        silent_ms = own_ms - last_ms
+        if own_ms > 0 and last_ms > 0 and silent_ms > member.session_timeout_ms + _MARGIN_MS:
+            found.append(Overdue(member, "session", silent_ms))
+    return found
+
+
+def watcher_place(member_id: str, members: Collection[str], epoch: int) -> int | None:
+    """Return a member's place among the three that list at each interval, or None for the others.
+
+    The group's epoch changes which ones they are.
+    """
+    first = sorted(members, key=lambda member: (zlib.crc32(f"{member}{epoch}".encode()), member))[:_WATCHERS]
+    return first.index(member_id) if member_id in first else None

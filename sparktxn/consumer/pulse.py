@@ -1,0 +1,401 @@
+"""Signs of life: one thread per log renews those of all members of this process, and watches their groups.
+
+A member that has a command in the log within its interval needs no object. Where there are no threads, as in the
+simulator, a consumer's polls do the same work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from sparktxn.clock import Deadline
+from sparktxn.consumer.lease import Lease, Overdue, Sign, Watched, silent_by_store_clock, watcher_place
+from sparktxn.errors import CommandRefused, KafkaException, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import ExpireMember, LeaveGroup
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.log.log import Log
+from sparktxn.log.write.storeclock import modified_ms
+from sparktxn.structs import MemberState
+
+__all__ = ["Life", "Pulse", "pulse_of"]
+
+logger = logging.getLogger("sparktxn")
+
+_SESSION_PARTS: Final = 3
+_RETRY_PART: Final = 5
+_SELDOM: Final = 10
+"""A process without a watcher lists once in so many intervals."""
+_REQUEST_S_MAX: Final = 10.0
+_SIGN_SIZES: Final = 16
+
+
+class Life:
+    """One membership, from its join until it ends: what the user's thread, its workers and the pulse share.
+
+    `good_s` is when its last good sign was begun, `polled_s` when its user polled last. `gone` once the state has been
+    seen without it, `too_idle` once it has left because its user did not poll. `wakes` is set with these two: the next
+    poll must see to them before it hands out a record.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "gone",
+        "good_s",
+        "group_id",
+        "interval_s",
+        "is_static",
+        "joined",
+        "left",
+        "member_id",
+        "poll_interval_s",
+        "polled_s",
+        "renew_at_s",
+        "request_id",
+        "session_s",
+        "shown",
+        "too_idle",
+        "topics",
+        "wakes",
+    )
+
+    def __init__(self, log: Log, settings: ConsumerSettings, member_id: str) -> None:
+        self.group_id = settings.group_id
+        self.member_id = member_id
+        self.request_id = log.ids.token()
+        self.is_static = settings.group_instance_id is not None
+        self.session_s = settings.session_timeout_ms / 1000
+        self.interval_s = min(settings.heartbeat_interval_ms / 1000, self.session_s / _SESSION_PARTS)
+        self.poll_interval_s = settings.max_poll_interval_ms / 1000
+        self.good_s = self.polled_s = log.clock.monotonic_s()
+        self.renew_at_s = self.good_s + self.interval_s
+        self.topics: tuple[str, ...] = ()
+        self.joined = self.left = self.gone = self.too_idle = self.wakes = False
+        self.shown = 0
+
+    def is_over(self, now_s: float) -> bool:
+        """True if the member must read no more: the others may take its partitions."""
+        return self.gone or self.too_idle or (self.joined and now_s > self.good_s + self.session_s)
+
+    def note_good(self, began_s: float) -> None:
+        """Note that a sign which was begun at `began_s`, by the monotonic clock, is in the store.
+
+        One that comes too late changes nothing: the others may have taken the partitions.
+        """
+        if self.joined and began_s > self.good_s + self.session_s:
+            self.gone = self.wakes = True
+            return
+        self.good_s = max(self.good_s, began_s)
+        self.renew_at_s = self.good_s + self.interval_s
+
+
+class _Group:
+    """What this process notes of one group that it has members in."""
+
+    def __init__(self, now_s: float) -> None:
+        self.lease = Lease()
+        self.rounds = 0
+        self.watched_s = now_s
+        self.steady_since_s = now_s
+        self.due_s = now_s
+
+
+class Pulse:
+    """Shows that the members of this process live, and proposes the expiry of those of others that are silent."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._objects = log.objects
+        self._now_s = log.clock.monotonic_s
+        self._background = log.background.sibling("sparktxn-members", 1)
+        self._lock = threading.Lock()
+        self._beating = threading.Lock()
+        self._lives: weakref.WeakSet[Life] = weakref.WeakSet()
+        self._groups: dict[str, _Group] = {}
+        self._wake: Callable[[], None] | None = None
+        self._is_running = False
+        self.due_at_s = float("inf")
+        """When a poll should call `beat`; never, where a thread does."""
+
+    def add(self, life: Life) -> None:
+        """Look after a member that has joined."""
+        with self._lock:
+            self._lives.add(life)
+            if not self._is_running:
+                self._is_running = True
+                self._wake = self._background.repeat(_weak_beat(weakref.ref(self)))
+            elif self._wake is not None:
+                self._wake()
+            if self._wake is None:
+                self.due_at_s = self._now_s()
+
+    def remove(self, life: Life) -> None:
+        """Leave a member to itself; with the last one the thread ends."""
+        with self._lock:
+            self._lives.discard(life)
+            if self._wake is not None and not self._lives:
+                self._wake()
+
+    def beat(self) -> float | None:
+        """Do what is due, and return in how many seconds more is; None once there are no members."""
+        if not self._beating.acquire(blocking=False):
+            return _REQUEST_S_MAX
+        try:
+            with self._lock:
+                lives = [life for life in self._lives if not life.left]
+                if not lives:
+                    self._is_running, self._wake, self.due_at_s = False, None, float("inf")
+                    return None
+            pause_s = self._tend(sorted(lives, key=lambda life: life.member_id))
+            if self._wake is None:
+                self.due_at_s = self._now_s() + pause_s
+            return pause_s
+        finally:
+            self._beating.release()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._background.close(0)
+
+    def _tend(self, lives: Sequence[Life]) -> float:
+        for life in lives:
+            self._renew(life)
+        by_group: dict[str, list[Life]] = {}
+        for life in lives:
+            if not life.too_idle and not life.gone:
+                by_group.setdefault(life.group_id, []).append(life)
+        for group_id in [group_id for group_id in self._groups if group_id not in by_group]:
+            del self._groups[group_id]
+        for group_id, members in by_group.items():
+            group = self._groups.setdefault(group_id, _Group(self._now_s()))
+            if self._now_s() < group.due_s:
+                continue
+            interval_s = min(life.interval_s for life in members)
+            group.due_s = self._now_s() + interval_s
+            try:
+                with self._log.deadline(min(interval_s, _REQUEST_S_MAX)).governs() as deadline:
+                    self._watch(group_id, group, members, deadline)
+            except KafkaException as error:
+                logger.debug("the members of group %s were not watched: %s", group_id, error)
+        now_s = self._now_s()
+        dues = [
+            min(life.renew_at_s, life.polled_s + life.poll_interval_s)
+            for life in lives
+            if not life.too_idle and not life.gone
+        ]
+        dues += [group.due_s for group in self._groups.values()]
+        return max(0.001, min(dues, default=now_s + _REQUEST_S_MAX) - now_s)
+
+    # The process's own members
+
+    def _renew(self, life: Life) -> None:
+        """Show that a member lives, if it is time; one whose user does not poll leaves."""
+        now_s = self._now_s()
+        if life.too_idle or life.gone:
+            return
+        if now_s > life.polled_s + life.poll_interval_s:
+            self._leave(life)
+        elif now_s >= life.renew_at_s:
+            try:
+                with self._log.deadline(min(life.interval_s, _REQUEST_S_MAX)).governs():
+                    self._show(life)
+            except StoreUnavailable as error:
+                life.renew_at_s = self._now_s() + life.interval_s / _RETRY_PART
+                logger.debug("member %s of group %s could not show that it lives: %s", *_named(life), error)
+
+    def _show(self, life: Life) -> None:
+        """Write the member's object: its size changes, where the store's times are coarse.
+
+        Raises:
+            StoreUnavailable: the store did not take it.
+        """
+        began_s = self._now_s()
+        life.shown += 1
+        self._objects.put(names.member_sign(life.group_id, life.member_id), b"+" * (1 + life.shown % _SIGN_SIZES))
+        life.note_good(began_s)
+
+    def _leave(self, life: Life) -> None:
+        life.too_idle = life.wakes = True
+        logger.warning(
+            "member %s of group %s has left it: its consumer did not poll for %g s (max.poll.interval.ms)",
+            *_named(life), life.poll_interval_s,
+        )  # fmt: skip
+        leave = LeaveGroup(self._log.ids.token(), life.group_id, life.member_id, life.is_static)
+        try:
+            self._log.submit([leave], self._log.deadline(_REQUEST_S_MAX))
+        except KafkaException as error:
+            logger.debug("member %s of group %s has not left it, and its session ends: %s", *_named(life), error)
+
+    # The others
+
+    def _watch(self, group_id: str, group: _Group, lives: Sequence[Life], deadline: Deadline) -> None:
+        """Look for members of other processes that are silent, and propose that they expire.
+
+        Raises:
+            KafkaException: the store did not answer; nothing is known.
+        """
+        interval_s = min(life.interval_s for life in lives)
+        self._log.refresh(deadline, max_age_s=interval_s / 2)
+        state = self._log.group(group_id)
+        members = self._log.group_members(group_id)
+        known = {member.member_id for member in members}
+        for life in lives:
+            if life.member_id not in known and not life.left:
+                life.gone = life.wakes = True
+        own = {life.member_id for life in lives}
+        others = [_watched(member) for member in members if member.member_id not in own]
+        now_s = self._now_s()
+        if now_s - group.watched_s > min(life.session_s for life in lives) / 2:
+            group.steady_since_s = now_s
+        group.watched_s = now_s
+        group.rounds += 1
+        if state is None or not others:
+            group.lease, group.rounds = Lease(), 0
+            return
+        # A member with a shorter session than its observer's is listed as often as it needs.
+        interval_s = min(interval_s, *(other.session_timeout_ms / 1000 / _SESSION_PARTS for other in others))
+        places = [place for member in own if (place := watcher_place(member, known, state.epoch)) is not None]
+        overdue = self._by_own_clock(group_id, group, others, min(places), interval_s) if places else []
+        is_steady = now_s - group.steady_since_s > max(member.session_timeout_ms for member in others) / 1000
+        if group.rounds == 1 or (not places and is_steady and group.rounds % _SELDOM == 0):
+            found = {member.member.member_id for member in overdue}
+            overdue += [
+                late for late in self._by_store_clock(group_id, lives[0], others) if late.member.member_id not in found
+            ]
+        self._propose(group_id, overdue, deadline)
+
+    def _listed(self, group_id: str, others: Sequence[Watched], *own: str) -> dict[str, Sign]:
+        by_name = {names.member_sign(group_id, member): member for member in (*own, *(o.member_id for o in others))}
+        return {
+            by_name[info.name]: Sign(info.modified_ms, info.size_bytes)
+            for info in self._objects.list(names.group_folder(group_id))
+            if info.name in by_name
+        }
+
+    def _by_own_clock(
+        self, group_id: str, group: _Group, others: Sequence[Watched], place: int, interval_s: float
+    ) -> list[Overdue]:
+        began_s = self._now_s()
+        signs = self._listed(group_id, others)
+        ended_s = self._now_s()
+        overdue = group.lease.observe(others, signs, began_s, ended_s, place)
+        group.due_s = min(ended_s + interval_s, max(group.lease.next_s(others, place), ended_s + interval_s / 10))
+        return overdue
+
+    def _by_store_clock(self, group_id: str, life: Life, others: Sequence[Watched]) -> list[Overdue]:
+        self._show(life)
+        signs = self._listed(group_id, others, life.member_id)
+        own_ms = signs.get(life.member_id, Sign()).modified_ms
+        silent = silent_by_store_clock(others, signs, {member.last_entry: 1 for member in others}, own_ms)
+        entries_ms = {
+            entry: found_ms
+            for entry in sorted({late.member.last_entry for late in silent})
+            if (found_ms := modified_ms(self._objects, names.entry(entry))) is not None
+        }
+        return silent_by_store_clock([late.member for late in silent], signs, entries_ms, own_ms)
+
+    def _propose(self, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> None:
+        """Propose that members expire: again for those whose epoch an expiry has raised meanwhile."""
+        left = list(overdue)
+        while left:
+            self._send(group_id, left, deadline)
+            again = []
+            for late in left:
+                member = self._log.member(group_id, late.member.member_id)
+                if member is not None and _proof(now := late._replace(member=_watched(member))) == _proof(late):
+                    again.append(now)
+            if len(again) == len(left):
+                return
+            left = again
+
+    def _send(self, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> None:
+        proposals = [(late, self._log.send([_expiry(group_id, late)])) for late in overdue]
+        gone = []
+        try:
+            for late, ticket in proposals:
+                with suppress(CommandRefused):
+                    ticket.wait(deadline)
+                if self._log.member(group_id, late.member.member_id) is None:
+                    gone.append(names.member_sign(group_id, late.member.member_id))
+                    logger.info(
+                        "member %s of group %s has expired after %d ms (%s)",
+                        late.member.member_id, group_id, late.after_ms, late.reason,
+                    )  # fmt: skip
+        finally:
+            # What was not answered by now is not to travel with another client's later call.
+            for _, ticket in proposals:
+                ticket.let_go()
+        if gone:
+            self._objects.delete(gone)
+
+
+def _expiry(group_id: str, late: Overdue) -> ExpireMember:
+    return ExpireMember(
+        group_id=group_id,
+        member_id=late.member.member_id,
+        member_epoch=late.member.member_epoch,
+        last_entry=_proof(late),
+        reason=late.reason,
+        after_ms=late.after_ms,
+    )
+
+
+def _named(life: Life) -> tuple[str, str]:
+    return life.member_id, life.group_id
+
+
+def _proof(late: Overdue) -> int:
+    """Return the entry that shows, if it is still the member's, that the member has done nothing meanwhile."""
+    return late.member.last_entry if late.reason == "session" else late.member.revoking_since
+
+
+def _watched(member: MemberState) -> Watched:
+    return Watched(
+        member.member_id,
+        member.member_epoch,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.last_entry,
+        member.changed_entry if member.revoking else 0,
+    )
+
+
+def _weak_beat(reference: weakref.ref[Pulse]) -> Callable[[], float | None]:
+    """Return `beat` of a pulse that it does not keep alive."""
+
+    def beat() -> float | None:
+        pulse = reference()
+        return None if pulse is None else pulse.beat()
+
+    return beat
+
+
+_lock = threading.Lock()
+# A pulse keeps its log, so that no other log has the id meanwhile.
+_pulses: weakref.WeakValueDictionary[tuple[int, int], Pulse] = weakref.WeakValueDictionary()
+
+
+def pulse_of(log: Log) -> Pulse:
+    """Return this process's pulse on a log."""
+    key = (id(log), os.getpid())
+    with _lock:
+        pulse = _pulses.get(key)
+        if pulse is None:
+            pulse = _pulses[key] = Pulse(log)
+        return pulse
+
+
+def _start_anew_in_child() -> None:
+    """Make the lock anew: a thread that does not exist in the forked child may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_in_child)

@@ -1,0 +1,351 @@
+"""What becomes of the assignment when the group's state changes, and the callbacks that say so.
+
+All of it runs on the user's thread, inside poll(), consume(), unsubscribe() and close(). At a change the order is: what
+goes is delivered no more; `on_revoke`; its stored offsets and its release travel in one list; `on_assign`.
+
+Under ``group.protocol=consumer`` and ``cooperative-sticky`` the callbacks get what goes and what comes. Under the other
+strategies they get the whole assignment: everything is revoked, and assigned again, from the committed offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from sparktxn.clock import Clock, callers_own_time
+from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
+from sparktxn.consumer.commits import Commits
+from sparktxn.consumer.membership import Event, Membership, Seen, Status
+from sparktxn.consumer.polling import Reading
+from sparktxn.consumer.subscription import RebalanceCallback
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from sparktxn.kafka.message import Message, TopicPartition
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.log.look.views import ReadView
+from sparktxn.structs import HeldPartition, MemberState
+
+__all__ = ["Rebalancing"]
+
+_LOGGER: Final = logging.getLogger("sparktxn")
+
+_PARTIAL_S: Final = 3.0
+"""How long a member without incremental callbacks waits for the rest of its partitions, to be called once."""
+
+
+class Rebalancing:
+    """Follows one consumer's membership. `held` is what its user was given and has not lost.
+
+    Args:
+        user: what callbacks get as their first argument, or None once it is gone.
+    """
+
+    def __init__(
+        self,
+        user: Callable[[], Any],
+        settings: ConsumerSettings,
+        membership: Membership,
+        assignment: Assignment,
+        reading: Reading,
+        commits: Commits,
+        clock: Clock,
+    ) -> None:
+        self._user = user
+        self._settings = settings
+        self._membership = membership
+        self._assignment = assignment
+        self._reading = reading
+        self._commits = commits
+        self._clock = clock
+        self._held: set[PartitionKey] = set()
+        self._is_assigned = False
+        self._partial_since_s: float | None = None
+        self._releasing: tuple[int, frozenset[HeldPartition]] | None = None
+        self._is_calling = False
+        self._was_chosen = False
+        self._idle_reported = False
+        self._departing: list[TopicPartition] = []
+
+    # What the user chooses
+
+    def check_whole(self) -> None:
+        """Note that the user assigns a whole list, in a callback or outside of one.
+
+        Raises:
+            KafkaException: ``_STATE``: a callback of incremental lists has to use the incremental calls.
+        """
+        self._was_chosen = True
+        if self._is_calling and self._settings.is_incremental:
+            raise _wrong_call("assign() and unassign()", "incremental_assign() and incremental_unassign()")
+
+    def check_incremental(self) -> None:
+        """Note that the user assigns or takes away some partitions.
+
+        Raises:
+            KafkaException: ``_STATE``: a callback of whole lists has to use assign() or unassign().
+        """
+        self._was_chosen = True
+        if self._is_calling and not self._settings.is_incremental:
+            raise _wrong_call("incremental_assign() and incremental_unassign()", "assign() and unassign()")
+
+    def subscribe(self) -> None:
+        """Join the group at the next poll, or change the topics; what assign() has given is dropped."""
+        if self._membership.status in (Status.OUT, Status.FAILED):
+            self._drop_assigned()
+        else:
+            self._reading.give_back()
+        if self._membership.status is Status.FAILED:
+            self._membership.begin_anew()
+        self._membership.move(Event.SUBSCRIBED)
+
+    def leave(self) -> None:
+        """Leave the group, if the consumer is in it: on_revoke, then the stored offsets with the leave in one list.
+
+        Partitions that assign() has given are dropped after their stored offsets are on their way.
+        """
+        membership = self._membership
+        if membership.status is Status.OUT:
+            self._drop_assigned()
+            return
+        if membership.status is Status.MEMBER and membership.life.is_over(self._clock.monotonic_s()):
+            membership.move(Event.GONE)
+        if membership.status is Status.LOST:
+            self._call_lost()
+        try:
+            self._revoke(self._held)
+        finally:
+            self._take_all()
+            self._say_goodbye(self._departing)
+            membership.move(Event.UNSUBSCRIBED)
+            membership.begin_anew()
+            self._forget()
+
+    def _say_goodbye(self, offsets: Sequence[TopicPartition] = ()) -> None:
+        leave = self._membership.leaving()
+        if leave is not None:
+            self._commits.hand_over(offsets, leave)
+
+    def _drop_assigned(self) -> None:
+        self._reading.give_back()
+        self._commits.commit_at_last()
+        self._take_all()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._is_assigned = False
+        self._partial_since_s = None
+        self._releasing = None
+        self._idle_reported = False
+        self._departing = []
+
+    # What the group's state says
+
+    def check_life(self, now_s: float) -> bool:
+        """Stop delivering once the others may take the partitions: `on_lost`, and a new life.
+
+        Return False if nothing may be handed out: messages that were taken are returned first.
+
+        Raises:
+            KafkaException: ``UNKNOWN_MEMBER_ID``: a transaction's block is open, and can only be aborted.
+        """
+        membership = self._membership
+        if membership.status is not Status.MEMBER or not membership.life.is_over(now_s):
+            return True
+        self._reading.give_back()
+        if self._reading.is_gathering:
+            return False
+        if self._commits.held:
+            reason = (
+                f"this consumer has lost its partitions of group {self._settings.group_id!r} inside a transaction's "
+                "block: abort the transaction and go on"
+            )
+            raise KafkaException(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, reason, txn_requires_abort=True))
+        if membership.life.too_idle and not self._idle_reported:
+            self._idle_reported = True
+            reason = (
+                f"the application did not call poll() for {membership.life.poll_interval_s:g} s "
+                "(max.poll.interval.ms): this consumer has left its group"
+            )
+            self._report(ErrorCode.LOCAL_MAX_POLL_EXCEEDED, reason)
+            return False
+        self._lose()
+        return True
+
+    def follow(self, seen: Seen, view: ReadView) -> None:
+        """Take over what a poll of the log has seen: callbacks run here, which may assign or seek.
+
+        Nothing is taken away while a transaction's block is open: what it has read must be committed with it.
+        """
+        membership = self._membership
+        if seen.life is not membership.life or membership.status in (Status.OUT, Status.LOST, Status.FAILED):
+            return
+        if self._commits.held and self._held:
+            if seen.member is None and seen.life.joined:
+                seen.life.gone = seen.life.wakes = True
+            return
+        if seen.refusal is not None:
+            self._refuse(seen.refusal)
+        elif seen.member is None:
+            if seen.life.joined:
+                self._lose()
+        else:
+            membership.move(Event.SEEN)
+            self._reconcile(seen.member, view)
+
+    def _reconcile(self, member: MemberState, view: ReadView) -> None:
+        names = {topic.topic_id: name for name, topic in view.topics.items()}
+        now = {
+            (names[held.topic_id], held.partition)
+            for held in member.assigned
+            if held.topic_id in names and (names[held.topic_id], held.partition) in view.partitions
+        }
+        lost = self._held - now
+        is_whole = len(member.assigned) >= len(member.target)
+        if lost and not self._settings.is_incremental:
+            lost = set(self._held)
+        self._revoke(lost)
+        self._release(member)
+        self._membership.generation_id = member.member_epoch
+        gained = now - self._held
+        self._reading.is_waiting = not is_whole
+        if (gained or not self._is_assigned) and (gained or not member.target) and self._may_assign(is_whole):
+            self._give(now if not self._settings.is_incremental else gained)
+
+    def _may_assign(self, is_whole: bool) -> bool:
+        """Return True unless a call with the whole list is better made when the rest of it has come."""
+        if is_whole or self._settings.is_incremental:
+            self._partial_since_s = None
+            return True
+        now_s = self._clock.monotonic_s()
+        if self._partial_since_s is None:
+            self._partial_since_s = now_s
+        if now_s - self._partial_since_s < _PARTIAL_S:
+            return False
+        self._partial_since_s = None
+        return True
+
+    def _release(self, member: MemberState) -> None:
+        """Give back what the member owes, with the offsets up to which it was read; again if the first try has failed.
+
+        Offsets without anything to give back, such as those of a partition that is assigned again, are committed too.
+        """
+        offsets, self._departing = self._departing, []
+        owed = (member.member_epoch, frozenset(member.revoking))
+        if not member.revoking:
+            self._releasing = None
+        elif owed != self._releasing or not self._commits.is_under_way:
+            self._releasing = owed
+            partitions = tuple((held.topic_id, held.partition) for held in member.revoking)
+            self._commits.hand_over(offsets, self._membership.releasing(member.member_epoch, partitions))
+            self._reading.look_soon()
+            return
+        if offsets:
+            self._commits.commit_beside(offsets)
+
+    def _revoke(self, going: Iterable[PartitionKey]) -> None:
+        """Take partitions away after the user's `on_revoke`; their stored offsets are noted, to commit."""
+        keys = sorted(going)
+        if not keys:
+            return
+        self._reading.give_back()
+        progresses = [progress for key in keys if (progress := self._assignment.get(key)) is not None]
+        for key in keys:
+            self._reading.discard(key)
+        subscription = self._reading.subscription
+        try:
+            self._call(subscription.on_revoke if subscription is not None else None, keys)
+        finally:
+            offsets = [found for progress in progresses if (found := progress.uncommitted()) is not None]
+            self._departing += self._commits.automatic(offsets)
+            for key in keys:
+                self._reading.discard(key)
+                self._assignment.remove(key)
+            self._held.difference_update(keys)
+            self._is_assigned = self._is_assigned and self._settings.is_incremental
+
+    def _give(self, keys: Iterable[PartitionKey]) -> None:
+        """Assign partitions, unless the user's `on_assign` has chosen."""
+        given = sorted(keys)
+        if not self._settings.is_incremental:
+            # Called with the whole list: what was held goes first, and is read again from the committed offsets.
+            self._revoke(self._held)
+            if self._departing:
+                self._commits.commit_beside(self._departing)
+                self._departing = []
+        self._is_assigned = True
+        self._was_chosen = False
+        self._held.update(given)
+        subscription = self._reading.subscription
+        self._call(subscription.on_assign if subscription is not None else None, given)
+        if not self._was_chosen:
+            for key in given:
+                if key not in self._assignment:
+                    self._assignment.add(Progress(key, TopicPartition(*key).offset))
+
+    def _lose(self) -> None:
+        """The group has gone on without this consumer: nothing that it has not committed can be committed."""
+        is_member = self._membership.status is Status.MEMBER
+        self._membership.move(Event.GONE)
+        try:
+            if is_member:
+                self._call_lost()
+        finally:
+            if is_member:
+                self._membership.move(Event.REPORTED)
+            # It may still be named: what it held must not wait for a session time-out.
+            self._say_goodbye()
+            self._membership.begin_anew()
+            self._forget()
+            self._reading.look_again()
+
+    def _call_lost(self) -> None:
+        keys = sorted(self._held)
+        self._reading.give_back()
+        for key in keys:
+            self._reading.discard(key)
+        subscription = self._reading.subscription
+        if keys:
+            _LOGGER.warning(
+                "member %s of group %s has lost its partitions: they were given to others, or may be",
+                self._membership.life.member_id, self._settings.group_id,
+            )  # fmt: skip
+            try:
+                self._call(subscription.on_lost if subscription is not None else None, keys)
+            finally:
+                self._take_all()
+
+    def _refuse(self, refusal: KafkaError) -> None:
+        if self._membership.status is Status.MEMBER:
+            self._membership.move(Event.GONE)
+            self._call_lost()
+        self._membership.move(Event.REFUSED)
+        self._membership.leaving()
+        self._report(ErrorCode.LOCAL_FATAL, f"{refusal.name()}: {refusal.str()}", fatal=True)
+
+    def _take_all(self) -> None:
+        for progress in self._assignment:
+            self._reading.discard(progress.key)
+        self._assignment.clear()
+        self._held.clear()
+
+    def _call(self, callback: RebalanceCallback | None, keys: Sequence[PartitionKey]) -> None:
+        user = self._user()
+        if callback is None or user is None:
+            return
+        self._is_calling = True
+        try:
+            with callers_own_time():
+                callback(user, [TopicPartition(*key) for key in keys])
+        finally:
+            self._is_calling = False
+
+    def _report(self, code: ErrorCode, reason: str, *, fatal: bool = False) -> None:
+        error = KafkaError(code, reason, fatal=fatal)
+        self._reading.events.append(Message(None, None, None, None, None, None, 0, 0, error))
+
+
+def _wrong_call(wrong: str, right: str) -> KafkaException:
+    reason = (
+        f"{wrong} cannot be used in a callback of this group.protocol and partition.assignment.strategy: use {right}"
+    )
+    return KafkaException(KafkaError(ErrorCode.LOCAL_STATE, reason))

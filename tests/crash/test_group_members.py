@@ -1,0 +1,199 @@
+"""Eight members of one group as real processes, killed and paused past their sessions: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, NamedTuple
+
+import pytest
+
+from sparktxn import Consumer, Producer, Store
+from sparktxn.store import read_task
+from tests.crash.chaos_workload import FENCED, STARTS_AGAIN, Task
+from tests.crash.group_workload import GROUP, PARTITIONS, SESSION_MS
+from tests.crash.journal_checker import notes_of
+from tests.crash.worker_forker import WorkerForker
+from tests.servers import S3Server
+
+pytestmark = pytest.mark.crash
+
+MEMBERS = 8
+_GIVES_UP_S = 180.0
+
+
+class Plan(NamedTuple):
+    """How often a member is killed, how often one is paused past its session, and how long it is until the next."""
+
+    kills: int
+    pauses: int
+    gap_max_s: float
+
+
+class Members:
+    """The members of one group, their store, and what is done to them."""
+
+    def __init__(self, folder: Path, uri: str, options: dict[str, Any], seed: int, plan: Plan) -> None:
+        self._folder, self._uri, self._options, self._seed, self._plan = folder, uri, options, seed, plan
+        self._random = Random(f"members/{seed}")
+        self._pids: dict[str, int] = {}
+        self._incarnations: Counter[str] = Counter()
+        self._produced = 0
+        self._wakes: list[tuple[float, str, int]] = []
+        self._killed: set[int] = set()
+        self.ends: Counter[str] = Counter()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> str:
+        """Strikes as planned, waits until all that was produced is copied, and ends the members in peace."""
+        began_s = time.monotonic()
+        with Store.open(self._uri, options=self._options, create=True) as store:
+            store.create_topic("in", PARTITIONS)
+            store.create_topic("out", PARTITIONS)
+            first_entry = store.log.refresh(store.log.deadline(10))
+        blows = ["kill"] * self._plan.kills + ["pause"] * self._plan.pauses
+        self._random.shuffle(blows)
+        with WorkerForker(remote="://" in self._uri) as self._forker:
+            for number in range(MEMBERS):
+                self._start(f"member-{number}")
+            for blow in blows:
+                self._produce(100)
+                self._live(self._random.uniform(0, self._plan.gap_max_s))
+                self._strike(blow)
+            while self._wakes:
+                self._live(0.05)
+            gives_up_s = time.monotonic() + _GIVES_UP_S
+            while len(self.copied()) < self._produced:
+                assert time.monotonic() < gives_up_s, self._complaint()
+                self._live(0.5)
+            with Store.open(self._uri, options=self._options) as store:
+                entries = store.log.refresh(store.log.deadline(10)) - first_entry
+            (self._folder / "stop-member").touch()
+            while self._pids:
+                assert time.monotonic() < gives_up_s + 60, self._complaint()
+                self._live(0.05)
+        seconds = time.monotonic() - began_s
+        notes = Counter(note["what"] for found in notes_of(self._folder).values() for note in found)
+        return (
+            f"seed {self._seed}: {self._produced} records, {self._plan.kills} kills, {self._plan.pauses} pauses in "
+            f"{seconds:.1f} s, {entries} entries; ends: {dict(self.ends)}; notes: {dict(notes)}"
+        )
+
+    def _start(self, name: str) -> None:
+        self._incarnations[name] += 1
+        folder = str(self._folder)
+        task = Task("member", name, self._incarnations[name], self._uri, self._options, folder, self._seed, 1_000)
+        self._pids[name] = self._forker.start(task)
+
+    def _strike(self, blow: str) -> None:
+        paused = {name for _, name, _ in self._wakes}
+        name = self._random.choice([name for name in sorted(self._pids) if name not in paused])
+        pid = self._pids[name]
+        if blow == "kill":
+            self._killed.add(pid)
+            os.kill(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGSTOP)
+            self._wakes.append((time.monotonic() + SESSION_MS / 1000 * self._random.uniform(1.2, 2), name, pid))
+
+    def _live(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        while True:
+            for due in [wake for wake in self._wakes if wake[0] <= time.monotonic()]:
+                self._wakes.remove(due)
+                os.kill(due[2], signal.SIGCONT)
+            for pid, code in self._forker.ended().items():
+                name = next(name for name, known in self._pids.items() if known == pid)
+                expected = {0: "at peace", FENCED: "fenced", STARTS_AGAIN: "to start again", -signal.SIGKILL: "killed"}
+                assert code in expected, f"{name} ended with {code}\n{self._complaint()}"
+                assert code != -signal.SIGKILL or pid in self._killed
+                self.ends[expected[code]] += 1
+                if code == 0:
+                    del self._pids[name]
+                else:
+                    self._start(name)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, 0.02))
+
+    def _produce(self, count: int) -> None:
+        with Producer({"bootstrap.servers": self._uri, **self._options}) as producer:
+            for _ in range(count):
+                producer.produce("in", str(self._produced), partition=self._produced % PARTITIONS)
+                self._produced += 1
+
+    def copied(self) -> list[tuple[int, int, str]]:
+        """(partition, offset, value) of each record of "in" that was copied, in the order of the copies."""
+        found = []
+        with Store.open(self._uri, options=self._options) as store:
+            view = store.view(["out"])
+            for task in store.plan(view, store.ranges(view), columns=["value"]):
+                for batch in read_task(task, self._options):
+                    for value in batch.column("value").to_pylist():
+                        source = json.loads(value)
+                        assert source["partition"] == task.partition
+                        found.append((source["partition"], source["offset"], source["value"]))
+        return found
+
+    def check(self) -> None:
+        """Compares the copies with what was produced: each once, and each partition's in order."""
+        copied = self.copied()
+        by_partition = {number: [found for found in copied if found[0] == number] for number in range(PARTITIONS)}
+        for number, found in by_partition.items():
+            expected = [str(value) for value in range(number, self._produced, PARTITIONS)]
+            assert [value for _, _, value in found] == expected, f"partition {number}, seed {self._seed}"
+        with Consumer({"bootstrap.servers": self._uri, **self._options, "group.id": GROUP}) as consumer:
+            assert consumer.consumer_group_metadata().group_id == GROUP
+
+    def _complaint(self) -> str:
+        with Store.open(self._uri, options=self._options) as store:
+            store.log.refresh(store.log.deadline(10))
+            members = [
+                (member.client_id, member.member_epoch, member.left, len(member.assigned), len(member.revoking))
+                for member in store.log.group_members(GROUP)
+            ]
+        written = [(path.name, path.read_text()[-2000:]) for path in sorted(self._folder.glob("*.output"))]
+        outputs = "\n".join(f"--- {name}\n{text}" for name, text in written if text)
+        return f"seed {self._seed}: {len(self.copied())} of {self._produced} copied; members {members}\n{outputs}"
+
+
+def strike(folder: Path, uri: str, options: dict[str, Any], plan: Plan) -> Members:
+    seed = int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
+    members = Members(folder / "journals", uri, options, seed, plan)
+    print(f"seed {seed}")
+    print(members.run())
+    members.check()
+    assert members.ends["killed"] == plan.kills
+    assert members.ends["at peace"] == MEMBERS
+    return members
+
+
+@pytest.mark.kafka("K106", "K134", "K138")
+def test_eight_members_under_thirty_blows(tmp_path: Path) -> None:
+    strike(tmp_path, str(tmp_path / "store"), {}, Plan(kills=24, pauses=6, gap_max_s=0.8))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("run", range(5))
+def test_eight_members_under_many_blows(tmp_path: Path, run: int) -> None:
+    strike(tmp_path, str(tmp_path / "store"), {}, Plan(kills=80, pauses=20, gap_max_s=1.0))
+
+
+@pytest.mark.nightly
+@pytest.mark.moto
+def test_eight_members_on_moto(tmp_path: Path, moto_server: S3Server) -> None:
+    moto_server.create_bucket("members")
+    strike(tmp_path, "s3://members/store", dict(moto_server.options), Plan(kills=15, pauses=5, gap_max_s=2.0))
+
+
+@pytest.mark.nightly
+@pytest.mark.seaweedfs
+def test_eight_members_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server) -> None:
+    seaweed_server.create_bucket("members")
+    strike(tmp_path, "s3://members/store", dict(seaweed_server.options), Plan(kills=15, pauses=5, gap_max_s=2.0))

@@ -1,0 +1,167 @@
+"""The lease: no member that has shown a sign within its session is proposed, and a silent one is, in time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from sparktxn.consumer.lease import Lease, Overdue, Sign, Watched, silent_by_store_clock, watcher_place
+
+SESSION_S = 45.0
+
+
+def watched(name: str = "m", last_entry: int = 1, revoking_since: int = 0, rebalance_ms: int = 300_000) -> Watched:
+    return Watched(name, 3, int(SESSION_S * 1000), rebalance_ms, last_entry, revoking_since)
+
+
+def listed(lease: Lease, at_s: float, member: Watched, sign: Sign | None = None, rank: int = 0) -> list[Overdue]:
+    """What a listing of a tenth of a second shows that is answered at `at_s`."""
+    signs = {} if sign is None else {member.member_id: sign}
+    return lease.observe([member], signs, at_s - 0.1, at_s, rank)
+
+
+class TestOwnClock:
+    def test_a_member_is_silent_a_session_after_its_sign_was_first_seen(self) -> None:
+        lease = Lease()
+        for at_s in (100, 115, 130, 145):
+            assert listed(lease, at_s, watched(), Sign(7, 1)) == []
+        (late,) = listed(lease, 145.2, watched(), Sign(7, 1))
+        assert (late.reason, late.after_ms) == ("session", pytest.approx(45_100, abs=1))
+
+    @pytest.mark.parametrize("change", ["time", "size", "entry", "first object"])
+    def test_any_change_is_a_sign(self, change: str) -> None:
+        lease = Lease()
+        before = None if change == "first object" else Sign(7, 1)
+        after = {"time": Sign(8, 1), "size": Sign(7, 2), "first object": Sign(7, 1)}.get(change, before)
+        for at_s in (100, 115, 130):
+            assert listed(lease, at_s, watched(), before) == []
+        member = watched(last_entry=2 if change == "entry" else 1)
+        for at_s in (144, 160, 175, 189):
+            assert listed(lease, at_s, member, after) == []
+        assert len(listed(lease, 189.2, member, after)) == 1
+
+    def test_another_epoch_of_the_group_is_no_sign(self) -> None:
+        lease = Lease()
+        for at_s in (100, 115, 130, 145):
+            listed(lease, at_s, watched(), Sign(7, 1))
+        assert len(listed(lease, 146, watched()._replace(member_epoch=9), Sign(7, 1))) == 1
+
+    def test_an_observer_that_was_paused_starts_again(self) -> None:
+        lease = Lease()
+        listed(lease, 100, watched(), Sign(7, 1))
+        assert listed(lease, 146, watched(), Sign(7, 1)) == []
+        assert listed(lease, 165, watched(), Sign(7, 1)) == []
+        assert listed(lease, 185, watched(), Sign(7, 1)) == []
+        assert len(listed(lease, 192, watched(), Sign(7, 1))) == 1
+
+    def test_further_watchers_wait_longer(self) -> None:
+        first, third = Lease(), Lease()
+        for at_s in (100, 115, 130, 144.9):
+            assert listed(first, at_s, watched()) == listed(third, at_s, watched(), rank=2) == []
+        assert len(listed(first, 146, watched())) == 1
+        assert listed(third, 146, watched(), rank=2) == []
+        assert third.next_s([watched()], 2) == pytest.approx(100 + SESSION_S * 1.06)
+        assert len(listed(third, 148, watched(), rank=2)) == 1
+
+    def test_a_member_that_has_gone_is_forgotten(self) -> None:
+        lease = Lease()
+        listed(lease, 100, watched())
+        lease.observe([], {}, 115, 115)
+        assert lease.next_s([watched()]) == float("inf")
+        listed(lease, 130, watched())
+        assert listed(lease, 146, watched()) == []
+
+
+class TestOwedPartitions:
+    def test_a_member_that_owes_for_too_long_is_proposed_though_it_lives(self) -> None:
+        lease = Lease()
+        found = []
+        for second in range(100, 180, 10):
+            found += listed(lease, second, watched(revoking_since=5, rebalance_ms=60_000), Sign(second, 1))
+        (late,) = found
+        assert (late.reason, late.after_ms) == ("rebalance", pytest.approx(69_900, abs=1))
+
+    def test_what_it_owes_since_another_entry_is_counted_anew(self) -> None:
+        lease = Lease()
+        for second in range(100, 160, 10):
+            listed(lease, second, watched(revoking_since=5, rebalance_ms=60_000), Sign(second, 1))
+        for second in range(160, 220, 10):
+            assert listed(lease, second, watched(revoking_since=6, rebalance_ms=60_000), Sign(second, 1)) == []
+
+
+class TestStoreClock:
+    def test_the_newer_of_object_and_entry_counts(self) -> None:
+        member = watched(last_entry=4)
+        own_ms = 1_000_000
+        old, young = own_ms - 46_001, own_ms - 45_999
+        assert silent_by_store_clock([member], {"m": Sign(old, 1)}, {4: old}, own_ms)[0].after_ms == 46_001
+        assert silent_by_store_clock([member], {"m": Sign(young, 1)}, {4: old}, own_ms) == []
+        assert silent_by_store_clock([member], {"m": Sign(old, 1)}, {4: young}, own_ms) == []
+        assert len(silent_by_store_clock([member], {}, {4: old}, own_ms)) == 1
+        assert len(silent_by_store_clock([member], {"m": Sign(old, 1)}, {}, own_ms)) == 1
+
+    def test_nothing_is_known_without_times(self) -> None:
+        assert silent_by_store_clock([watched()], {}, {}, 1_000_000) == []
+        assert silent_by_store_clock([watched()], {"m": Sign(1, 1)}, {}, 0) == []
+
+
+class TestWatchers:
+    def test_three_members_watch_and_the_epoch_chooses_them(self) -> None:
+        members = [f"m{number}" for number in range(20)]
+        chosen = set()
+        for epoch in range(40):
+            places = {member: watcher_place(member, members, epoch) for member in members}
+            assert sorted(place for place in places.values() if place is not None) == [0, 1, 2]
+            chosen |= {member for member, place in places.items() if place is not None}
+        assert chosen == set(members)
+
+    def test_all_of_a_small_group_watch(self) -> None:
+        assert sorted(watcher_place(member, ["a", "b"], 1) or 0 for member in "ab") == [0, 1]
+        assert watcher_place("stranger", ["a", "b"], 1) is None
+
+
+def random_times(random_: random.Random, until_s: float, least_s: float, most_s: float) -> Iterator[float]:
+    at_s = random_.uniform(0, most_s)
+    while at_s < until_s:
+        yield at_s
+        at_s += random_.uniform(least_s, most_s)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_member_that_shows_signs_is_never_proposed_and_a_silent_one_is_in_time(seed: int) -> None:
+    """Signs by objects and by entries, listings that take time, observers that pause: a seed is a schedule."""
+    random_ = random.Random(seed)
+    interval_s = random_.choice([1.0, 5.0, 15.0])
+    dies_s = random_.uniform(100, 400)
+    rank = random_.randrange(3)
+    # The times between two signs stay below the session, but by less than a listing takes.
+    signs = sorted([0.0, *random_times(random_, dies_s, 0.5, SESSION_S - 0.001)])
+    by_entry = {at_s: random_.random() < 0.5 for at_s in signs}
+    lease = Lease()
+    now_s, proposed_s = 0.0, None
+    paused_until_s = random_.uniform(0, 300) if random_.random() < 0.5 else 0.0
+    while now_s < dies_s + 10 * SESSION_S:
+        began_s = now_s
+        # The listing shows what was there at some moment while it was under way.
+        shown_s = began_s + random_.uniform(0, 0.5)
+        ended_s = shown_s + random_.uniform(0, 0.5)
+        seen = [at_s for at_s in signs if at_s <= shown_s]
+        entries = [at_s for at_s in seen if by_entry[at_s]]
+        objects = [at_s for at_s in seen if not by_entry[at_s]]
+        member = watched(last_entry=1 + len(entries))
+        sign = {"m": Sign(int(objects[-1]), len(objects) % 16)} if objects else {}
+        if lease.observe([member], sign, began_s, ended_s, rank):
+            proposed_s = began_s
+            break
+        pause_s = 60.0 if ended_s < paused_until_s and random_.random() < 0.2 else 0.0
+        due_s = min(ended_s + interval_s, max(lease.next_s([member], rank), ended_s + interval_s / 10))
+        now_s = due_s + pause_s + 0.001
+    assert proposed_s is not None, f"seed {seed}: a silent member was never proposed"
+    last_s = max(at_s for at_s in signs if at_s <= dies_s)
+    silent_s = proposed_s - last_s
+    assert silent_s >= SESSION_S, f"seed {seed}: proposed {silent_s:.2f} s after a sign"
+    if last_s > paused_until_s + 70:
+        # One interval until the last sign is seen, a session, three per cent of it for each place, and the listing.
+        assert silent_s <= SESSION_S * 1.1 + interval_s + 1.1, f"seed {seed}: proposed only after {silent_s:.2f} s"
