@@ -144,7 +144,7 @@ def leave_group(delta: Delta, command: LeaveGroup, context: Context) -> CommandR
     if member is None:
         return CommandResult(duplicate=True)
     if command.keeps_place and member.instance_id:
-        away = replace(member, left=True, revoking=(), last_entry=context.entry)
+        away = replace(member, left=True, last_entry=context.entry)
         roster.members[member.member_id] = away
         roster.reconcile()
     else:

@@ -46,7 +46,8 @@ class Roster:
     def rebalance(self, deleted_topic_id: int = _NO_TOPIC) -> None:
         """Begin a new epoch with new targets. Partitions of `deleted_topic_id` are held by no member any more."""
         if not self.members:
-            self._put(GroupState(self._group_id, self._context.entry, "", ()))
+            self._delta.remove(("group", self._group_id))
+            self._put_members()
             return
         order = self._in_order()
         topics = self._topics()
@@ -67,11 +68,12 @@ class Roster:
         """Give what is free to the members that wait for it, in the present epoch."""
         assert self._group is not None
         self._reconcile(self._group.epoch, _NO_TOPIC)
-        self._put(self._group)
+        self._put_members()
 
     def _begin_epoch(self, assignor: str, deleted_topic_id: int) -> None:
         self._reconcile(self._context.entry, deleted_topic_id)
-        self._put(GroupState(self._group_id, self._context.entry, assignor, tuple(sorted(self.members))))
+        self._delta.put(GroupState(self._group_id, self._context.entry, assignor, tuple(sorted(self.members))))
+        self._put_members()
 
     def _in_order(self) -> list[MemberState]:
         """Return the members, static ones first, by their instance ids; the others by their member ids."""
@@ -108,8 +110,8 @@ class Roster:
                 assigned = tuple(sorted((*member.assigned, *taken), key=_place_of))
                 self.members[member.member_id] = replace(member, assigned=assigned)
 
-    def _put(self, group: GroupState) -> None:
-        """Put the records that differ from those before; a group without members has no record."""
+    def _put_members(self) -> None:
+        """Put the records of members that differ from those before, and remove those of members that are gone."""
         for member_id, before in self._before.items():
             if member_id not in self.members:
                 self._delta.remove(before.key)
@@ -121,11 +123,6 @@ class Roster:
             if member.revoking != revoking:
                 member = replace(member, changed_entry=self._context.entry if member.revoking else 0)
             self._delta.put(member)
-        if group.members:
-            if group is not self._group:
-                self._delta.put(group)
-        else:
-            self._delta.remove(group.key)
         self._index()
 
     def _index(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from tests.groupcommands import GroupLog, Place
 from tests.producercommands import ProducerCommands
@@ -44,6 +44,19 @@ def test_a_partition_that_moved_is_refused_and_one_that_stayed_is_not(log: Group
     assert log.refusal(log.committing("m2", old, THERE)) == ErrorCode.STALE_MEMBER_EPOCH
     assert log.refusal(log.committing("m1", new + 1, HERE)) == code
     assert log.refusal(log.committing("m1", -1, HERE)) == code
+
+
+@pytest.mark.kafka("G19")
+def test_a_refusal_names_the_member_and_the_partition(log: GroupLog) -> None:
+    log.join("m1", "a")
+    known = log.entry
+    with pytest.raises(CommandRefused, match=rf"'m1' of group 'group' has epoch {known}, and .* names {known + 1}"):
+        log.submit(log.committing("m1", known + 1, HERE))
+    log.join("m2", "a")
+    log.release("m1")
+    match = rf"'m1' of group 'group' does not hold partition 1 of topic id 1 in epoch {known}"
+    with pytest.raises(CommandRefused, match=match):
+        log.submit(log.committing("m1", known, THERE))
 
 
 @pytest.mark.kafka("G19")

@@ -252,6 +252,17 @@ class TestReconciling:
         assert log.member("m1").changed_entry == 0
 
     @pytest.mark.kafka("G07")
+    def test_what_was_not_given_back_is_not_given_to_another_member(self, log: GroupLog) -> None:
+        """Dealt by turns, the first free partitions would go to the member that comes first."""
+        log.join("z", "a")
+        log.join("b", "a")
+        log.join("c", "a")
+        log.submit(log.releasing("z", [EVEN[2], EVEN[4], EVEN[5]]))
+        assert held(log)["z"] == ((EVEN[0], EVEN[1]), (EVEN[3],))
+        log.submit(log.leaving("b"))
+        assert held(log) == {"c": ((EVEN[2], EVEN[4], EVEN[5]), ()), "z": ((EVEN[0], EVEN[1], EVEN[3]), ())}
+
+    @pytest.mark.kafka("G07")
     def test_what_is_owed_may_grow_and_shrink(self, log: GroupLog) -> None:
         log.join("m1", "a")
         log.join("m2", "a")
