@@ -8,30 +8,32 @@ from typing import Any
 from sparktxn import Consumer, KafkaException, Message, Producer, TopicPartition
 from tests.crash.chaos_workload import CALL_S, ROLES, Journal, Task, transactional_producer, until_known
 
-__all__ = ["GROUP", "PARTITIONS", "member_settings", "share"]
+__all__ = ["GROUP", "PARTITIONS", "SESSIONS", "share"]
 
 GROUP = "sharing"
 PARTITIONS = 16
-SESSION_MS = 2_000
+SESSIONS = 2
+"""A session time-out is so many times that of a transaction."""
 
 
-def member_settings(name: str, incarnation: int) -> dict[str, Any]:
+def member_settings(task: Task) -> dict[str, Any]:
     """The settings of a member: by its number, of one or the other protocol, static or not."""
-    number = int(name.rsplit("-", 1)[1])
+    number = int(task.name.rsplit("-", 1)[1])
+    session_ms = SESSIONS * task.timeout_ms
     protocol: list[dict[str, Any]] = [
         {},
         {"partition.assignment.strategy": "cooperative-sticky"},
         {"group.protocol": "consumer"},
-        {"group.instance.id": name},
+        {"group.instance.id": task.name},
     ]
     return {
         "group.id": GROUP,
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": SESSION_MS // 4,
-        "fetch.wait.max.ms": 100,
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": session_ms // 4,
+        "fetch.wait.max.ms": 1_000 if "://" in task.uri else 100,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "client.id": f"{name}.{incarnation}",
+        "client.id": f"{task.name}.{task.incarnation}",
         **protocol[number % len(protocol)],
     }
 
@@ -44,7 +46,7 @@ def share(task: Task, journal: Journal) -> int:
         what: lambda _, partitions, what=what: journal.note(what, partitions=[p.partition for p in partitions])
         for what in ("on_assign", "on_revoke", "on_lost")
     }
-    with Consumer({**task.settings, **member_settings(task.name, task.incarnation)}) as consumer:
+    with Consumer({**task.settings, **member_settings(task)}) as consumer:
         consumer.subscribe(["in"], **heard)
         while not task.last():
             messages = consumer.consume(random.randint(1, 20), 0.2)

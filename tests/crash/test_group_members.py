@@ -16,7 +16,7 @@ import pytest
 from sparktxn import Consumer, Producer, Store
 from sparktxn.store import read_task
 from tests.crash.chaos_workload import FENCED, STARTS_AGAIN, Task
-from tests.crash.group_workload import GROUP, PARTITIONS, SESSION_MS
+from tests.crash.group_workload import GROUP, PARTITIONS, SESSIONS
 from tests.crash.journal_checker import notes_of
 from tests.crash.worker_forker import WorkerForker
 from tests.servers import S3Server
@@ -24,7 +24,7 @@ from tests.servers import S3Server
 pytestmark = pytest.mark.crash
 
 MEMBERS = 8
-_GIVES_UP_S = 180.0
+_GIVES_UP_S = 300.0
 
 
 class Plan(NamedTuple):
@@ -33,6 +33,7 @@ class Plan(NamedTuple):
     kills: int
     pauses: int
     gap_max_s: float
+    timeout_ms: int = 1_000
 
 
 class Members:
@@ -87,7 +88,16 @@ class Members:
     def _start(self, name: str) -> None:
         self._incarnations[name] += 1
         folder = str(self._folder)
-        task = Task("member", name, self._incarnations[name], self._uri, self._options, folder, self._seed, 1_000)
+        task = Task(
+            "member",
+            name,
+            self._incarnations[name],
+            self._uri,
+            self._options,
+            folder,
+            self._seed,
+            self._plan.timeout_ms,
+        )
         self._pids[name] = self._forker.start(task)
 
     def _strike(self, blow: str) -> None:
@@ -99,7 +109,8 @@ class Members:
             os.kill(pid, signal.SIGKILL)
         else:
             os.kill(pid, signal.SIGSTOP)
-            self._wakes.append((time.monotonic() + SESSION_MS / 1000 * self._random.uniform(1.2, 2), name, pid))
+            session_s = SESSIONS * self._plan.timeout_ms / 1000
+            self._wakes.append((time.monotonic() + session_s * self._random.uniform(1.2, 2), name, pid))
 
     def _live(self, seconds: float) -> None:
         until_s = time.monotonic() + seconds
@@ -174,6 +185,9 @@ def strike(folder: Path, uri: str, options: dict[str, Any], plan: Plan) -> Membe
     return members
 
 
+REMOTE = Plan(kills=8, pauses=2, gap_max_s=4.0, timeout_ms=8_000)
+
+
 @pytest.mark.kafka("K106", "K134", "K138")
 def test_eight_members_under_thirty_blows(tmp_path: Path) -> None:
     strike(tmp_path, str(tmp_path / "store"), {}, Plan(kills=24, pauses=6, gap_max_s=0.8))
@@ -189,11 +203,11 @@ def test_eight_members_under_many_blows(tmp_path: Path, run: int) -> None:
 @pytest.mark.moto
 def test_eight_members_on_moto(tmp_path: Path, moto_server: S3Server) -> None:
     moto_server.create_bucket("members")
-    strike(tmp_path, "s3://members/store", dict(moto_server.options), Plan(kills=15, pauses=5, gap_max_s=2.0))
+    strike(tmp_path, "s3://members/store", dict(moto_server.options), REMOTE)
 
 
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
 def test_eight_members_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server) -> None:
     seaweed_server.create_bucket("members")
-    strike(tmp_path, "s3://members/store", dict(seaweed_server.options), Plan(kills=15, pauses=5, gap_max_s=2.0))
+    strike(tmp_path, "s3://members/store", dict(seaweed_server.options), REMOTE)

@@ -5,8 +5,12 @@ Each process of a test has a log of its own on one store, by a clock that the te
 
 from __future__ import annotations
 
+import gc
 import pickle
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.producer import Producer
+from sparktxn.store import Store
 from tests.world import ClockedWorld, dotted, error_of
 
 INCREMENTAL: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -648,6 +653,35 @@ class TestStaticMembers:
         assert "UNRELEASED_INSTANCE_ID" in fatal_of(newcomer, world).str()
         world.run(first, seconds=0.2)
         assert owned(first) == [0, 1, 2, 3]
+
+
+class TestDropped:
+    def test_a_consumer_that_is_dropped_leaves_its_group_and_no_thread(self, tmp_path: Path) -> None:
+        settings = {"bootstrap.servers": str(tmp_path), "group.id": "g", "fetch.wait.max.ms": 5, "store.fsync": "false"}
+        options = {"store.fsync": "false"}
+        with Store.open(str(tmp_path), options=options, create=True) as store:
+            store.create_topic("t", 4)
+
+            def members() -> int:
+                store.log.refresh(store.log.deadline(10))
+                return len(store.log.group_members("g"))
+
+            dropped = [Consumer(settings)]
+            dropped[0].subscribe(["t"])
+            until(lambda: dropped[0].poll(0.01) is None and bool(dropped[0].assignment()))
+            assert members() == 1
+            assert any(thread.name.startswith("sparktxn-members") for thread in threading.enumerate())
+            dropped.clear()
+            gc.collect()
+            until(lambda: members() == 0)
+            until(lambda: not any(thread.name.startswith("sparktxn-members") for thread in threading.enumerate()))
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
 
 
 def fatal_of(consumer: Consumer, world: World) -> KafkaError:

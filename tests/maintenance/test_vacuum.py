@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, ErrorCode, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_head, encode_head
-from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, Vacuum
+from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, JoinGroup, Vacuum
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
@@ -249,6 +249,22 @@ def test_the_remains_of_a_deleted_topic_go(world: World) -> None:
     world.grow(checkpoints=2)
     world.process().vacuum()
     assert world.names("topics/other-1-2/") == []
+    world.check()
+
+
+def test_the_signs_of_life_of_consumers_that_are_no_members_go(world: World) -> None:
+    world.writer.submit(JoinGroup("join", "g", "living", (TOPIC,), 45_000, 300_000, ("uniform",)))
+    living, gone = names.member_sign("g", "living"), names.member_sign("g", "gone")
+    foreign = "_groups/notes.txt"
+    for name in (living, gone, foreign):
+        world.objects.put(name, b"+")
+    world.grow()
+    young = names.member_sign("g", "young")
+    world.objects.put(young, b"+")
+    dry = world.process().vacuum(dry_run=True, vacuum_temporary_age_ms=100_000)
+    assert [name for name in dry.names if name.startswith(names.GROUPS)] == [gone]
+    world.process().vacuum(vacuum_temporary_age_ms=100_000)
+    assert world.names(names.GROUPS) == sorted([living, young, foreign])
     world.check()
 
 
