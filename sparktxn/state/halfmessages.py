@@ -308,11 +308,9 @@ def _settle_half(delta: Delta, half: HalfState, outcome: HalfOutcome, source: st
     key = outcomes_key(half.transaction_id)
     known: HalfOutcomes | None = delta.get(key)
     settled = (*known.settled, noted) if known else (noted,)
-    if len(settled) > HALF_OUTCOMES_KEPT:
-        oldest = context.entry - REQUEST_WINDOW
-        forgotten = settled[:-HALF_OUTCOMES_KEPT]
-        settled = (*(one for one in forgotten if one.entry > oldest), *settled[-HALF_OUTCOMES_KEPT:])
-    delta.put(HalfOutcomes(int(key[1]), settled))
+    oldest = context.entry - REQUEST_WINDOW
+    old = (one for one in settled[:-HALF_OUTCOMES_KEPT] if one.entry > oldest)
+    delta.put(HalfOutcomes(int(key[1]), (*old, *settled[-HALF_OUTCOMES_KEPT:])))
 
 
 def _place(delta: Delta, segment: HalfSegment, named: str, context: Context) -> Refusal | None:

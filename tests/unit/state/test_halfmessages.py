@@ -137,7 +137,7 @@ def test_the_first_settlement_wins_whoever_makes_it(log: PureLog, committed: boo
         with pytest.raises(CommandRefused, match="committed" if committed else "rolled back") as refused:
             log.submit(EndHalf(GROUP, ID, not committed, source))
         assert refused.value.error.code() == ErrorCode.INVALID_TXN_STATE
-        assert ("check" if by_check else "client") in str(refused.value)
+        assert f"(by: {'check' if by_check else 'client'}): that is its outcome" in str(refused.value)
         assert "in entry 3 " in str(refused.value)
     assert log.partition().log_end_offset == end
     settled = settled_half(log.records.get, GROUP, ID)
@@ -290,6 +290,20 @@ def test_a_commit_does_not_pass_the_last_offset(log: PureLog) -> None:
     assert log.refusal(COMMIT) == ErrorCode.OFFSET_OUT_OF_RANGE
     log.records["partition", 1, 0] = PartitionState(1, 0, 0, LOG_END_OFFSET_MAX - 2)
     log.submit(COMMIT)
+
+
+def test_every_text_has_a_bucket() -> None:
+    """Also one that no entry can hold: it is looked up before it is refused."""
+    assert outcomes_key("\ud800") == ("half_outcomes", 296)
+
+
+def test_a_refusal_of_a_missing_partition_names_it_and_the_way_out(log: PureLog) -> None:
+    with pytest.raises(CommandRefused) as refused:
+        log.submit(prepare(segment(11, 2)))
+    assert refused.value.error.str() == (
+        "partition 2 of topic 'topic' (id 1) does not exist, or no longer: half transaction 't1' of producer group "
+        "'shop' cannot be committed; roll it back"
+    )
 
 
 def in_one_bucket(count: int) -> list[str]:
