@@ -23,7 +23,6 @@ from tests.servers import S3Server
 
 pytestmark = pytest.mark.crash
 
-MEMBERS = 8
 _GIVES_UP_S = 300.0
 
 
@@ -34,6 +33,7 @@ class Plan(NamedTuple):
     pauses: int
     gap_max_s: float
     timeout_ms: int = 1_000
+    members: int = 8
 
 
 class Members:
@@ -60,7 +60,7 @@ class Members:
         blows = ["kill"] * self._plan.kills + ["pause"] * self._plan.pauses
         self._random.shuffle(blows)
         with WorkerForker(remote="://" in self._uri) as self._forker:
-            for number in range(MEMBERS):
+            for number in range(self._plan.members):
                 self._start(f"member-{number}")
             for blow in blows:
                 self._produce(100)
@@ -181,11 +181,11 @@ def strike(folder: Path, uri: str, options: dict[str, Any], plan: Plan) -> Membe
     print(members.run())
     members.check()
     assert members.ends["killed"] == plan.kills
-    assert members.ends["at peace"] == MEMBERS
+    assert members.ends["at peace"] == plan.members
     return members
 
 
-REMOTE = Plan(kills=8, pauses=2, gap_max_s=4.0, timeout_ms=8_000)
+REMOTE = Plan(kills=4, pauses=2, gap_max_s=4.0, timeout_ms=8_000, members=4)
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
@@ -201,13 +201,13 @@ def test_eight_members_under_many_blows(tmp_path: Path, run: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.moto
-def test_eight_members_on_moto(tmp_path: Path, moto_server: S3Server) -> None:
+def test_four_members_on_moto(tmp_path: Path, moto_server: S3Server) -> None:
     moto_server.create_bucket("members")
     strike(tmp_path, "s3://members/store", dict(moto_server.options), REMOTE)
 
 
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
-def test_eight_members_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server) -> None:
+def test_four_members_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server) -> None:
     seaweed_server.create_bucket("members")
     strike(tmp_path, "s3://members/store", dict(seaweed_server.options), REMOTE)
