@@ -15,7 +15,7 @@ from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.fetcher import Chunk
-from sparktxn.consumer.membership import Membership, Seen
+from sparktxn.consumer.membership import Membership, Seen, leave_behind
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
@@ -542,12 +542,13 @@ class Consumer:
 
     def __del__(self) -> None:
         # Without close(). This may run anywhere, also where a lock is held: another thread ends the workers.
+        workers = self.__dict__.get("_workers", ())
         membership = self.__dict__.get("_membership")
         if membership is not None and not self._closed:
-            membership.life.left = True
-            give_back_later(membership.abandon)
-        for workers in self.__dict__.get("_workers", ()):
-            give_back_later(partial(workers.close, 1.0))
+            leave_behind(membership, workers)
+            return
+        for worker in workers:
+            give_back_later(partial(worker.close, 1.0))
 
     def _check(self) -> None:
         if self._closed:

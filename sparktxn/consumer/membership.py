@@ -5,22 +5,26 @@ The user's thread moves the state and decides; `attend` and `see` run on a worke
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from sparktxn.background import Background
 from sparktxn.clock import Deadline
 from sparktxn.consumer.pulse import Life, Pulse, pulse_of
+from sparktxn.dropped import give_back_later
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.structs import MemberState
 
-__all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
+__all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status", "leave_behind"]
 
 
 class Status(Enum):
@@ -154,12 +158,10 @@ class Membership:
             return None
         return self._leave(self.life)
 
-    def abandon(self) -> None:
-        """Leave the group for a consumer that was dropped without close(). On a thread of its own, for a second."""
-        leave = self.leaving() if self.status is not Status.OUT else None
-        if leave is not None:
-            with suppress(KafkaException):
-                self._log.submit([leave], self._log.deadline(_ABANDON_S))
+    @property
+    def log(self) -> Log:
+        """The log that the group is in."""
+        return self._log
 
     def releasing(self, member_epoch: int, partitions: tuple[tuple[int, int], ...]) -> ReleasePartitions:
         """Return what gives partitions, as (topic id, partition), to the member that waits for them.
@@ -285,3 +287,33 @@ class Membership:
 
 
 _HOST: Final = socket.gethostname()
+
+_dropped: Final[deque[tuple[Membership, Sequence[Background]]]] = deque()
+"""What consumers have left behind that were dropped without close(). A finalizer may append at any moment."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_dropped.clear)
+
+
+def leave_behind(membership: Membership, workers: Sequence[Background]) -> None:
+    """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait."""
+    membership.life.left = True
+    _dropped.append((membership, workers))
+    give_back_later(_leave_dropped)
+
+
+def _leave_dropped() -> None:
+    """Leave for all consumers that were dropped by now: they share entries, and wait a second in all."""
+    left = []
+    while _dropped:
+        membership, workers = _dropped.popleft()
+        # Before the leave: what they do may be a join.
+        for worker in workers:
+            worker.close(_ABANDON_S)
+        leave = membership.leaving() if membership.status is not Status.OUT else None
+        if leave is not None:
+            left.append((membership.log, leave))
+    tickets = [(log.send([leave]), log.deadline(_ABANDON_S)) for log, leave in left]
+    for ticket, deadline in tickets:
+        with suppress(KafkaException):
+            ticket.wait_once(deadline)

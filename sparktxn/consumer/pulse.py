@@ -139,7 +139,8 @@ class Pulse:
         """Leave a member to itself; with the last one the thread ends."""
         with self._lock:
             self._lives.discard(life)
-            if self._wake is not None and not self._lives:
+            # Counted one by one: a collection of this pulse with its lives has left references to none in the set.
+            if self._wake is not None and not list(self._lives):
                 self._wake()
 
     def beat(self) -> float | None:

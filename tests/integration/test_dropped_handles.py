@@ -375,3 +375,31 @@ def count_of(uri: str) -> int:
     with Store.open(uri) as reading:
         view = reading.view(["t"])
         return view.partitions["t", 0].log_end_offset
+
+
+def _drop_member(uri: str) -> None:
+    """Drop a consumer that is a member, and that its own callback holds."""
+    joined: list[Consumer] = []
+    member = Consumer({"bootstrap.servers": uri, "group.id": "g"})
+    member.subscribe(["t"], on_assign=lambda *_: joined.append(member))
+    give_up_at_s = time.monotonic() + 30
+    while not joined and time.monotonic() < give_up_at_s:
+        member.poll(0.05)
+    assert joined
+    assert _of_members()
+
+
+def test_members_that_are_collected_together_leave_no_thread(uri: str) -> None:
+    """The collection of a cycle clears weak references before it calls any finalizer."""
+    with Store.open(uri):
+        _drop_member(uri)
+        gc.collect()
+        give_up_at_s = time.monotonic() + 8
+        while _of_members() and time.monotonic() < give_up_at_s:
+            time.sleep(0.05)
+        # Else it would wait for the next sign of life, after 15 seconds.
+        assert not _of_members()
+
+
+def _of_members() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sparktxn-members")]
