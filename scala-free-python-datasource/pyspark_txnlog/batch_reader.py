@@ -107,7 +107,7 @@ class TxnLogReader(DataSourceReader):
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
         self._known = known_layout(self._view.topics.values())
-        self._conditions = typed_filters(options.filters, self._known)
+        self._conditions = typed_filters(options.filters, self._known, self._now_ms)
         self._committed = pinned.committed if pinned is not None else _committed(self._store, self._view, options)
         if self._committed is not None and options.order == "commit":
             entries = replace(options.entries, first=self._committed.after_entry + 1)

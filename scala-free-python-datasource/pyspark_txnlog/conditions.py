@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
@@ -80,8 +81,10 @@ def _condition(name: str, given: Any) -> Condition:
     return Condition(column, operator, tuple(value) if isinstance(value, list) else value)
 
 
-def typed_filters(filters: Sequence[Condition], columns: pa.Schema) -> tuple[Condition, ...]:
+def typed_filters(filters: Sequence[Condition], columns: pa.Schema, now_ms: int) -> tuple[Condition, ...]:
     """Return conditions of `parse_filters` with values as the types of `columns` have them.
+
+    Times such as ``-10 minutes`` are before `now_ms`.
 
     Raises:
         ConfigurationError: there is no such column, or a value is not one of its type.
@@ -92,19 +95,19 @@ def typed_filters(filters: Sequence[Condition], columns: pa.Schema) -> tuple[Con
         if condition.column in columns.names and value is not None:
             data_type = columns.field(condition.column).type
             values = value if isinstance(value, tuple) else (value,)
-            converted = tuple(_of_json(condition.column, one, data_type) for one in values)
+            converted = tuple(_of_json(condition.column, one, data_type, now_ms) for one in values)
             value = converted if isinstance(value, tuple) else converted[0]
         typed.append(checked_condition(Condition(condition.column, condition.operator, value), columns))
     return tuple(typed)
 
 
-def _of_json(column: str, value: Any, data_type: pa.DataType) -> Any:
+def _of_json(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> Any:
     """Return what a value of JSON means for a column; what means nothing for it stays as it is, to be refused."""
     if isinstance(value, bool):
         return value
     try:
         if pa.types.is_timestamp(data_type):
-            return _moment(column, value, data_type)
+            return _moment(column, value, data_type, now_ms)
         for is_type, convert in _CONVERSIONS:
             if is_type(data_type):
                 return convert(value)
@@ -113,10 +116,15 @@ def _of_json(column: str, value: Any, data_type: pa.DataType) -> Any:
     return value
 
 
-def _moment(column: str, value: Any, data_type: pa.DataType) -> datetime:
+def _moment(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> datetime:
     if data_type.tz is None:
         return datetime.fromisoformat(value)
-    milliseconds = absolute_ms(parse_time(f"filters, column {column}", str(value)), 0)
+    # With all of its digits: an option's time ends at milliseconds.
+    with suppress(ValueError, TypeError):
+        exact = datetime.fromisoformat(value)
+        if exact.tzinfo is not None:
+            return exact.astimezone(UTC)
+    milliseconds = absolute_ms(parse_time(f"filters, column {column}", str(value)), now_ms)
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 

@@ -11,7 +11,6 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask
-    from sparktxn.structs import SegmentRef
 
 __all__ = ["is_on_timestamp", "without_skipped"]
 
@@ -56,11 +55,6 @@ def without_skipped(tasks: Iterable[ReadTask], conditions: Sequence[Any]) -> lis
         elif segments:
             kept.append(replace(task, segments=segments))
     return kept
-
-
-def _may_meet(segment: SegmentRef, checks: Iterable[tuple[Callable[[int, int, int], bool], int]]) -> bool:
-    first, last = segment.timestamp_min_ms * 1_000, segment.timestamp_max_ms * 1_000
-    return all(may_meet(first, last, at) for may_meet, at in checks)
 
 
 def _microseconds(moment: datetime) -> int:

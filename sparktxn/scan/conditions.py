@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,8 @@ from msgspec import Struct
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = ["OPERATORS", "Condition", "checked_condition", "matching", "may_hold", "meets"]
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
@@ -108,7 +110,7 @@ def _of_type(name: str, value: Any, data_type: pa.DataType) -> Any:
     raise ConfigurationError(f"the condition on column {name!r} has a {type(value).__name__}: expected {data_type}")
 
 
-def matching(rows: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
+def matching(rows: _Rows, conditions: Iterable[Condition]) -> _Rows:
     """Return the rows that meet all `conditions`, whose columns they have."""
     for condition in conditions:
         rows = rows.filter(meets(rows.column(condition.column), condition))

@@ -32,7 +32,7 @@ from sparktxn.scan.columns import (
     output_schema,
     reserved_name,
 )
-from sparktxn.scan.conditions import Condition, may_hold, meets
+from sparktxn.scan.conditions import Condition, matching, may_hold
 from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
@@ -116,9 +116,7 @@ def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditio
     if footer is not None and not may_hold(footer, conditions):
         return False
     rows = decode(columns=list(dict.fromkeys(condition.column for condition in conditions)))
-    for condition in conditions:
-        rows = rows.filter(meets(rows.column(condition.column), condition))
-    return bool(rows.num_rows)
+    return bool(matching(rows, conditions).num_rows)
 
 
 def _fetched(objects: ObjectStore, task: ReadTask, *, needs_data: bool) -> Iterator[tuple[SegmentRef, bytes | None]]:

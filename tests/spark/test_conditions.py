@@ -99,6 +99,8 @@ def test_filters_of_declared_columns(store: Store) -> None:
     assert amounts('[["country", "starts with", "F"], ["amount", "<=", 20]]') == [20]
     assert amounts('[["at", ">", "2024-01-01T12:00:00Z"]]') == [20]
     assert amounts('[["at", "=", 1704067200000]]') == [10]
+    assert amounts('[["at", "<", "2024-01-01T00:00:00.000001Z"]]') == [10]
+    assert amounts('[["at", ">", "-10 minutes"]]') == []
     assert amounts('[["day", "<", "2024-01-02"]]') == [10]
     assert amounts('[["price", ">=", 1.5]]') == [10, 20]
     assert amounts('[["_offset", ">=", 1], ["amount", ">", 5]]') == [20, 30]
