@@ -1,0 +1,8 @@
+"""Run the command `txnlog` as ``python -m sparktxn``."""
+
+import sys
+
+from sparktxn.cli.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Which store a command is for, and its settings: from the command line, the environment, files and profiles.
+
+The address is that of ``--store``; else of ``--profile``; else of the environment's TXNLOG_STORE; else of
+TXNLOG_PROFILE, or of the profile ``default``. Settings of the profile come first, then those of ``--config`` files,
+then those of ``--option``: a later one replaces an earlier one.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sparktxn.cli.failures import WrongUsage
+from sparktxn.config.store import StoreOptions
+from sparktxn.errors import did_you_mean
+
+__all__ = ["Address", "find_address", "profiles_file", "split_option"]
+
+STORE_VARIABLE: Final = "TXNLOG_STORE"
+PROFILE_VARIABLE: Final = "TXNLOG_PROFILE"
+_DEFAULT: Final = "default"
+_ADDRESSES: Final = ("bootstrap.servers", "store.uri", "metadata.broker.list")
+
+
+class Address(NamedTuple):
+    """A store's address and the settings that were given; printing them shows no value."""
+
+    store: str
+    settings: StoreOptions
+
+
+def find_address(
+    store: str | None,
+    options: Sequence[str],
+    files: Sequence[Path],
+    profile: str | None,
+    environment: Mapping[str, str] = os.environ,
+) -> Address:
+    """Return the store's address and the settings, by the order that this module states.
+
+    Raises:
+        WrongUsage: no address is given, an option or a file is malformed, or there is no such profile.
+    """
+    settings = StoreOptions()
+    from_environment = environment.get(STORE_VARIABLE)
+    named = profile or (None if store or from_environment else environment.get(PROFILE_VARIABLE))
+    address = None
+    if named or not (store or from_environment):
+        found = _profile(profiles_file(environment), named)
+        address = found.pop("store", None)
+        settings |= found
+    for file in files:
+        settings |= _properties(file)
+    settings |= dict(split_option("--option", option) for option in options)
+    given = [settings.pop(name) for name in _ADDRESSES if name in settings]
+    address = store or (address if profile else None) or from_environment or address or (given[-1] if given else None)
+    if not address:
+        raise WrongUsage(
+            f"no store is given: add --store ADDRESS, set {STORE_VARIABLE}, "
+            f"or write a profile into {profiles_file(environment)}"
+        )
+    return Address(str(address), settings)
+
+
+def split_option(option: str, text: str) -> tuple[str, str]:
+    """Return the name and the value of ``name=value``.
+
+    Raises:
+        WrongUsage: there is no ``=``, or no name. The text is not repeated: it may be a secret.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise WrongUsage(f"{option} takes name=value: one that is given has no name before a '='")
+    return name.strip(), value
+
+
+def profiles_file(environment: Mapping[str, str]) -> Path:
+    """Return where profiles are: ``txnlog/profiles.toml`` in the user's folder of settings."""
+    folder = environment.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path("~/.config").expanduser()) / "txnlog" / "profiles.toml"
+
+
+def _profile(file: Path, name: str | None) -> dict[str, Any]:
+    """Return a profile's table; an empty one if none is named and there is no profile ``default``."""
+    try:
+        tables = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        tables = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        # Its text is not repeated: there may be secrets in it.
+        raise WrongUsage(f"cannot read the profiles in {file}: {_reason(error)}") from None
+    if name is None and _DEFAULT not in tables:
+        return {}
+    name = name or _DEFAULT
+    if name not in tables:
+        raise WrongUsage(f"there is no profile {name!r} in {file}{did_you_mean(name, tables)}")
+    table = tables[name]
+    if not isinstance(table, dict) or any(isinstance(value, dict | list) for value in table.values()):
+        expected = 'a table of names and values; a name with a dot needs quotes, as "storage.key"'
+        raise WrongUsage(f"profile {name!r} in {file} is malformed: expected {expected}")
+    return dict(table)
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or "it cannot be opened" if isinstance(error, OSError) else f"it is not TOML ({error})"
+
+
+def _properties(file: Path) -> dict[str, str]:
+    """Return the settings of a file of ``name=value`` lines, as in ``conf/``."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise WrongUsage(f"cannot read --config {file}: {reason}") from None
+    settings = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if line and not line.startswith(("#", "!")):
+            name, separator, value = line.partition("=")
+            if not separator or not name.strip():
+                raise WrongUsage(f"--config {file}, line {number}: expected name=value")
+            settings[name.strip()] = value.strip()
+    return settings

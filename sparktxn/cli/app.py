@@ -1,0 +1,36 @@
+"""The command `txnlog`: its verbs, and how a run of it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import typer
+
+from sparktxn.cli import topics
+from sparktxn.cli.failures import INTERRUPTED, report
+from sparktxn.cli.verb import root_options
+
+__all__ = ["APP", "run"]
+
+APP: Final = typer.Typer(
+    name="txnlog",
+    help="Show what is in a store, read and write it, and keep it small.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+APP.callback()(root_options)
+APP.add_typer(topics.app, name="topics", help="List, create, describe, alter and delete topics.")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; return its exit code: 0, 1 for failures, 2 for wrong usage, 130 after Ctrl-C."""
+    debug = "--debug" in arguments
+    try:
+        code = typer.main.get_command(APP).main(args=list(arguments), prog_name="txnlog", standalone_mode=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - every error becomes one line
+        return report(error, debug=debug)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,65 @@
+"""What a failed command prints: one line with the fix, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Final
+
+import typer
+
+from sparktxn.cli.text import printable
+from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
+
+__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "report"]
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+_HINTS: Final[dict[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "txnlog topics list shows the topics",
+    ErrorCode.LOCAL_UNKNOWN_TOPIC: "txnlog topics list shows the topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts a topic that exists",
+    ErrorCode.GROUP_ID_NOT_FOUND: "txnlog groups list shows the groups",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; txnlog groups describe shows them",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "txnlog transactions list shows the transactional ids",
+}
+"""The command that helps, by the code of an error."""
+
+
+class WrongUsage(Exception):
+    """The command line is wrong; the text says what was expected."""
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Print an error as one line on standard error, with its trace if `debug`; return the exit code."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    text, code = _line(error)
+    sys.stderr.write(f"txnlog: {printable(' '.join(text.split()))}\n")
+    return code
+
+
+def _line(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, WrongUsage):
+        return str(error), WRONG_USAGE
+    if isinstance(error, typer.TyperException):
+        return f"{error.format_message().rstrip('.')}: see {_path(error)} --help", WRONG_USAGE
+    if isinstance(error, StoreNotFound):
+        where = str(error).partition(": create one")[0]
+        return f"{where}: check --store, or create it with its first topic: txnlog topics create NAME", FAILED
+    if isinstance(error, KafkaException):
+        hint = _HINTS.get(error.error.code())
+        # A call of the library's, where the command has one that does it.
+        text = error.error.str().partition("; AdminClient.")[0]
+        return f"{text}: {hint}" if hint else text, WRONG_USAGE if isinstance(error, ConfigurationError) else FAILED
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", FAILED
+    return f"{type(error).__name__}: {error}: run it again with --debug to see where", FAILED
+
+
+def _path(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return "txnlog" if context is None else str(context.command_path)

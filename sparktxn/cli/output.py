@@ -1,0 +1,117 @@
+"""Where results go: tables for people, one JSON object on a line for programs.
+
+A result is a row, or rows: dictionaries whose names are the names in JSON. They never change. Times are
+``…timestamp_ms``, durations ``…_ms``, sizes ``…_bytes``. A table shows the same names with spaces.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sparktxn.cli.text import value_text
+
+__all__ = ["Output", "Row"]
+
+Row = Mapping[str, Any]
+
+_FILE_COLUMNS: Final = 10_000
+"""The width of a table that no terminal shows: each row is one line, for grep and awk."""
+
+
+class Output:
+    """What a verb prints. Results go to standard output, remarks and progress to standard error."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+
+    def rows(self, rows: Iterable[Row], *, none: str) -> None:
+        """Print rows: as a table, or each as a JSON object on a line. `none` is the remark if there are none."""
+        if self.json:
+            for row in rows:
+                self._json(row)
+            return
+        found = list(rows)
+        if found:
+            self._table(found)
+        else:
+            self.remark(none)
+
+    def row(self, row: Row) -> None:
+        """Print one result: its members in a line each, and lists of rows below as tables; or one JSON object."""
+        if self.json:
+            self._json(row)
+            return
+        grid = Table.grid(padding=(0, 2))
+        below = {name: value for name, value in row.items() if _is_rows(value)}
+        for name, value in row.items():
+            if name not in below:
+                grid.add_row(Text(_heading(name), style="bold"), Text(value_text(name, value)))
+        console = self._console()
+        console.print(grid)
+        for name, value in below.items():
+            console.print()
+            console.print(Text(_heading(name), style="bold"))
+            self._table(value)
+
+    def line(self, text: str) -> None:
+        """Print one line of a result for people; `text` must be printable."""
+        sys.stdout.write(f"{text}\n")
+
+    def remark(self, text: str) -> None:
+        """Print a line on standard error; none with ``--json``."""
+        if not self.json:
+            sys.stderr.write(f"{text}\n")
+
+    @contextmanager
+    def progress(self, doing: str) -> Iterator[None]:
+        """Show on a terminal that something is under way."""
+        console = Console(stderr=True, highlight=False)
+        if self.json or not console.is_terminal:
+            yield
+            return
+        with console.status(Text(doing)):
+            yield
+
+    def _json(self, row: Row) -> None:
+        # A half of a surrogate pair has no UTF-8.
+        sys.stdout.write(msgspec.json.encode(row, enc_hook=str).decode() + "\n")
+
+    def _console(self) -> Console:
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, markup=False, emoji=False, width=_FILE_COLUMNS, color_system=None)
+        return console
+
+    def _table(self, rows: list[Row]) -> None:
+        console = self._console()
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        for name in names:
+            numbers = all(_is_number(name, row.get(name)) for row in rows)
+            table.add_column(Text(_heading(name)), justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(value_text(name, row.get(name))) for name in names))
+        console.print(table)
+
+
+def _heading(name: str) -> str:
+    for suffix in ("_timestamp_ms", "_ms"):
+        if name.endswith(suffix) and name != "timestamp_ms":
+            return name.removesuffix(suffix).replace("_", " ")
+    return "timestamp" if name == "timestamp_ms" else name.replace("_", " ")
+
+
+def _is_number(name: str, value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and not name.endswith("_ms"))
+
+
+def _is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)

@@ -1,0 +1,94 @@
+"""What every verb gets: the store that it is for, and where its results go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.admin import AdminClient
+from sparktxn.cli.address import Address, find_address
+from sparktxn.cli.output import Output
+from sparktxn.store import Store
+
+__all__ = ["TIMEOUT_S", "Given", "Session"]
+
+TIMEOUT_S: Final = 60.0
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """The options that all verbs share, as they were given."""
+
+    store: str | None = None
+    option: tuple[str, ...] = ()
+    config: tuple[Path, ...] = ()
+    profile: str | None = None
+    timeout_s: float = TIMEOUT_S
+    json: bool = False
+
+    def joined(self, later: Given) -> Given:
+        """Return these options with those of `later`, which were given after the verb's name."""
+        return Given(
+            store=later.store or self.store,
+            option=(*self.option, *later.option),
+            config=(*self.config, *later.config),
+            profile=later.profile or self.profile,
+            timeout_s=later.timeout_s if later.timeout_s != TIMEOUT_S else self.timeout_s,
+            json=self.json or later.json,
+        )
+
+
+class Session:
+    """One run of a verb. What it opens is closed when the block ends."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.out = Output(json=given.json)
+        self.timeout_s = given.timeout_s
+        self._address: Address | None = None
+        self._opened: list[Any] = []
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in reversed(self._opened):
+            opened.close()
+
+    @property
+    def address(self) -> Address:
+        """The store's address and settings.
+
+        Raises:
+            WrongUsage: none is given, or an option is malformed.
+        """
+        if self._address is None:
+            given = self.given
+            self._address = find_address(given.store, given.option, given.config, given.profile)
+        return self._address
+
+    def settings(self, **own: Any) -> dict[str, Any]:
+        """Return what a client of this store takes: what was given, and settings of the verb's own (``_`` for ``.``).
+
+        What was given with ``--option`` or in a file comes first: a user may want another value.
+        """
+        address = self.address
+        mine = {name.replace("_", "."): value for name, value in own.items() if value is not None}
+        return {"bootstrap.servers": address.store, **mine, **address.settings}
+
+    def store(self) -> Store:
+        """Return the store, opened.
+
+        Raises:
+            StoreNotFound: there is none at the address.
+        """
+        store = Store.open(self.address.store, options=self.address.settings)
+        self._opened.append(store)
+        return store
+
+    def admin(self) -> AdminClient:
+        """Return an administrator of the store."""
+        client = AdminClient(self.settings())
+        self._opened.append(client)
+        return client

@@ -1,0 +1,86 @@
+"""Values as text: times, sizes, and names that a terminal must not take for commands."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+__all__ = ["duration_text", "parse_time_ms", "printable", "time_text", "value_text"]
+
+_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with control characters and halves of surrogate pairs as escapes.
+
+    >>> printable("a\x1b[31mb\n")
+    'a\\x1b[31mb\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a time in milliseconds as ISO 8601 in UTC.
+
+    >>> time_text(0)
+    '1970-01-01T00:00:00.000Z'
+    """
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_text(duration_ms: int) -> str:
+    """Return a duration in its two greatest units.
+
+    >>> duration_text(90_061_000), duration_text(250)
+    ('1 d 1 h', '250 ms')
+    """
+    parts: list[str] = []
+    for unit, size_ms in reversed(_MS.items()):
+        count, duration_ms = divmod(duration_ms, size_ms)
+        if count or (unit == "ms" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def parse_time_ms(text: str, now_ms: int) -> int:
+    """Return the time that a user has written: milliseconds, ISO 8601 (UTC without a zone), or ``15m`` for so long ago.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return now_ms - int(ago[1]) * _MS[ago[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "milliseconds, ISO 8601 such as 2026-05-01T12:00:00Z, or an age such as 15m, 6h or 2d"
+        raise ValueError(f"{text!r} is no time: expected {expected}") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def value_text(name: str, value: Any) -> str:
+    """Return a value as people read it; the name of its member says what it is."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        if name.endswith("timestamp_ms"):
+            return time_text(value)
+        return duration_text(value) if name.endswith("_ms") and value >= 0 else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{printable(str(key))}={value_text(str(key), item)}" for key, item in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(value_text("", item) for item in value) or "-"
+    return printable(str(value)) or "''"

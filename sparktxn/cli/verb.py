@@ -1,0 +1,174 @@
+"""How a function becomes a verb: with the options that all verbs share, examples in its help, and its session.
+
+A file of a verb has functions whose first parameter is the `Session`, and adds them to its Typer application::
+
+    app = typer.Typer(no_args_is_help=True)
+
+    @verb(app, "list", examples=["txnlog topics list"])
+    def list_topics(session: Session) -> None: ...
+
+A verb that deletes, or moves offsets, takes `Apply`: without ``--apply`` it prints what it would do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+
+from sparktxn.cli.session import TIMEOUT_S, Given, Session
+
+__all__ = ["EXAMPLES", "Apply", "root_options", "verb"]
+
+EXAMPLES: Final[dict[str, list[str]]] = {}
+"""The examples of each verb's help, by the function's name with its module."""
+
+_SHARED: Final = "Options of all verbs"
+
+_Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        "-b",
+        metavar="ADDRESS",
+        help="The store: a folder, s3://bucket/prefix, … Else TXNLOG_STORE, else a profile.",
+        rich_help_panel=_SHARED,
+        show_default=False,
+    ),
+]
+_Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-X",
+        metavar="NAME=VALUE",
+        help="A setting, such as storage.endpoint_url=http://localhost:8333. Secrets belong into a file.",
+        rich_help_panel=_SHARED,
+        show_default=False,
+    ),
+]
+_Config = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config",
+        "-F",
+        metavar="FILE",
+        help="A file of settings, name=value in each line.",
+        rich_help_panel=_SHARED,
+        show_default=False,
+    ),
+]
+_Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A table of ~/.config/txnlog/profiles.toml. Else TXNLOG_PROFILE, else default.",
+        rich_help_panel=_SHARED,
+        show_default=False,
+    ),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0.001, help="How long the store may take.", rich_help_panel=_SHARED
+    ),
+]
+_Json = Annotated[
+    bool,
+    typer.Option("--json", "-J", help="Print each row as a JSON object on a line.", rich_help_panel=_SHARED),
+]
+_Debug = Annotated[
+    bool, typer.Option("--debug", help="Print the trace of an error.", rich_help_panel=_SHARED, show_default=False)
+]
+Apply = Annotated[
+    bool,
+    typer.Option("--apply/--dry-run", help="Do it; else only print what would be done.", show_default="--dry-run"),
+]
+
+
+def _shared(
+    store: _Store = None,
+    option: _Option = None,
+    config: _Config = None,
+    profile: _Profile = None,
+    timeout: _Timeout = TIMEOUT_S,
+    json: _Json = False,
+    debug: _Debug = False,
+) -> Given:
+    return Given(
+        store=store,
+        option=tuple(option or ()),
+        config=tuple(config or ()),
+        profile=profile,
+        timeout_s=timeout,
+        json=json,
+    )
+
+
+_SHARED_PARAMETERS: Final = tuple(
+    parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    for parameter in inspect.signature(_shared, eval_str=True).parameters.values()
+)
+
+
+def root_options(context: typer.Context, **given: Any) -> None:
+    """Keep the shared options that stand before the verb's name."""
+    context.obj = _shared(**given)
+
+
+_CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+root_options.__signature__ = inspect.Signature([_CONTEXT, *_SHARED_PARAMETERS])  # type: ignore[attr-defined]
+root_options.__annotations__ = {"context": typer.Context} | {one.name: one.annotation for one in _SHARED_PARAMETERS}
+
+
+def verb(
+    app: typer.Typer, name: str | None, *, examples: Sequence[str]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what adds a function to `app` under `name`; None: as the one verb of `app`.
+
+    The function's docstring is the help, and `examples` are shown below it.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+        def command(context: typer.Context, **given: Any) -> None:
+            after = _shared(**{one.name: given.pop(one.name) for one in _SHARED_PARAMETERS})
+            before = context.find_root().obj or Given()
+            with Session(before.joined(after)) as session:
+                _until_closed_pipe(function, session, given)
+
+        keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        command.__signature__ = inspect.Signature([_CONTEXT, *keyword, *_SHARED_PARAMETERS])  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in [_CONTEXT, *keyword, *_SHARED_PARAMETERS]}
+        command.__name__, command.__module__ = function.__name__, function.__module__
+        EXAMPLES[f"{function.__module__}.{function.__name__}"] = list(examples)
+        shown = "\n\n".join(["[bold]Examples[/]", *(f"  {escape(example)}" for example in examples)])
+        app.command(name, help=_help(function), epilog=shown, no_args_is_help=False)(command)
+        return function
+
+    return add
+
+
+def _help(function: Callable[..., None]) -> str:
+    """Return the docstring with each paragraph on one line, as a terminal of any width needs it."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(escape(" ".join(paragraph.split())) for paragraph in paragraphs)
+
+
+def _until_closed_pipe(function: Callable[..., None], session: Session, given: dict[str, Any]) -> None:
+    """Run a verb; end silently once the program that reads its output has gone, as head does."""
+    try:
+        function(session, **given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What Python flushes at its end must go somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None

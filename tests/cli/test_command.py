@@ -1,0 +1,222 @@
+"""What all verbs share: which store they are for, their errors, their exit codes, and secrets that stay secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparktxn.cli import output, topics
+from sparktxn.cli.session import Session
+from sparktxn.cli.text import duration_text, parse_time_ms, printable, time_text
+from tests.cli.terminal import ok, txnlog
+
+SECRET = "hunter2-very-secret"
+
+
+def profiles(folder: Path, text: str) -> None:
+    (folder / "config" / "txnlog").mkdir(parents=True, exist_ok=True)
+    (folder / "config" / "txnlog" / "profiles.toml").write_text(text)
+
+
+class TestWhichStore:
+    def names(self, *words: str) -> list[str]:
+        return [row["topic"] for row in ok("topics", "list", "--json", *words).json]
+
+    @pytest.fixture(autouse=True)
+    def stores(self, folder: Path) -> None:
+        for name in ("store", "a", "b"):
+            ok("topics", "create", f"in-{name}", "--store", str(folder / name))
+        profiles(folder, f'[default]\nstore = "{folder}/a"\n[other]\nstore = "{folder}/b"\n"store.fsync" = false\n')
+
+    def test_the_option_comes_first(self, folder: Path) -> None:
+        assert self.names("--store", str(folder / "b")) == ["in-b"]
+        assert self.names("-b", str(folder / "b"), "--profile", "default") == ["in-b"]
+
+    def test_it_may_stand_before_the_verb(self, folder: Path) -> None:
+        done = ok("--store", str(folder / "b"), "--json", "topics", "list")
+        assert [row["topic"] for row in done.json] == ["in-b"]
+
+    def test_a_named_profile_comes_before_the_environment(self) -> None:
+        assert self.names("--profile", "other") == ["in-b"]
+
+    def test_the_environment_comes_before_the_default_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TXNLOG_PROFILE", "other")
+        assert self.names() == ["in-store"]
+        monkeypatch.delenv("TXNLOG_STORE")
+        assert self.names() == ["in-b"]
+        monkeypatch.delenv("TXNLOG_PROFILE")
+        assert self.names() == ["in-a"]
+
+    def test_a_file_of_settings_may_name_it(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "client.properties").write_text(f"# ours\nbootstrap.servers={folder}/b\n\nstore.fsync = false\n")
+        assert self.names("--config", "client.properties") == ["in-store"]
+        monkeypatch.delenv("TXNLOG_STORE")
+        profiles(folder, "")
+        assert self.names("--config", "client.properties") == ["in-b"]
+
+    def test_without_any_it_says_what_to_do(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("TXNLOG_STORE")
+        profiles(folder, "")
+        done = txnlog("topics", "list")
+        assert done.code == 2
+        assert done.err.startswith("txnlog: no store is given: add --store ADDRESS, set TXNLOG_STORE, or write")
+
+
+WRONG = [
+    (("topics", "list", "--profile", "othr"), 2, "there is no profile 'othr' in "),
+    (("topics", "list", "-X", "storekey"), 2, "--option takes name=value"),
+    (("topics", "list", "-X", "store.fsinc=true"), 2, "store.fsinc"),
+    (("topics", "list", "-F", "absent"), 2, "cannot read --config absent: No such file or directory"),
+    (("topics", "list", "--store", "absent"), 1, "txnlog topics create NAME"),
+    (("topics", "list", "--store", "nofs://x/y"), 2, "nofs"),
+    (("topics", "list", "--store", "s3://user:pass@b/x"), 2, "storage.* settings"),
+    (("topics", "list", "--timeout", "soon"), 2, "see txnlog topics list --help"),
+    (("topics", "list", "--frob"), 2, "--frob"),
+    (("topics", "lst"), 2, "Did you mean 'list'?: see txnlog topics --help"),
+    (("tpics",), 2, "Did you mean 'topics'?: see txnlog --help"),
+    (("topics", "create"), 2, "TOPIC"),
+    (("topics", "create", "a/b"), 2, "topic name 'a/b' is not valid"),
+    (("topics", "create", "t", "--set", "segment.rows"), 2, "--set takes name=value"),
+    (("topics", "create", "t", "--column", "id"), 2, "expected 'NAME TYPE' or 'NAME TYPE not null'"),
+    (("topics", "describe", "absent"), 1, "txnlog topics list shows the topics"),
+    (("topics", "alter", "t"), 2, "nothing to alter is given"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "expected"), WRONG, ids=lambda value: str(value)[:40])
+def test_an_error_is_one_line_that_says_what_to_do(words: tuple[str, ...], code: int, expected: str) -> None:
+    ok("topics", "create", "first")
+    done = txnlog(*words)
+    assert (done.code, done.text) == (code, "")
+    assert expected in done.err
+    assert done.err.startswith("txnlog: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("topics", "create", "a/b"), ("topics", "create", "t", "--column", "id int65")])
+def test_what_is_wrong_is_refused_before_a_store_is_made(folder: Path, words: tuple[str, ...]) -> None:
+    assert txnlog(*words).code in (1, 2)
+    assert not (folder / "store").exists()
+
+
+def test_the_trace_is_shown_when_asked_for() -> None:
+    assert "Traceback" not in txnlog("topics", "list").err
+    done = txnlog("topics", "list", "--debug")
+    assert done.code == 1
+    assert done.err.startswith("Traceback")
+    assert done.err.splitlines()[-1].startswith("txnlog: there is no store at ")
+
+
+def test_an_error_of_the_program_itself_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(session: Session) -> None:
+        raise ZeroDivisionError("oh\nno")
+
+    monkeypatch.setattr(Session, "store", broken)
+    done = txnlog("topics", "list")
+    assert done == (1, b"", "txnlog: ZeroDivisionError: oh no: run it again with --debug to see where\n")
+
+
+def test_ctrl_c_ends_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(session: Session) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "store", interrupted)
+    assert txnlog("topics", "list") == (130, b"", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-X", f"storage.secret={SECRET}"),
+        ("-X", f"storage.secret={SECRET}", "--store", "s3://bucket/x", "-X", "storage.nothing=1"),
+        ("-X", f"={SECRET}"),
+        ("-X", SECRET),
+        ("-F", "secrets"),
+        ("-F", "no-pairs"),
+        ("--profile", "secret"),
+        ("--profile", "broken"),
+    ],
+)
+def test_secrets_are_never_printed(folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "secrets").write_text(f"storage.secret={SECRET}\n")
+    (folder / "no-pairs").write_text(f"{SECRET}\n")
+    profiles(
+        folder, f'[secret]\nstore="/nowhere"\n"storage.secret" = "{SECRET}"\n[broken]\nstorage.secret="{SECRET}"\n'
+    )
+    done = txnlog("topics", "list", *words, "--debug", "--timeout", "5")
+    assert done.code in (1, 2)
+    assert SECRET not in done.text + done.err
+
+
+def test_markup_and_control_characters_are_printed_literally(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"name": "[red]a[/red] :smile: \x1b[31m", "other": ["[b]", "\ud800"], "empty": ""}]
+    output.Output(json=False).rows(rows, none="")
+    output.Output(json=False).row(rows[0])
+    out = capsys.readouterr().out
+    assert out.count(r"[red]a[/red] :smile: \x1b[31m") == 2
+    assert out.count(r"[b], \ud800") == 2
+    assert "''" in out
+
+
+def test_a_table_in_a_file_has_one_line_for_each_row() -> None:
+    name = "n" * 240
+    ok("topics", "create", name, "--set", "segment.rows=7", "--set", "compression.type=lz4")
+    assert len(ok("topics", "list").lines) == 2
+
+
+def test_times_and_durations_are_read_and_written() -> None:
+    assert time_text(1_500) == "1970-01-01T00:00:01.500Z"
+    assert time_text(2**62) == f"{2**62} ms"
+    assert duration_text(0) == "0 ms"
+    assert duration_text(3_723_000) == "1 h 2 m"
+    assert parse_time_ms("1500", 0) == 1_500
+    assert parse_time_ms("15m", 1_000_000) == 100_000
+    assert parse_time_ms("1970-01-01T00:00:01.500Z", 0) == parse_time_ms("1970-01-01T00:00:01.500", 0) == 1_500
+    assert parse_time_ms("1970-01-01T01:00:00+01:00", 0) == 0
+    with pytest.raises(ValueError, match="'noon' is no time: expected milliseconds, ISO 8601"):
+        parse_time_ms("noon", 0)
+    assert printable("é\tß\n") == "é\\tß\\n"
+
+
+def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_packages_the_command_says_what_to_install(missing: str) -> None:
+    program = f"import sys; sys.modules['{missing}'] = None\nfrom sparktxn.cli.launch import main; sys.exit(main())"
+    done = python(program)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "txnlog: the command needs Typer and Rich: pip install 'sparktxn[cli]'\n"
+
+
+def test_the_library_does_not_import_the_command() -> None:
+    program = (
+        "import sys, sparktxn, sparktxn.admin, sparktxn.maintenance; [getattr(sparktxn, name) for name in "
+        "sparktxn.__all__]; sys.exit(any(name.split('.')[0] in ('typer', 'rich') for name in sys.modules))"
+    )
+    assert python(program).returncode == 0
+
+
+def test_python_runs_the_package_as_the_command() -> None:
+    command = [sys.executable, "-m", "sparktxn", "topics", "create", "t", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == '{"topic":"t","partition_count":1,"created":true}\n'
+    assert topics.app.registered_commands
+
+
+def test_a_shell_completes_the_names_of_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TXNLOG_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "txnlog topics d")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    command = [sys.executable, "-m", "sparktxn"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.split() == ["describe", "delete"]

@@ -1,0 +1,49 @@
+"""docs/cli.md: each command that it shows prints what it shows, one after another on one store."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+from tests.cli.terminal import txnlog
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+# What differs from run to run; each column of a table is as wide as in the page.
+CHANGING = [
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
+    (re.compile(r"\b\d{20}-[0-9a-v]{20}\b"), "NAME"),
+    (re.compile(r"\b[0-9a-f]{8}\b"), "CHECKSUM"),
+]
+
+
+def same_each_time(text: str) -> str:
+    for pattern, word in CHANGING:
+        text = pattern.sub(word, text)
+    return "\n".join(re.sub(r" +", " ", line.rstrip()) for line in text.splitlines())
+
+
+def printed(command: str) -> str:
+    """What a terminal shows of a command, which may be a pipeline; remarks come last."""
+    data, remarks = b"", ""
+    for part in command.split(" | "):
+        if part.startswith("txnlog "):
+            done = txnlog(*shlex.split(part)[1:], stdin=data)
+            data, remarks = done.out, remarks + done.err
+        else:
+            data = subprocess.run(part, shell=True, input=data, capture_output=True, check=True, timeout=60).stdout
+    return data.decode() + remarks
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    shown = []
+    for block in BLOCKS:
+        for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = text.partition("\n")
+            shown.append(command)
+            assert same_each_time(printed(command)) == same_each_time(expected), command
+    assert shown

@@ -1,0 +1,102 @@
+"""`txnlog topics`, as text and as JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.terminal import ok, txnlog
+
+
+def test_a_created_topic_is_listed() -> None:
+    assert ok("topics", "create", "orders", "-p", "3").err == "created topic orders\n"
+    assert ok("topics", "list").lines == [
+        "topic   partition count  record count  typed  settings",
+        "orders                3             0  no     -",
+    ]
+    assert ok("topics", "list", "--json").json == [
+        {"topic": "orders", "partition_count": 3, "record_count": 0, "typed": False, "settings": {}}
+    ]
+
+
+def test_internal_topics_are_listed_when_asked_for() -> None:
+    ok("topics", "create", "t")
+    names = [row["topic"] for row in ok("topics", "list", "--internal", "--json").json]
+    assert names[0] == "t"
+    assert {"__transaction_state", "__consumer_offsets"} <= set(names)
+
+
+def test_a_store_without_topics_says_how_to_make_one() -> None:
+    ok("topics", "create", "t")
+    ok("topics", "delete", "t", "--apply")
+    done = ok("topics", "list")
+    assert (done.text, done.err) == ("", "no topics: txnlog topics create NAME makes one\n")
+
+
+def test_a_typed_topic_is_described_with_its_columns() -> None:
+    ok("topics", "create", "trips", "--column", "id int64 not null", "--column", "tags list<string>")
+    (row,) = ok("topics", "describe", "trips", "--json").json
+    assert row["columns"] == [
+        {"column": "id", "type": "int64", "nullable": False},
+        {"column": "tags", "type": "list<string>", "nullable": True},
+    ]
+    assert row["partitions"] == [{"partition": 0, "log_start_offset": 0, "last_stable_offset": 0, "log_end_offset": 0}]
+    lines = ok("topics", "describe", "trips").lines
+    assert "id      int64         no" in lines
+    assert "partition  log start offset  last stable offset  log end offset" in lines
+
+
+def test_several_topics_are_described_each_on_a_line_of_json() -> None:
+    ok("topics", "create", "a", "b")
+    assert [row["topic"] for row in ok("topics", "describe", "b", "a", "--json").json] == ["b", "a"]
+
+
+def test_a_topic_is_altered_in_all_that_is_given() -> None:
+    ok("topics", "create", "t", "--set", "segment.rows=7", "--column", "id int64")
+    done = ok(
+        *("topics", "alter", "t", "--partitions", "4", "--set", "compression.type=lz4"),
+        *("--unset", "segment.rows", "--column", "tip double"),
+    )
+    assert done.err == "altered topic t\n"
+    (row,) = ok("topics", "describe", "t", "--json").json
+    assert (row["partition_count"], row["settings"]) == (4, {"compression.type": "lz4"})
+    assert [column["column"] for column in row["columns"]] == ["id", "tip"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--set", "segment.rows=many"), ("--column", "a int65"), ("--partitions", "1"), ("--unset", "nothing")]
+)
+def test_a_wrong_part_leaves_the_topic_as_it_is(wrong: tuple[str, str]) -> None:
+    ok("topics", "create", "t", "--column", "id int64", "-p", "2")
+    before = ok("topics", "describe", "t", "--json").text
+    right = [("--set", "compression.type=lz4"), ("--column", "b int64"), ("--partitions", "3")]
+    others = [word for option in right if option[0] != wrong[0] for word in option]
+    done = txnlog("topics", "alter", "t", *others, *wrong)
+    assert done.code in (1, 2)
+    assert ok("topics", "describe", "t", "--json").text == before
+
+
+def test_a_topic_that_exists_is_an_error_unless_it_is_accepted() -> None:
+    ok("topics", "create", "t")
+    done = txnlog("topics", "create", "t")
+    assert done.code == 1
+    assert done.err == "txnlog: topic 't' already exists: --if-not-exists accepts a topic that exists\n"
+    done = ok("topics", "create", "t", "u", "--if-not-exists", "--json")
+    assert [row["created"] for row in done.json] == [False, True]
+
+
+def test_nothing_is_deleted_without_apply() -> None:
+    ok("topics", "create", "t")
+    done = ok("topics", "delete", "t", "--json")
+    assert [(row["topic"], row["deleted"]) for row in done.json] == [("t", False)]
+    assert "add --apply" in ok("topics", "delete", "t").err
+    assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["t"]
+    assert [row["deleted"] for row in ok("topics", "delete", "t", "--apply", "--json").json] == [True]
+    assert ok("topics", "list", "--json").json == []
+
+
+def test_one_wrong_name_of_several_deletes_nothing() -> None:
+    ok("topics", "create", "t")
+    done = txnlog("topics", "delete", "t", "other", "--apply")
+    assert (done.code, done.text) == (1, "")
+    assert "txnlog topics list shows the topics" in done.err
+    assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["t"]
