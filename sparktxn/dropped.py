@@ -89,7 +89,7 @@ def _serve(queue: SimpleQueue[_Work | None]) -> None:
             continue
         try:
             work()
-        except Exception:
+        except BaseException:
             _LOGGER.exception("a handle was dropped without close(), and what it held could not be given back")
         # Whatever the work refers to must not live until the next one comes.
         del work

@@ -23,6 +23,7 @@ from sparktxn.objectstore.uri import FILE, checked_object_name, parse_uri
 __all__ = [
     "acquire_log",
     "clock_at",
+    "is_lent",
     "lend_log",
     "objects_of",
     "read_object",
@@ -79,6 +80,11 @@ def lend_log(uri: str, log: Log) -> None:
     with _lock:
         _lent[uri, os.getpid()] = log
         _foreign.add(log)
+
+
+def is_lent(log: Log) -> bool:
+    """Return whether the log was lent, also if it was taken back. Safe in a finalizer: no lock, and no wait."""
+    return log in _foreign
 
 
 def take_log_back(uri: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,12 +14,12 @@ from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.fetcher import Chunk
-from sparktxn.consumer.membership import Membership, Seen, leave_behind
+from sparktxn.consumer.membership import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
-from sparktxn.dropped import give_back_later, weakly
+from sparktxn.dropped import weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
 from sparktxn.internaltopics import listed
@@ -538,17 +537,15 @@ class Consumer:
                 self._reading.forget()
                 self._reader.close(0)
                 self._committer.close(0)
+                self._membership.let_go()
                 self._store.close()
 
     def __del__(self) -> None:
         # Without close(). This may run anywhere, also where a lock is held: another thread ends the workers.
-        workers = self.__dict__.get("_workers", ())
+        # In a forked child it is the parent's, and stays.
         membership = self.__dict__.get("_membership")
-        if membership is not None and not self._closed:
-            leave_behind(membership, workers)
-            return
-        for worker in workers:
-            give_back_later(partial(worker.close, 1.0))
+        if membership is not None and not self._closed and not self._fork.forked():
+            membership.leave_behind(self.__dict__.get("_workers", ()))
 
     def _check(self) -> None:
         if self._closed:

@@ -17,14 +17,16 @@ from typing import Final, NamedTuple
 from sparktxn.background import Background
 from sparktxn.clock import Deadline
 from sparktxn.consumer.pulse import Life, Pulse, pulse_of
-from sparktxn.dropped import give_back_later
+from sparktxn.dropped import give_back_later, hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
+from sparktxn.log.write.tickets import Ticket
+from sparktxn.registry import is_lent
 from sparktxn.structs import MemberState
 
-__all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status", "leave_behind"]
+__all__ = ["TRANSITIONS", "Event", "Membership", "Seen", "Speaker", "Status"]
 
 
 class Status(Enum):
@@ -121,6 +123,26 @@ class Membership:
         self.status = Status.OUT
         self.generation_id = 0
         self.life = Life(log, settings, log.ids.token())
+        # A log that was lent is for its owner's threads alone, and its clock may stand still.
+        self._is_held = not is_lent(log)
+        if self._is_held:
+            hold()
+
+    def let_go(self) -> None:
+        """Count this membership as given back. Calling twice is harmless."""
+        if self._is_held:
+            self._is_held = False
+            release()
+
+    def leave_behind(self, workers: Sequence[Background]) -> None:
+        """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait.
+
+        Where the log was lent, the member's session ends by itself, and the workers end once they are idle.
+        """
+        self.life.left = True
+        if self._is_held:
+            _dropped.append((self, workers))
+            give_back_later(_leave_dropped)
 
     # On the user's thread
 
@@ -295,25 +317,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_dropped.clear)
 
 
-def leave_behind(membership: Membership, workers: Sequence[Background]) -> None:
-    """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait."""
-    membership.life.left = True
-    _dropped.append((membership, workers))
-    give_back_later(_leave_dropped)
-
-
 def _leave_dropped() -> None:
     """Leave for all consumers that were dropped by now: they share entries, and wait a second in all."""
-    left = []
+    dropped = []
     while _dropped:
         membership, workers = _dropped.popleft()
+        dropped.append(membership)
         # Before the leave: what they do may be a join.
         for worker in workers:
             worker.close(_ABANDON_S)
-        leave = membership.leaving() if membership.status is not Status.OUT else None
-        if leave is not None:
-            left.append((membership.log, leave))
-    tickets = [(log.send([leave]), log.deadline(_ABANDON_S)) for log, leave in left]
-    for ticket, deadline in tickets:
-        with suppress(KafkaException):
-            ticket.wait_once(deadline)
+    try:
+        tickets = [_ticket_to_leave(membership) for membership in dropped]
+        for ticket, deadline in filter(None, tickets):
+            with suppress(KafkaException):
+                ticket.wait_once(deadline)
+    finally:
+        for membership in dropped:
+            membership.let_go()
+
+
+def _ticket_to_leave(membership: Membership) -> tuple[Ticket, Deadline] | None:
+    leave = membership.leaving() if membership.status is not Status.OUT else None
+    if leave is None:
+        return None
+    return membership.log.send([leave]), membership.log.deadline(_ABANDON_S)

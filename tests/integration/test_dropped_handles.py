@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, StoreUnavailable
+from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import CreateTopic
 from sparktxn.kafka.message import Message
 from sparktxn.objectstore.memory import MemoryStore
@@ -61,9 +63,18 @@ def settled() -> None:
     while dropped._held and time.monotonic() < deadline:
         time.sleep(0.005)
         gc.collect()
-    assert not dropped._held
+    assert not dropped._held, what_the_thread_does()
     while dropped._thread is not None and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def what_the_thread_does() -> str:
+    """Where the thread that gives things back is, for the message of a test that waited for it in vain."""
+    thread = dropped._thread
+    if thread is None or thread.ident is None:
+        return "there is no thread"
+    frame = sys._current_frames().get(thread.ident)
+    return "the thread has ended" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def plain(uri: str) -> None:
@@ -188,8 +199,9 @@ def what_is_left(count: int, handle: Callable[[str], None], uri: str, held: int,
             break
         time.sleep(0.005)
         gc.collect()
-    assert dropped._held == held
+    assert dropped._held == held, what_the_thread_does()
     gc.collect()
+    part_of.cache_clear()  # it is bounded, and this test does not fill it
     return Left(threads(), descriptors(), tracemalloc.get_traced_memory()[0])
 
 
@@ -403,3 +415,75 @@ def test_members_that_are_collected_together_leave_no_thread(uri: str) -> None:
 
 def _of_members() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("sparktxn-members")]
+
+
+def test_a_member_of_a_lent_log_is_left_to_its_session() -> None:
+    """Its clock may stand still, and its store may stop the thread that asks it: no other thread uses that log."""
+    address = "memory://lent-to-a-member"
+    log = open_log(MemoryStore("lent-to-a-member", SystemClock()))
+    log.submit([CreateTopic("t", "t", 1)], log.deadline(5))
+    lend_log(address, log)
+    try:
+        with Store.open(address, create=True), hold_of_another():
+            member = Consumer({"bootstrap.servers": address, "group.id": "g"})
+            member.subscribe(["t"])
+            give_up_at_s = time.monotonic() + 30
+            while not member.assignment() and time.monotonic() < give_up_at_s:
+                member.poll(0.05)
+            assert len(log.group_members("g")) == 1
+            reference, before = weakref.ref(member._membership), log.entry
+            del member
+            gc.collect()
+            wait_for_the_thread()
+            assert reference() is None
+            assert log.entry == before
+    finally:
+        take_log_back(address)
+
+
+@contextlib.contextmanager
+def hold_of_another() -> Iterator[None]:
+    """Something that keeps the thread alive."""
+    dropped.hold()
+    try:
+        yield
+    finally:
+        dropped.release()
+
+
+def wait_for_the_thread() -> None:
+    """Wait until the thread has done what is queued by now."""
+    done = threading.Event()
+    dropped.give_back_later(done.set)
+    assert done.wait(30)
+
+
+def test_the_thread_goes_on_after_work_that_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    def end() -> None:
+        raise SystemExit
+
+    with hold_of_another(), caplog.at_level(logging.ERROR, "sparktxn"):
+        dropped.give_back_later(end)
+        wait_for_the_thread()
+    assert [message for message in caplog.messages if "could not be given back" in message]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_member_that_is_dropped_in_a_forked_child_stays_in_its_group(uri: str) -> None:
+    with Store.open(uri) as store, Consumer({"bootstrap.servers": uri, "group.id": "g"}) as member:
+        member.subscribe(["t"])
+        give_up_at_s = time.monotonic() + 30
+        while not member.assignment() and time.monotonic() < give_up_at_s:
+            member.poll(0.05)
+        child = os.fork()
+        if child == 0:
+            try:
+                with Store.open(uri):
+                    member.__del__()
+                    wait_for_the_thread()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        store.log.refresh(store.log.deadline(10))
+        assert len(store.log.group_members("g")) == 1
