@@ -37,7 +37,7 @@ from sparktxn.admin import (
 )
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.maintenance import Sweeper, sweep, vacuum
+from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum
 from sparktxn.store import TableSelection
 from tests.edge.world import OPTIONS, World
 
@@ -393,6 +393,10 @@ CALLS: Final[dict[str, Call]] = {
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
     "Sweeper.sweep": Call(lambda world: Sweeper(world.store).sweep, lambda _: {"timeout_s": 5.0}),
+    "apply_retention": Call(
+        lambda _: apply_retention,
+        lambda world: {"store": world.store, "topics": ["t"], "dry_run": True, "timeout_s": 5.0},
+    ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
 }  # fmt: skip
 
@@ -469,6 +473,7 @@ NOT_CALLED: Final = {
     **dict.fromkeys(
         ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport"), "an answer"
     ),
+    **dict.fromkeys(("RetentionReport", "ShortenedPartition"), "an answer"),
 }
 """Public names without a call, and why."""
 
