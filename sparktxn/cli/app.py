@@ -7,7 +7,7 @@ from typing import Final
 
 import typer
 
-from sparktxn.cli import topics
+from sparktxn.cli import consume, produce, topics
 from sparktxn.cli.failures import INTERRUPTED, report
 from sparktxn.cli.verb import root_options
 
@@ -21,6 +21,8 @@ APP: Final = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 APP.callback()(root_options)
+APP.add_typer(consume.app)
+APP.add_typer(produce.app)
 APP.add_typer(topics.app, name="topics", help="List, create, describe, alter and delete topics.")
 
 

@@ -10,11 +10,16 @@ from msgspec import Struct
 from sparktxn.admin import AdminClient
 from sparktxn.cli.address import Address, find_address
 from sparktxn.cli.output import Output
+from sparktxn.config.store import StoreOptions
+from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
+from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
+from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.store import Store
 
 __all__ = ["TIMEOUT_S", "Given", "Session"]
 
 TIMEOUT_S: Final = 60.0
+_OF_CLIENTS: Final = IGNORED_SETTINGS | {known.name for known in (*CONSUMER_SETTINGS, *PRODUCER_SETTINGS)}
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -83,12 +88,20 @@ class Session:
         Raises:
             StoreNotFound: there is none at the address.
         """
-        store = Store.open(self.address.store, options=self.address.settings)
+        store = Store.open(self.address.store, options=self._store_settings())
         self._opened.append(store)
         return store
 
     def admin(self) -> AdminClient:
         """Return an administrator of the store."""
-        client = AdminClient(self.settings())
+        client = AdminClient({"bootstrap.servers": self.address.store, **self._store_settings()})
         self._opened.append(client)
         return client
+
+    def _store_settings(self) -> StoreOptions:
+        """Return the settings of the store's handle, without those of consumers and producers.
+
+        One file of settings then serves every verb; a name that is no setting at all is refused when the store opens.
+        """
+        given = self.address.settings
+        return StoreOptions({name: value for name, value in given.items() if name not in _OF_CLIENTS})

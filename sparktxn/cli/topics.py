@@ -186,13 +186,13 @@ def delete(session: Session, names: _Names, apply: Apply = False) -> None:
 
 
 def _summary(topic: TopicState, view: ReadView) -> dict[str, Any]:
-    """Return a topic's row; `record_count` is how many offsets below the last stable ones are kept."""
+    """Return a topic's row; `offset_count` is how many offsets can be read, with those of ends of transactions."""
     found = [view.partitions.get((topic.name, number)) for number in range(topic.partition_count)]
     known = [partition for partition in found if partition is not None]
     return {
         "topic": topic.name,
         "partition_count": topic.partition_count,
-        "record_count": sum(max(0, one.last_stable_offset - one.log_start_offset) for one in known) if known else None,
+        "offset_count": sum(max(0, one.last_stable_offset - one.log_start_offset) for one in known) if known else None,
         "typed": topic.schema is not None,
         "settings": dict(topic.settings),
     }

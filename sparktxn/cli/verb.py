@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 
-__all__ = ["EXAMPLES", "Apply", "root_options", "verb"]
+__all__ = ["EXAMPLES", "Apply", "discard_output", "root_options", "verb"]
 
 EXAMPLES: Final[dict[str, list[str]]] = {}
 """The examples of each verb's help, by the function's name with its module."""
@@ -129,9 +129,9 @@ root_options.__annotations__ = {"context": typer.Context} | {one.name: one.annot
 
 
 def verb(
-    app: typer.Typer, name: str | None, *, examples: Sequence[str]
+    app: typer.Typer, name: str, *, examples: Sequence[str]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return what adds a function to `app` under `name`; None: as the one verb of `app`.
+    """Return what adds a function to `app` under `name`.
 
     The function's docstring is the help, and `examples` are shown below it.
     """
@@ -169,6 +169,10 @@ def _until_closed_pipe(function: Callable[..., None], session: Session, given: d
         function(session, **given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # What Python flushes at its end must go somewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         raise typer.Exit(0) from None
+
+
+def discard_output() -> None:
+    """Let what Python flushes at its end go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,11 +10,11 @@ from tests.cli.terminal import ok, txnlog
 def test_a_created_topic_is_listed() -> None:
     assert ok("topics", "create", "orders", "-p", "3").err == "created topic orders\n"
     assert ok("topics", "list").lines == [
-        "topic   partition count  record count  typed  settings",
+        "topic   partition count  offset count  typed  settings",
         "orders                3             0  no     -",
     ]
     assert ok("topics", "list", "--json").json == [
-        {"topic": "orders", "partition_count": 3, "record_count": 0, "typed": False, "settings": {}}
+        {"topic": "orders", "partition_count": 3, "offset_count": 0, "typed": False, "settings": {}}
     ]
 
 

@@ -1,0 +1,179 @@
+"""Reading topics without a group: from offsets that a user names, to the end or on and on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.records import Record, records_of
+from sparktxn.cli.text import parse_time_ms
+from sparktxn.clock import SystemClock
+from sparktxn.errors import ViewExpired
+from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.state.internal import is_internal
+from sparktxn.store import Store, read_task
+
+__all__ = ["Start", "parse_start", "read_topics"]
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+_BATCH_ROWS: Final = 1_000
+_TAIL_OFFSETS: Final = 64
+_TAIL_GROWTH: Final = 8
+_WAIT_S_MIN: Final = 0.05
+_WAIT_S_MAX: Final = 1.0
+_EXPECTED: Final = "beginning, end, an offset, -N for the last N, or s@TIME"
+
+
+class Start(NamedTuple):
+    """Where reading starts in each partition: at an offset, so many records before the end, or at a time."""
+
+    offset: int | None = None
+    before_end: int | None = None
+    timestamp_ms: int | None = None
+
+
+def parse_start(text: str) -> Start:
+    """Return where to start, as kcat writes it.
+
+    Raises:
+        WrongUsage: it is none of the forms.
+    """
+    if text in ("beginning", "end"):
+        return Start(offset=0) if text == "beginning" else Start(before_end=0)
+    if text.startswith("s@"):
+        try:
+            return Start(timestamp_ms=parse_time_ms(text[2:], SystemClock().wall_ms()))
+        except ValueError as error:
+            raise WrongUsage(f"--offset s@: {error}") from None
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise WrongUsage(f"--offset {text!r} is malformed: expected {_EXPECTED}")
+    number = int(text)
+    return Start(offset=number) if number >= 0 else Start(before_end=-number)
+
+
+class _Reader:
+    """Where a reader of some partitions stands."""
+
+    def __init__(
+        self, store: Store, topics: Sequence[str], partitions: Sequence[int], start: Start, isolation: Isolation
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._partitions = partitions
+        self._start = start
+        self._isolation: Isolation = isolation
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def view(self, timeout_s: float) -> ReadView:
+        """Return the newest view, with a position for each partition that is to be read.
+
+        Raises:
+            WrongUsage: a partition does not exist.
+        """
+        view = self._store.view(self._topics, timeout_s=timeout_s)
+        is_first = not self._positions
+        for key, partition in view.partitions.items():
+            if key not in self._positions and (not self._partitions or key[1] in self._partitions):
+                self._positions[key] = self._first(view, partition) if is_first else partition.log_start_offset
+        for topic in self._topics:
+            count = view.topics[topic].partition_count
+            missing = [number for number in self._partitions if number >= count]
+            if missing:
+                raise WrongUsage(f"topic {topic!r} has partitions 0 to {count - 1}, not {missing[0]}")
+        return view
+
+    def _first(self, view: ReadView, partition: PartitionView) -> int:
+        start, end = partition.log_start_offset, self._end(partition)
+        wanted = self._start
+        if wanted.timestamp_ms is not None:
+            found = self._store.offset_for_time(partition, wanted.timestamp_ms, isolation=self._isolation)
+            return end if found is None else found
+        if wanted.before_end is not None:
+            return self._last(view, partition, wanted.before_end)
+        return max(start, wanted.offset or 0)
+
+    def _last(self, view: ReadView, partition: PartitionView, count: int) -> int:
+        """Return the offset from which on a partition has `count` records, or its start if it has fewer.
+
+        Ends of transactions take offsets, and aborted records are not shown: the last offsets may hold none.
+        """
+        start, end = partition.log_start_offset, self._end(partition)
+        if not count or is_internal(partition.topic):
+            return max(start, end - count)
+        key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
+        while True:
+            low = max(start, end - width)
+            tasks = self._store.plan(view, {key: (low, end)}, isolation=self._isolation)
+            kept = [bounds for task in tasks for bounds in task.kept_offsets()]
+            missing = count
+            for first, last in reversed(kept):
+                if last - first >= missing:
+                    return last - missing
+                missing -= last - first
+            if low == start:
+                return start
+            width *= _TAIL_GROWTH
+
+    def _end(self, partition: PartitionView) -> int:
+        committed = self._isolation == "read_committed"
+        return partition.last_stable_offset if committed else partition.log_end_offset
+
+    def records(self, view: ReadView) -> Iterator[Record]:
+        """Yield the records of a view from where this reader stands, partition by partition."""
+        for key, position in self._positions.items():
+            partition = view.partitions[key]
+            position = max(position, partition.log_start_offset)
+            end = self._end(partition)
+            if position >= end:
+                continue
+            for task in self._store.plan(view, {key: (position, end)}, isolation=self._isolation):
+                for batch in read_task(task, self._store.options, batch_rows=_BATCH_ROWS):
+                    for record in records_of(batch, *key):
+                        # Before it is handed out: a reader that is asked again goes on after it.
+                        self._positions[key] = record.offset + 1
+                        yield record
+            self._positions[key] = end
+
+
+def read_topics(
+    store: Store,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    start: Start,
+    isolation: Isolation,
+    *,
+    follow: bool,
+    timeout_s: float,
+) -> Iterator[Record | None]:
+    """Yield the records of topics; None where all existing ones have been given. Without `follow` it ends there.
+
+    `partitions` are those to read, none means all. Records that are deleted while they are read are left out.
+
+    Raises:
+        WrongUsage: a partition does not exist.
+        CommandRefused: a topic does not exist.
+        DamagedObject: an object is missing or altered.
+    """
+    reader = _Reader(store, topics, partitions, start, isolation)
+    clock = SystemClock()
+    wait_s, expired = _WAIT_S_MIN, False
+    while True:
+        found = False
+        try:
+            for record in reader.records(reader.view(timeout_s)):
+                found, expired = True, False
+                yield record
+        except ViewExpired:
+            # The vacuum has passed the view; a newer one names the existing segments, unless something else is wrong.
+            if expired:
+                raise
+            expired = True
+            continue
+        yield None
+        if not follow:
+            return
+        wait_s = _WAIT_S_MIN if found else min(wait_s * 2, _WAIT_S_MAX)
+        clock.sleep(wait_s)

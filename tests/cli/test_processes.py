@@ -1,0 +1,76 @@
+"""Real processes: closed pipes, Ctrl-C, and kill -9."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.terminal import ok
+
+COMMAND = [sys.executable, "-m", "sparktxn"]
+WAIT_S = 60.0
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def stream(found: IO[bytes] | None) -> IO[bytes]:
+    assert found is not None
+    return found
+
+
+@pytest.fixture(autouse=True)
+def orders(folder: Path) -> None:
+    ok("topics", "create", "orders")
+
+
+def test_a_closed_pipe_ends_it_silently() -> None:
+    ok("produce", "-t", "orders", stdin=b"".join(b"%d\n" % number for number in range(50_000)))
+    process = start("consume", "-t", "orders")
+    assert stream(process.stdout).readline() == b"0\n"
+    stream(process.stdout).close()
+    assert process.wait(WAIT_S) == 0
+    assert stream(process.stderr).read() == b""
+
+
+def test_ctrl_c_ends_following_silently() -> None:
+    ok("produce", "-t", "orders", stdin=b"1\n")
+    process = start("consume", "-t", "orders", "-G", "g")
+    assert stream(process.stdout).readline() == b"1\n"
+    time.sleep(1.0)  # between printing and noting that it is printed, Ctrl-C lets the record be printed again
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT_S) == 130
+    assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
+    assert ok("consume", "-t", "orders", "-G", "g", "-e").out == b"", "what was printed is committed"
+
+
+def test_following_prints_records_as_they_come() -> None:
+    process = start("consume", "-t", "orders", "-c", "2")
+    for number in (b"1\n", b"2\n"):
+        ok("produce", "-t", "orders", stdin=number)
+        assert stream(process.stdout).readline() == number
+    assert process.wait(WAIT_S) == 0
+
+
+def test_a_killed_transaction_is_never_seen() -> None:
+    words = ("produce", "-t", "orders", "--transactional-id", "shop")
+    process = start(*words)
+    stream(process.stdin).write(b"half of it\n" * 1000)
+    stream(process.stdin).flush()
+    ended = time.monotonic() + WAIT_S
+    while b"Empty" not in ok("consume", "-t", "__transaction_state", "-e").out:
+        assert time.monotonic() < ended
+        time.sleep(0.05)
+    process.kill()
+    process.wait(WAIT_S)
+    assert ok("consume", "-t", "orders", "-e").out == b""
+    ok(*words, stdin=b"all of it\n")
+    assert ok("consume", "-t", "orders", "-e").out == b"all of it\n"
