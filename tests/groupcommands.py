@@ -82,9 +82,10 @@ class GroupLog(PureLog):
         self, member_id: str, given: Sequence[Place] | None = None, *, epoch: int | None = None
     ) -> ReleasePartitions:
         """The command with which a member gives back what it is asked for."""
-        known = self.member(member_id).member_epoch if epoch is None else epoch
-        named = places(self.member(member_id).revoking) if given is None else tuple(given)
-        return ReleasePartitions(_request(), self.group_id, member_id, known, named)
+        member = self.member(member_id)
+        known = member.member_epoch if epoch is None else epoch
+        named = places(member.revoking) if given is None else tuple(given)
+        return ReleasePartitions(_request(), self.group_id, member_id, known, member.changed_entry, named)
 
     def release(self, member_id: str) -> None:
         """Gives back all that the member is asked for."""

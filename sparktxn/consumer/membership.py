@@ -185,17 +185,15 @@ class Membership:
         """The log that the group is in."""
         return self._log
 
-    def releasing(self, member_epoch: int, partitions: tuple[tuple[int, int], ...]) -> ReleasePartitions:
-        """Return what gives partitions, as (topic id, partition), to the member that waits for them.
-
-        `member_epoch` is that of the state that asks for them.
-        """
+    def releasing(self, member: MemberState) -> ReleasePartitions:
+        """Return what gives all that `member` owes to the members that wait for it."""
         return ReleasePartitions(
             request_id=self._log.ids.token(),
             group_id=self.life.group_id,
             member_id=self.life.member_id,
-            member_epoch=member_epoch,
-            partitions=partitions,
+            member_epoch=member.member_epoch,
+            changed_entry=member.changed_entry,
+            partitions=tuple((held.topic_id, held.partition) for held in member.revoking),
         )
 
     def speaker(self) -> Speaker:

@@ -23,7 +23,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.look.views import ReadView
-from sparktxn.structs import HeldPartition, MemberState
+from sparktxn.structs import MemberState
 
 __all__ = ["Rebalancing"]
 
@@ -60,7 +60,7 @@ class Rebalancing:
         self._held: set[PartitionKey] = set()
         self._is_assigned = False
         self._partial_since_s: float | None = None
-        self._releasing: tuple[int, frozenset[HeldPartition]] | None = None
+        self._releasing: int | None = None
         self._is_calling = False
         self._was_chosen = False
         self._idle_reported = False
@@ -230,13 +230,12 @@ class Rebalancing:
         Offsets without anything to give back, such as those of a partition that is assigned again, are committed too.
         """
         offsets, self._departing = self._departing, []
-        owed = (member.member_epoch, frozenset(member.revoking))
+        owed = member.changed_entry
         if not member.revoking:
             self._releasing = None
         elif owed != self._releasing or not self._commits.is_under_way:
             self._releasing = owed
-            partitions = tuple((held.topic_id, held.partition) for held in member.revoking)
-            self._commits.hand_over(offsets, self._membership.releasing(member.member_epoch, partitions))
+            self._commits.hand_over(offsets, self._membership.releasing(member))
             self._reading.look_soon()
             return
         if offsets:

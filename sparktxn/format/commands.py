@@ -360,12 +360,16 @@ class UpdateMember(_Base, frozen=True, tag="update_member"):
 
 
 class ReleasePartitions(_Base, frozen=True, tag="release_partitions"):
-    """Gives back partitions (topic id, partition) that the member was asked for: it reads them no more."""
+    """Gives back partitions (topic id, partition) that the member was asked for: it reads them no more.
+
+    `changed_entry` is that of the member's record that asks for them.
+    """
 
     request_id: str
     group_id: str
     member_id: str
     member_epoch: Int64
+    changed_entry: Int64
     partitions: tuple[tuple[Int64, Int64], ...]
 
 

@@ -117,19 +117,18 @@ def update_member(delta: Delta, command: UpdateMember, context: Context) -> Comm
 
 
 def release_partitions(delta: Delta, command: ReleasePartitions, context: Context) -> CommandResult | Refusal:
-    """Takes back partitions that the member was asked for and has held since the epoch that it knows, or before."""
+    """Take back partitions that the member owes, unless what it owes has changed since it was asked.
+
+    A release that comes late must not take away a partition that the member was given again, reads, and owes anew.
+    """
     if known := remembered(delta, context, command.request_id):
         return known
     roster = Roster(delta, context, command.group_id)
     member = _known_member(roster, command)
     if isinstance(member, Refusal):
         return member
-    given = set(command.partitions)
-    kept = tuple(
-        held
-        for held in member.revoking
-        if (held.topic_id, held.partition) not in given or held.since_epoch > command.member_epoch
-    )
+    given = set(command.partitions) if command.changed_entry == member.changed_entry else set()
+    kept = tuple(held for held in member.revoking if (held.topic_id, held.partition) not in given)
     roster.members[member.member_id] = replace(member, revoking=kept, last_entry=context.entry)
     roster.reconcile()
     return remember(delta, context, command.request_id, CommandResult())

@@ -174,7 +174,7 @@ class Groups:
         kept = [
             held
             for held in member["revoking"]
-            if not (list(place_of(held)) in command["partitions"] and held[2] <= command["member_epoch"])
+            if command["changed_entry"] != member["changed_entry"] or list(place_of(held)) not in command["partitions"]
         ]
         members[member["member_id"]] = member | {"revoking": kept, "last_entry": self.entry}
         self._change(command["group_id"], members)

@@ -76,7 +76,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"classic": False, "instance_id": "", "client_id": "", "host": ""},
     ),
     "update_member": ((*MEMBER, "member_epoch", "topics"), {}),
-    "release_partitions": ((*MEMBER, "member_epoch", "partitions"), {}),
+    "release_partitions": ((*MEMBER, "member_epoch", "changed_entry", "partitions"), {}),
     "leave_group": (MEMBER, {"keeps_place": False}),
     "expire_member": (("group_id", "member_id", "member_epoch", "last_entry", "reason", "after_ms"), {}),
     "end_txn": ((*IN_TRANSACTION, "committed"), {"timed_out_after_ms": 0, "fence_reason": ""}),

@@ -310,7 +310,8 @@ class Workload:
                 member = log.member(group_id, member_id)
                 assert member is not None
                 owed = tuple((held.topic_id, held.partition) for held in member.revoking)
-                submit(ReleasePartitions(log.ids.token(), group_id, member_id, member.member_epoch, owed))
+                known = (member.member_epoch, member.changed_entry)
+                submit(ReleasePartitions(log.ids.token(), group_id, member_id, *known, owed))
 
             join("m1", ("again", "orders"), instance_id="static")
             join("m2", ("orders",))

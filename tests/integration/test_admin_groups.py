@@ -60,7 +60,8 @@ class Group:
         member = self.log.member("g", member_id)
         assert member is not None
         owed = tuple((held.topic_id, held.partition) for held in member.revoking)
-        self.submit(ReleasePartitions(self.log.ids.token(), "g", member_id, member.member_epoch, owed))
+        known = (member.member_epoch, member.changed_entry)
+        self.submit(ReleasePartitions(self.log.ids.token(), "g", member_id, *known, owed))
 
     def commit(self, member_id: str, partition: int, offset: int) -> None:
         offsets = (OffsetToCommit(1, partition, offset),)

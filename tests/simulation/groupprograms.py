@@ -165,9 +165,8 @@ class _Member:
 
     def _give_back(self, member: MemberState) -> None:
         owed = places(member.revoking)
-        commands: list[Command] = [
-            ReleasePartitions(self._process.ids.token(), GROUP, self.member_id, member.member_epoch, owed)
-        ]
+        known = (member.member_epoch, member.changed_entry)
+        commands: list[Command] = [ReleasePartitions(self._process.ids.token(), GROUP, self.member_id, *known, owed)]
         commit: GroupCommit | None = None
         if self._process.random.random() < 0.7:
             commit, command = self._commit_of(member, owed[0])

@@ -13,6 +13,7 @@ from sparktxn.format.commands import (
     CommandResult,
     ExpireMember,
     JoinGroup,
+    LeaveGroup,
     OffsetCommit,
     OffsetToCommit,
     ReleasePartitions,
@@ -65,7 +66,8 @@ def commit(member: MemberState, place: Place, offset: int) -> OffsetCommit:
 
 
 def release(member: MemberState) -> ReleasePartitions:
-    return ReleasePartitions(request(), GROUP, member.member_id, member.member_epoch, places(member.revoking))
+    known = (member.member_epoch, member.changed_entry)
+    return ReleasePartitions(request(), GROUP, member.member_id, *known, places(member.revoking))
 
 
 def expire(member: MemberState, reason: str = "session") -> ExpireMember:
@@ -203,4 +205,22 @@ def a_release_of_an_earlier_life(stage: ScriptedWorld) -> None:
     owing = member_of(stage, "m1")
     late.finish()
     assert member_of(stage, "m1").revoking == owing.revoking, "a partition was given away that its member reads"
+    stage.check_agreement()
+
+
+@trace
+def a_release_that_comes_after_its_partition_was_given_again(stage: ScriptedWorld) -> None:
+    """The one that waited for the partition has left meanwhile; its member reads on, and owes it to the next one."""
+    join(stage, "m1")
+    waiting = join(stage, "m2")
+    late = on_its_way(stage, release(member_of(stage, "m1")))
+    stage.submit(LeaveGroup(request(), GROUP, waiting.member_id))
+    reading = member_of(stage, "m1")
+    assert places(reading.assigned) == (LEFT, RIGHT)
+    join(stage, "m3")
+    late.finish()
+    owed = places(member_of(stage, "m1").revoking)
+    assert owed, "a partition was given away that its member reads"
+    stage.submit(commit(reading, owed[0], 5))
+    assert committed(stage, owed[0]) == 5
     stage.check_agreement()

@@ -99,16 +99,14 @@ def without_waiting_for_what_is_held(patch: Patch) -> None:
     patch.setattr(reconciliation._Kept, "holds", lambda self, member, held: False)
 
 
-def without_epochs_of_releases(patch: Patch) -> None:
+def without_entries_of_releases(patch: Patch) -> None:
+    """A release counts whatever the member owes since it was asked."""
     handler = machine._HANDLERS[ReleasePartitions]
 
     def release(delta: Any, command: ReleasePartitions, context: Any) -> Any:
         member = delta.get(("member", command.group_id, command.member_id))
         if member is not None:
-            held = max((held.since_epoch for held in member.revoking), default=0)
-            patched = replace(member, member_epoch=max(held, member.member_epoch))
-            delta.put(patched)
-            command = replace(command, member_epoch=patched.member_epoch)
+            command = replace(command, changed_entry=member.changed_entry)
         return handler(delta, command, context)
 
     patch.setitem(machine._HANDLERS, ReleasePartitions, release)
@@ -121,7 +119,8 @@ BUILDS: list[tuple[Builder, traces.Trace]] = [
     (without_one_member_of_an_instance_id, traces.a_static_member_twice),
     (without_waiting_for_what_is_held, traces.a_hand_over_from_an_owner_that_has_died),
     (without_assignment_epochs, traces.a_group_that_has_crashed_as_a_whole),
-    (without_epochs_of_releases, traces.a_release_of_an_earlier_life),
+    (without_entries_of_releases, traces.a_release_of_an_earlier_life),
+    (without_entries_of_releases, traces.a_release_that_comes_after_its_partition_was_given_again),
 ]
 
 

@@ -322,6 +322,19 @@ class TestReconciling:
         assert held(log)["m1"] == (tuple(EVEN[:3]), tuple(EVEN[3:]))
         assert log.submit(late)[0].duplicate
 
+    def test_a_late_release_takes_nothing_that_was_given_again_since(self, log: GroupLog) -> None:
+        log.join("m1", "a")
+        log.join("m2", "a")
+        late = log.releasing("m1")
+        log.submit(log.leaving("m2"))
+        assert held(log) == {"m1": (tuple(EVEN), ())}
+        log.join("m3", "a")
+        log.submit(late)
+        assert held(log)["m1"] == (tuple(EVEN[:3]), tuple(EVEN[3:]))
+        assert log.member("m1").last_entry == log.entry
+        log.release("m1")
+        assert held(log)["m3"] == (tuple(EVEN[3:]), ())
+
 
 class TestLeaving:
     @pytest.mark.kafka("G04")

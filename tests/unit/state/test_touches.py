@@ -109,7 +109,7 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.ExpireOffsets("group", ((70, 130), (71, 0))), [GROUP, ("partition", 70, 130), ("partition", 71, 0)]),
     (c.JoinGroup("r", "group", "m", ("my.topic", "other"), 1, 1, ("uniform",)), [REQUEST, GROUP, TOPIC, OTHER_TOPIC]),
     (c.UpdateMember("r", "group", "m", 5, ("my.topic",)), [REQUEST, GROUP, TOPIC]),
-    (c.ReleasePartitions("r", "group", "m", 5, ((70, 130),)), [REQUEST, GROUP]),
+    (c.ReleasePartitions("r", "group", "m", 5, 4, ((70, 130),)), [REQUEST, GROUP]),
     (c.LeaveGroup("r", "group", "m"), [REQUEST, GROUP]),
     (c.ExpireMember("group", "m", 5, 5, "session", 1), [GROUP]),
     (c.Vacuum(1, 1), [STORE]),
