@@ -71,7 +71,14 @@ class Consumer:
         self._membership = Membership(self._log, self._settings)
         self._offsets = GroupOffsets(self._log, self._settings.group_id, self._assignment, self._membership.speaker)
         self._committer = self._log.background.sibling("sparktxn-offsets", 1)
-        self._commits = Commits(self._offsets, self._assignment, self._settings, self._log.clock, self._committer)
+        self._commits = Commits(
+            self._offsets,
+            self._assignment,
+            self._settings,
+            self._log.clock,
+            self._committer,
+            self._membership.call_later,
+        )
         self._reader = self._log.background.sibling("sparktxn-reader", 2)
         self._workers = (self._committer, self._reader)
         self._reading = Reading(

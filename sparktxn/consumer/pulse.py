@@ -46,6 +46,8 @@ class Life:
 
     __slots__ = (
         "__weakref__",
+        "errand",
+        "errand_at_s",
         "gone",
         "good_s",
         "group_id",
@@ -78,10 +80,19 @@ class Life:
         self.topics: tuple[str, ...] = ()
         self.joined = self.left = self.gone = self.too_idle = self.wakes = False
         self.shown = 0
+        self.errand: Callable[[], None] | None = None
+        self.errand_at_s = float("inf")
 
     def is_over(self, now_s: float) -> bool:
         """True if the member must read no more: the others may take its partitions."""
         return self.gone or self.too_idle or (self.joined and now_s > self.good_s + self.session_s)
+
+    def run_errand(self, now_s: float) -> None:
+        """Call what is to be called by now, once."""
+        if now_s >= self.errand_at_s:
+            errand, self.errand, self.errand_at_s = self.errand, None, float("inf")
+            if errand is not None:
+                errand()
 
     def note_good(self, began_s: float) -> None:
         """Note that a sign which was begun at `began_s`, by the monotonic clock, is in the store.
@@ -166,6 +177,7 @@ class Pulse:
 
     def _tend(self, lives: Sequence[Life]) -> float:
         for life in lives:
+            life.run_errand(self._now_s())
             self._renew(life)
         by_group: dict[str, list[Life]] = {}
         for life in lives:
@@ -190,6 +202,7 @@ class Pulse:
             for life in lives
             if not life.too_idle and not life.gone
         ]
+        dues += [life.errand_at_s for life in lives]
         dues += [group.due_s for group in self._groups.values()]
         return max(0.001, min(dues, default=now_s + _REQUEST_S_MAX) - now_s)
 

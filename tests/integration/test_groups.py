@@ -308,6 +308,94 @@ class TestHandOver:
         assert owned(second) == [0, 1, 2, 3]
         assert world.committed() == 2
 
+    @pytest.mark.parametrize("processes", ["one", "each its own"])
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_a_restart_of_a_member_costs_three_entries(
+        self, world: World, protocol: dict[str, Any], processes: str
+    ) -> None:
+        """Its leave, its join, and one in which all others give a partition back."""
+        world.create("wide", 12)
+        named = (lambda index: "all") if processes == "one" else (lambda index: f"p{index}")
+        members = [world.member(named(index), "wide", callbacks=False, **protocol) for index in range(4)]
+        world.run(*members)
+        for index in range(4):
+            before = world.entry()
+            members.pop(0).close()
+            members.append(world.member(named(index), "wide", callbacks=False, **protocol))
+            world.run(*members, seconds=0.5)
+            assert sorted(len(owned(member)) for member in members) == [3, 3, 3, 3]
+            assert world.entry() == before + 3
+
+    def test_a_release_waits_a_second_for_the_others_and_no_longer(self, world: World) -> None:
+        first, second = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("first", "second"))
+        world.run(first, second)
+        third, fourth = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("third", "fourth"))
+        third.poll(0)
+        fourth.poll(0)
+        before = world.entry()
+        world.run(first, third, fourth, seconds=0.9)
+        assert (world.entry(), len(owned(third) + owned(fourth))) == (before, 0)
+        world.run(first, third, fourth, seconds=0.3)
+        assert (world.entry(), len(owned(third) + owned(fourth))) == (before + 1, 1)
+        world.run(second, third, fourth, seconds=0.2)
+        assert (world.entry(), len(owned(third) + owned(fourth))) == (before + 2, 2)
+
+    def test_what_waits_for_others_goes_with_the_next_commit(self, world: World) -> None:
+        world.produce("a", partition=0)
+        first, second = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("first", "second"))
+        world.run(first, second)
+        third, fourth = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("third", "fourth"))
+        third.poll(0)
+        fourth.poll(0)
+        before = world.entry()
+        world.run(first, seconds=0.2)
+        (kept,) = owned(first)
+        assert world.entry() == before
+        first.commit(offsets=[TopicPartition("t", kept, 0)])
+        assert (world.entry(), world.committed(kept)) == (before + 1, 0)
+        world.run(third, fourth, seconds=0.2)
+        assert len(owned(third) + owned(fourth)) == 1
+
+    def test_what_waits_for_others_goes_with_the_leave(self, world: World) -> None:
+        first, second = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("first", "second"))
+        world.run(first, second)
+        third, fourth = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("third", "fourth"))
+        third.poll(0)
+        fourth.poll(0)
+        before = world.entry()
+        world.run(first, seconds=0.2)
+        first.close()
+        assert world.entry() == before + 1
+
+    def test_a_user_who_does_not_poll_does_not_hold_up_a_release(self, tmp_path: Path) -> None:
+        """By the machine's clock: the thread that shows that members live sends it."""
+        uri = str(tmp_path)
+        with AdminClient({"bootstrap.servers": uri}) as admin:
+            admin.create_topics([NewTopic("t", 4)])["t"].result()
+            settings = {"bootstrap.servers": uri, "group.id": "g", "group.protocol": "consumer"}
+            members = [Consumer(settings) for _ in range(4)]
+            for member in members[:2]:
+                member.subscribe(["t"])
+            until_s = time.monotonic() + 30
+            while [len(owned(member)) for member in members[:2]] != [2, 2] and time.monotonic() < until_s:
+                for member in members[:2]:
+                    member.poll(0.05)
+            log = Store.open(uri).log
+            for member in members[2:]:
+                member.subscribe(["t"])
+                member.poll(1)
+            while len(owned(members[0])) == 2 and time.monotonic() < until_s:
+                members[0].poll(0.05)
+            while time.monotonic() < until_s:
+                log.refresh(log.deadline(10))
+                if sorted(len(one.assigned) for one in log.group_members("g")) == [0, 1, 1, 1]:
+                    break
+                time.sleep(0.05)
+            # The second one has not polled since, and owes its partition.
+            assert sorted(len(one.assigned) for one in log.group_members("g")) == [0, 1, 1, 1]
+            for member in members:
+                member.close()
+
     @pytest.mark.kafka("G24")
     def test_a_refused_offset_commit_does_not_hold_up_the_release(self, world: World) -> None:
         """Kafka: testReconcilePartitionsRevokedWithFailedAutoCommitCompletesRevocationAnyway."""

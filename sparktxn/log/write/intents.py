@@ -35,6 +35,8 @@ _BYTES_MAX: Final = 1 << 20
 _TAKEN_UP_BYTES_MAX: Final = 4 * _BYTES_MAX
 _LISTING_SHARE: Final = 100
 """A lone writer spends at most this part of its time on looking for intents."""
+_PATIENT: Final = "v"
+"""The first character of the token of an intent that waits for company; other tokens do not begin with it."""
 
 
 class _Found(NamedTuple):
@@ -74,11 +76,11 @@ class Intents:
 
     # Leaving
 
-    def leave(self, tickets: Sequence[QueuedList], base_entry: int) -> bool:
+    def leave(self, tickets: Sequence[QueuedList], base_entry: int, *, is_patient: bool = False) -> bool:
         """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
 
-        From here on they may take effect by any writer's entry, also if the object cannot be written: an answer that
-        was lost says nothing.
+        No writer waits for the owner of a patient one to write. From here on they may take effect by any writer's
+        entry, also if the object cannot be written: an answer that was lost says nothing.
         """
         travelling = _first_bytes(
             [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
@@ -86,6 +88,8 @@ class Intents:
         if self._left or not travelling:
             return False
         token = self._ids.token()
+        if is_patient or token.startswith(_PATIENT):
+            token = (_PATIENT if is_patient else "u") + token[1:]
         for index, ticket in enumerate(travelling):
             ticket.sent = True
             ticket.intent = IntentId(list_id(token, index), base_entry)
@@ -144,9 +148,9 @@ class Intents:
 
     # Taking up
 
-    def waiting(self, tail: Tail) -> list[WaitingList]:
+    def waiting(self, tail: Tail, *, is_due: bool = False) -> list[WaitingList]:
         """Lists of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
-        if self._is_due():
+        if is_due or self._is_due():
             self._list()
         if not self._listed:
             return []
@@ -173,17 +177,19 @@ class Intents:
         return found
 
     def rank(self, tail: Tail) -> int:
-        """How many intents of others that are not settled were left before this process's own."""
+        """How many intents of others that are not settled were left before this process's own; patient ones aside."""
         self._list()
         own = min(self._left, default="")
         return sum(name < own and self._is_open(name, tail) for name in self._listed)
 
     def _is_open(self, name: str, tail: Tail) -> bool:
-        """True if an intent may be waiting: its object may be there for a while after it was settled."""
+        """True if an intent may be waiting for its turn: its object may be there for a while after it was settled."""
         named = names.parse_intent(name)
         if named is None or self._read.get(name, name) is None:
             return False
         base_entry, token = named
+        if token.startswith(_PATIENT):
+            return False
         return settlement(tail.parts.get, list_id(token, 0), base_entry, tail.entry) is None
 
     def ignore(self, id_: IntentId) -> None:
