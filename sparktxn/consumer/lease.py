@@ -3,9 +3,12 @@
 A sign is a change of a member's object below `_groups/`, or a new entry with a command that names the member. Two rules
 find silence, and neither compares the clocks of two machines:
 
-1. The observer's own monotonic clock. It notes a sign when the listing that shows it has been answered. The member is
-   silent if a listing shows the same sign that was begun a session time-out later. An observer that has not listed for
-   half a session, because it was paused or the store did not answer, starts again.
+1. The observer's own monotonic clock. It notes a sign when the listing that shows it has been answered, or earlier: an
+   entry, when this process had read it. An object is dated by the observer's own one, and the object store's times of
+   both. Such a moment counts only between the listing that shows the sign and the one before. So a member that shows
+   signs is not silent, however wrong the store's times are. The member is silent if a listing shows the same sign
+   that was begun a session time-out later. An observer that has not listed for half a session, because it was paused
+   or the store did not answer, starts again.
 2. The object store's clock, for an observer that has just come or seldom lists. It writes its own sign, and lists. The
    member is silent if its newest sign is older than the observer's by more than a session time-out and a second.
 
@@ -15,13 +18,16 @@ An observer only proposes: the entry decides, and it changes nothing if the memb
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["Lease", "Overdue", "Sign", "Watched", "silent_by_store_clock", "watcher_place"]
+__all__ = ["Lease", "Overdue", "Reference", "Sign", "Watched", "silent_by_store_clock", "watcher_place"]
 
 _WATCHERS: Final = 3
 _MARGIN_MS: Final = 1_000
+_COARSE_S: Final = 1.0
+_FINE_S: Final = 0.05
+"""By how much the time between two writes may exceed that of their times: in whole seconds, and in smaller parts."""
 _STAGGER: Final = 0.03
 """The part of a session by which each further watcher waits longer, so that mostly one of them proposes."""
 
@@ -31,6 +37,13 @@ class Sign(NamedTuple):
 
     modified_ms: int = 0
     size_bytes: int = 0
+
+
+class Reference(NamedTuple):
+    """The observer's own object in a listing: the store's time of it, and a moment by which it had been written."""
+
+    modified_ms: int
+    written_s: float
 
 
 class Watched(NamedTuple):
@@ -63,10 +76,17 @@ class Lease:
     def __init__(self) -> None:
         self._notes: dict[str, _Note] = {}
         self._owing: dict[str, tuple[int, float]] = {}
-        self._listed_s: float | None = None
+        self._began_s = self._listed_s = float("-inf")
 
     def observe(
-        self, members: Iterable[Watched], signs: Mapping[str, Sign], began_s: float, ended_s: float, rank: int = 0
+        self,
+        members: Iterable[Watched],
+        signs: Mapping[str, Sign],
+        began_s: float,
+        ended_s: float,
+        rank: int = 0,
+        reference: Reference | None = None,
+        read_by_s: Callable[[int], float | None] = lambda entry: None,
     ) -> list[Overdue]:
         """Take over one listing, and return which members are silent by rule 1, or owe partitions for too long.
 
@@ -75,9 +95,11 @@ class Lease:
             signs: the listing, by member id.
             began_s, ended_s: when it was begun and answered, by the observer's monotonic clock.
             rank: how many watchers should propose before this one; each waits 3 % of a session longer.
+            reference: the observer's own object in the listing.
+            read_by_s: a moment by which this process had read an entry, or None.
         """
-        gap_s = 0.0 if self._listed_s is None else began_s - self._listed_s
-        self._listed_s = ended_s
+        gap_s = began_s - self._listed_s
+        before_s, self._began_s, self._listed_s = self._began_s, began_s, ended_s
         notes: dict[str, _Note] = {}
         owing: dict[str, tuple[int, float]] = {}
         found = []
@@ -85,12 +107,15 @@ class Lease:
             session_s = member.session_timeout_ms / 1000
             sign = (signs.get(member.member_id, Sign()), member.last_entry)
             note = self._notes.get(member.member_id)
-            if note is None or note.sign != sign or gap_s > session_s / 2:
+            if note is None or gap_s > session_s / 2:
                 note = _Note(sign, ended_s)
+            elif note.sign != sign:
+                shown_s = _shown_s(note.sign, sign, ended_s, reference, read_by_s)
+                note = _Note(sign, min(max(shown_s, before_s), ended_s))
             notes[member.member_id] = note
-            silent_s = began_s - note.noted_s
-            if silent_s > session_s * (1 + rank * _STAGGER):
-                found.append(Overdue(member, "session", int(silent_s * 1000)))
+            if began_s >= note.noted_s + session_s * (1 + rank * _STAGGER):
+                silent_ms = int((began_s - note.noted_s) * 1000)
+                found.append(Overdue(member, "session", max(silent_ms, member.session_timeout_ms)))
             elif member.revoking_since and (owed_s := self._owed_s(member, began_s, ended_s, owing)) is not None:
                 found.append(Overdue(member, "rebalance", int(owed_s * 1000)))
         self._notes, self._owing = notes, owing
@@ -117,6 +142,31 @@ class Lease:
             ),
             default=float("inf"),
         )
+
+
+def _shown_s(
+    before: tuple[Sign, int],
+    after: tuple[Sign, int],
+    ended_s: float,
+    reference: Reference | None,
+    read_by_s: Callable[[int], float | None],
+) -> float:
+    """Return by when what has changed of a member's signs had been written."""
+    (object_before, entry_before), (object_, entry) = before, after
+    shown_s = float("-inf")
+    if entry != entry_before:
+        read_s = read_by_s(entry)
+        shown_s = ended_s if read_s is None else read_s
+    if object_ != object_before:
+        shown_s = max(shown_s, ended_s if reference is None else _written_s(object_.modified_ms, reference))
+    return shown_s
+
+
+def _written_s(modified_ms: int, reference: Reference) -> float:
+    """Return by when an object had been written, by the observer's monotonic clock."""
+    is_coarse = modified_ms % 1000 == reference.modified_ms % 1000 == 0
+    grain_s = _COARSE_S if is_coarse else _FINE_S
+    return reference.written_s + (modified_ms - reference.modified_ms) / 1000 + grain_s
 
 
 def silent_by_store_clock(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from sparktxn.clock import Deadline
-from sparktxn.consumer.lease import Lease, Overdue, Sign, Watched, silent_by_store_clock, watcher_place
+from sparktxn.consumer.lease import Lease, Overdue, Reference, Sign, Watched, silent_by_store_clock, watcher_place
 from sparktxn.errors import CommandRefused, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import ExpireMember, LeaveGroup
@@ -62,6 +62,7 @@ class Life:
         "request_id",
         "session_s",
         "shown",
+        "shown_s",
         "too_idle",
         "topics",
         "wakes",
@@ -80,12 +81,18 @@ class Life:
         self.topics: tuple[str, ...] = ()
         self.joined = self.left = self.gone = self.too_idle = self.wakes = False
         self.shown = 0
+        self.shown_s = float("-inf")
         self.errand: Callable[[], None] | None = None
         self.errand_at_s = float("inf")
 
     def is_over(self, now_s: float) -> bool:
         """True if the member must read no more: the others may take its partitions."""
         return self.gone or self.too_idle or (self.joined and now_s > self.good_s + self.session_s)
+
+    @property
+    def shown_bytes(self) -> int:
+        """The size of the newest sign."""
+        return 1 + self.shown % _SIGN_SIZES
 
     def run_errand(self, now_s: float) -> None:
         """Call what is to be called by now, once."""
@@ -111,6 +118,7 @@ class _Group:
 
     def __init__(self, now_s: float) -> None:
         self.lease = Lease()
+        self.has_signs = False
         self.rounds = 0
         self.watched_s = now_s
         self.steady_since_s = now_s
@@ -231,7 +239,9 @@ class Pulse:
         """
         began_s = self._now_s()
         life.shown += 1
-        self._objects.put(names.member_sign(life.group_id, life.member_id), b"+" * (1 + life.shown % _SIGN_SIZES))
+        life.shown_s = float("-inf")
+        self._objects.put(names.member_sign(life.group_id, life.member_id), b"+" * life.shown_bytes)
+        life.shown_s = self._now_s()
         life.note_good(began_s)
 
     def _leave(self, life: Life) -> None:
@@ -275,7 +285,7 @@ class Pulse:
         # A member with a shorter session than its observer's is listed as often as it needs.
         interval_s = min(interval_s, *(other.session_timeout_ms / 1000 / _SESSION_PARTS for other in others))
         places = [place for member in own if (place := watcher_place(member, known, state.epoch)) is not None]
-        overdue = self._by_own_clock(group_id, group, others, min(places), interval_s) if places else []
+        overdue = self._by_own_clock(group_id, group, lives, others, min(places), interval_s) if places else []
         is_steady = now_s - group.steady_since_s > max(member.session_timeout_ms for member in others) / 1000
         if group.rounds == 1 or (not places and is_steady and group.rounds % _SELDOM == 0):
             found = {member.member.member_id for member in overdue}
@@ -293,12 +303,25 @@ class Pulse:
         }
 
     def _by_own_clock(
-        self, group_id: str, group: _Group, others: Sequence[Watched], place: int, interval_s: float
+        self,
+        group_id: str,
+        group: _Group,
+        lives: Sequence[Life],
+        others: Sequence[Watched],
+        place: int,
+        interval_s: float,
     ) -> list[Overdue]:
+        own = max(lives, key=lambda life: life.shown_s)
+        if group.has_signs and own.shown_s < self._now_s() - own.session_s / 2:
+            # The others' objects are dated by this one. It has none where its commits are signs enough.
+            self._show(own)
         began_s = self._now_s()
-        signs = self._listed(group_id, others)
+        signs = self._listed(group_id, others, own.member_id)
         ended_s = self._now_s()
-        overdue = group.lease.observe(others, signs, began_s, ended_s, place)
+        sign = signs.pop(own.member_id, Sign())
+        reference = Reference(sign.modified_ms, own.shown_s) if sign.size_bytes == own.shown_bytes else None
+        overdue = group.lease.observe(others, signs, began_s, ended_s, place, reference, self._log.read_by_s)
+        group.has_signs = bool(signs)
         group.due_s = min(ended_s + interval_s, max(group.lease.next_s(others, place), ended_s + interval_s / 10))
         return overdue
 

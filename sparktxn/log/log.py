@@ -182,6 +182,13 @@ class Log(Known):
         self._checkpointer.after_refresh()
         return entry
 
+    def read_by_s(self, entry: int) -> float | None:
+        """Return a moment, by the monotonic clock, by which this process had read an entry; None if it has not.
+
+        The entry was written before.
+        """
+        return self._follower.read_by_s(entry)
+
     def born(self, deadline: Deadline) -> int:
         """The newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
         self.refresh(deadline, max_age_s=_BORN_MAX_AGE_S)

@@ -558,6 +558,36 @@ class TestExpiry:
         assert world.clock.monotonic_s() - began_s > SESSION_S - 2
         assert world.members() == 1
 
+    @pytest.mark.parametrize("commits", [False, True], ids=["by its object", "by its commits"])
+    @pytest.mark.parametrize("phase", range(7))
+    def test_a_killed_member_is_noticed_within_a_tenth_of_its_session(
+        self, world: World, phase: int, commits: bool
+    ) -> None:
+        """After its last sign of life, however that falls between the observer's listings."""
+        timing: dict[str, Any] = {
+            "session_timeout_ms": 6_000,
+            "heartbeat_interval_ms": 2_000,
+            "enable_auto_commit": False,
+        }
+        first = world.member("first", **INCREMENTAL, **timing)
+        world.run(first, seconds=0.1 + phase / 4)
+        second = world.member("second", **INCREMENTAL, **timing)
+        world.run(first, second, seconds=5 + phase / 3)
+        log = world.logs["admin"]
+        if commits:
+            for number in range(20):
+                first.commit(offsets=[TopicPartition("t", owned(first)[0], number)], asynchronous=False)
+                world.run(first, second, seconds=0.2)
+        signed_s = log.clock.monotonic_s() - 0.2
+        if not commits:
+            signs = world.objects.list(names.GROUPS)
+            name = names.member_sign("g", str(first.memberid()))
+            (signed_s,) = (sign.modified_ms / 1000 for sign in signs if sign.name == name)
+        world.run(second, seconds=signed_s + 5.9 - world.clock.monotonic_s())
+        assert world.members() == 2, "its session had not ended"
+        world.run(second, seconds=signed_s + 6.6 - world.clock.monotonic_s())
+        assert world.members() == 1
+
     def test_a_member_that_polls_is_never_taken_over(self, world: World) -> None:
         first, second = world.member("first"), world.member("second")
         world.run(first, second)

@@ -7,9 +7,10 @@ reader before it pins a view.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparktxn.clock import Clock, Deadline, time_left_s
 from sparktxn.errors import DamagedObject, OutcomeUnknown
@@ -27,6 +28,9 @@ __all__ = ["Follower"]
 
 Result = TypeVar("Result")
 
+_READ_NOTES: Final = 256
+"""Of so many refreshes that found entries it is known when they were. Older entries count as read at the first."""
+
 
 class Follower:
     """Owns the process's tail of one log. Hold the lock (`locked`) while using `tail`.
@@ -42,6 +46,7 @@ class Follower:
         self._checked_entry = -1
         self.watched: dict[str, Sequence[Command]] = {}
         self.refreshed_s = clock.monotonic_s()
+        self._read: deque[tuple[int, float]] = deque(maxlen=_READ_NOTES)
         self.tail = self._open(hinted_head(objects, hint))
 
     @contextmanager
@@ -72,6 +77,12 @@ class Follower:
             self.reopen()
         self.tail.confirmed_entry = self.tail.entry
         self.refreshed_s = started_s
+        if not self._read or self._read[-1][0] != self.tail.entry:
+            self._read.append((self.tail.entry, self._clock.monotonic_s()))
+
+    def read_by_s(self, entry: int) -> float | None:
+        """Return a moment, by the monotonic clock, by which this process had read an entry; None if it has not."""
+        return next((read_s for newest, read_s in list(self._read) if newest >= entry), None)
 
     def attempt(self, work: Callable[[], Result]) -> Result | Passed:
         """Return what `work` returns of the state, not confirmed; if a vacuum has passed the state, open it again.
