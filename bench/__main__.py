@@ -9,7 +9,18 @@ from pathlib import Path
 
 from bench.figures import Figure, print_figures, save
 
-_NAMES = ("commits", "opening", "following", "writers", "reading", "memory", "groups", "halfmessages", "spark")
+_NAMES = (
+    "commits",
+    "opening",
+    "following",
+    "writers",
+    "reading",
+    "memory",
+    "groups",
+    "halfmessages",
+    "verifying",
+    "spark",
+)
 
 
 def main(names: list[str]) -> int:

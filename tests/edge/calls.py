@@ -37,7 +37,7 @@ from sparktxn.admin import (
 )
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum
+from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum, verify
 from sparktxn.store import TableSelection
 from tests.edge.world import OPTIONS, World
 
@@ -397,6 +397,10 @@ CALLS: Final[dict[str, Call]] = {
         lambda _: apply_retention,
         lambda world: {"store": world.store, "topics": ["t"], "dry_run": True, "timeout_s": 5.0},
     ),
+    "verify": Call(
+        lambda _: verify,
+        lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
+    ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
 }  # fmt: skip
 
@@ -473,7 +477,7 @@ NOT_CALLED: Final = {
     **dict.fromkeys(
         ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport"), "an answer"
     ),
-    **dict.fromkeys(("RetentionReport", "ShortenedPartition"), "an answer"),
+    **dict.fromkeys(("Problem", "RetentionReport", "ShortenedPartition", "VerifyReport"), "an answer"),
 }
 """Public names without a call, and why."""
 

@@ -37,7 +37,7 @@ from sparktxn.errors import KafkaException
 from sparktxn.halfmessage import Message as HalfMessage
 from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum
+from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum, verify
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
@@ -250,6 +250,7 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "sweep": store_call(lambda store: sweep(store, timeout_s=TIMEOUT_S)),
     "Sweeper.sweep": store_call(lambda store: Sweeper(store).sweep(TIMEOUT_S)),
     "apply_retention": store_call(lambda store: apply_retention(store, timeout_s=TIMEOUT_S)),
+    "verify": store_call(lambda store: verify(store, timeout_s=TIMEOUT_S)),
     "vacuum": store_call(lambda store: vacuum(store, timeout_s=TIMEOUT_S)),
     "AdminClient.poll": admin_call(lambda admin: admin.poll(TIMEOUT_S)),
     "AdminClient.list_topics": admin_call(lambda admin: admin.list_topics(timeout=TIMEOUT_S)),

@@ -1,0 +1,205 @@
+"""Checking what segments hold against what the log says of them: tasks that any process can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
+from sparktxn.format.segment import checksum, decode_segment
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.producers import SEQUENCE_MAX, next_sequence
+from sparktxn.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
+
+__all__ = [
+    "CheckedSegments",
+    "Problem",
+    "SegmentsToCheck",
+    "StoredSegment",
+    "check_segments",
+    "partition_problems",
+    "stored_half",
+    "stored_segment",
+    "tasks_of",
+]
+
+Columns = tuple[tuple[str, str, bool], ...] | None
+
+_TASK_BYTES: Final = 128 * 1024 * 1024
+_TASK_SEGMENTS: Final = 1_000
+_WINDOW_SEGMENTS: Final = 16
+
+
+class Problem(Struct, frozen=True):
+    """Something in a store that is not as PROTOCOL.md says: which object, what is wrong, and what to do.
+
+    `is_missing` is True for an object that does not exist: a vacuum that runs at the same time may have deleted it.
+    """
+
+    object_name: str
+    problem: str
+    fix: str
+    is_missing: bool = False
+
+
+class StoredSegment(Struct, frozen=True):
+    """What the log says of one segment's object."""
+
+    name: str
+    record_count: int
+    size_bytes: int
+    checksum: str
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+
+
+class SegmentsToCheck(Struct, frozen=True):
+    """Some segments of one topic, whose declared columns are `schema`; picklable."""
+
+    store_uri: str
+    schema: Columns
+    segments: tuple[StoredSegment, ...]
+
+
+class CheckedSegments(Struct, frozen=True):
+    """How many segments were read, what they hold, and what is wrong with them."""
+
+    segments: int
+    records: int
+    size_bytes: int
+    problems: tuple[Problem, ...] = ()
+
+
+RESTORE: Final = "restore the object from a copy of the store"
+
+
+def stored_segment(folder: str, segment: SegmentRef) -> StoredSegment:
+    """Return what the log says of a segment; `folder` is its partition's."""
+    return StoredSegment(
+        folder + segment.name,
+        segment.record_count,
+        segment.size_bytes,
+        segment.checksum,
+        segment.timestamp_min_ms,
+        segment.timestamp_max_ms,
+    )
+
+
+def stored_half(folder: str, segment: HalfSegment) -> StoredSegment:
+    """Return what the log says of a half transaction's segment; `folder` is its partition's."""
+    return StoredSegment(
+        folder + segment.segment,
+        segment.record_count,
+        segment.size_bytes,
+        segment.checksum,
+        segment.timestamp_min_ms,
+        segment.timestamp_max_ms,
+    )
+
+
+def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
+    """Return `segments` in tasks of about one size."""
+    some: list[StoredSegment] = []
+    size_bytes = 0
+    for segment in segments:
+        if some and (size_bytes + segment.size_bytes > _TASK_BYTES or len(some) == _TASK_SEGMENTS):
+            yield SegmentsToCheck(store_uri, schema, tuple(some))
+            some, size_bytes = [], 0
+        some.append(segment)
+        size_bytes += segment.size_bytes
+    if some:
+        yield SegmentsToCheck(store_uri, schema, tuple(some))
+
+
+def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegments:
+    """Read a task's segments whole, and compare them with what the log says.
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+    """
+    schema = stored_schema(task.schema)
+    problems: list[Problem] = []
+    records = size_bytes = 0
+    for first in range(0, len(task.segments), _WINDOW_SEGMENTS):
+        window = task.segments[first : first + _WINDOW_SEGMENTS]
+        fetched = objects.get_many([segment.name for segment in window])
+        for segment, data in zip(window, fetched, strict=True):
+            if data is None:
+                problems.append(Problem(segment.name, "the log names it and it does not exist", RESTORE, True))
+            elif problem := _segment_problem(segment, data, schema):
+                problems.append(problem)
+            else:
+                records += segment.record_count
+            size_bytes += len(data or b"")
+    return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
+
+
+def _segment_problem(segment: StoredSegment, data: bytes, schema: pa.Schema) -> Problem | None:
+    if len(data) != segment.size_bytes:
+        return Problem(segment.name, f"it has {len(data)} bytes, expected {segment.size_bytes}", RESTORE)
+    if (found := checksum(data)) != segment.checksum:
+        return Problem(segment.name, f"its checksum is {found}, expected {segment.checksum}", RESTORE)
+    try:
+        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.record_count, verified=True)
+    except (DamagedObject, FormatVersionError) as damaged:
+        return Problem(segment.name, damaged.reason, RESTORE)
+    return _time_problem(segment, rows)
+
+
+def _time_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
+    if segment.timestamp_min_ms == segment.timestamp_max_ms:
+        # Perhaps the entry's time, which the segment does not hold.
+        return None
+    name = TIMESTAMP_COLUMN if TIMESTAMP_COLUMN in rows.column_names else "timestamp"
+    times = pc.min_max(rows.column(name).cast(pa.int64()))
+    found = (times["min"].as_py(), times["max"].as_py())
+    expected = (segment.timestamp_min_ms, segment.timestamp_max_ms)
+    if found == expected:
+        return None
+    return Problem(segment.name, f"its timestamps go from {found[0]} to {found[1]}, expected {expected}", RESTORE)
+
+
+def partition_problems(
+    folder: str, partition: PartitionState, segments: Sequence[SegmentRef], newest_entry: int
+) -> Iterator[Problem]:
+    """Return what of a partition's segments, in offset order, contradicts the partition or each other.
+
+    Offsets never overlap. Those that no segment has are of control records, or below the log start. A producer's
+    sequences never come again within an epoch.
+    """
+    end = 0
+    sequences: dict[tuple[int, int], tuple[int, str]] = {}
+    for segment in segments:
+        name = folder + segment.name
+        if segment.base_offset < end:
+            yield _contradiction(
+                name, f"it begins at offset {segment.base_offset}, before the end of the one before it, {end}"
+            )
+        end = segment.end_offset
+        if max(segment.entry, segment.committed_entry) > newest_entry:
+            yield _contradiction(name, f"an entry after {newest_entry}, the newest, is said to have named it")
+        if segment.base_sequence != NO_SEQUENCE:
+            producer = (segment.producer_id, segment.producer_epoch)
+            last, earlier = sequences.get(producer, (-1, ""))
+            if earlier and (last - segment.base_sequence) % (SEQUENCE_MAX + 1) <= SEQUENCE_MAX // 2:
+                problem = (
+                    f"its sequence {segment.base_sequence} is not behind {last}, its producer's last in {earlier!r}"
+                )
+                yield _contradiction(name, problem)
+            sequences[producer] = (next_sequence(segment.base_sequence, segment.record_count - 1), segment.name)
+    if end > partition.log_end_offset:
+        yield _contradiction(folder, f"its segments end at {end}, and the partition at {partition.log_end_offset}")
+    for transaction in partition.open_transactions:
+        if transaction.first_offset >= partition.log_end_offset:
+            yield _contradiction(
+                folder, f"an open transaction begins at {transaction.first_offset}, at or behind the partition's end"
+            )
+
+
+def _contradiction(name: str, problem: str) -> Problem:
+    return Problem(name, problem, "report it: no process of sparktxn writes this; keep a copy of the store")
