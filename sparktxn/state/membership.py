@@ -25,7 +25,7 @@ from sparktxn.state.assignors import ASSIGNORS
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.reconciliation import Roster
 from sparktxn.state.requests import remember, remembered
-from sparktxn.structs import HeldPartition, MemberState
+from sparktxn.structs import MemberState
 
 __all__ = ["expire_member", "join_group", "leave_group", "release_partitions", "update_member"]
 
@@ -85,9 +85,8 @@ def _admit(
     if member is not None:
         joined = replace(joined, member_epoch=member.member_epoch, target=member.target, assigned=member.assigned)
     elif holder is not None:
-        # Held since this epoch: whatever the member before has sent is older.
-        assigned = tuple(HeldPartition(held.topic_id, held.partition, context.entry) for held in holder.assigned)
-        joined = replace(joined, member_epoch=context.entry, target=holder.target, assigned=assigned)
+        # What the member before held, this one gets in this epoch: whatever that one has sent is older.
+        joined = replace(joined, target=holder.target)
         del roster.members[holder.member_id]
     roster.members[command.member_id] = joined
     if before is None or (before.topics, before.assignors) != (joined.topics, joined.assignors):

@@ -150,8 +150,7 @@ class Groups:
             joined |= {name: known[name] for name in ("member_epoch", "target", "assigned")}
         for before in others:
             self.need(before["left"] or command["classic"], "an instance id is taken from a member that has not left")
-            joined |= {"target": before["target"], "member_epoch": self.entry}
-            joined["assigned"] = [[*held[:2], self.entry] for held in before["assigned"]]
+            joined["target"] = before["target"]
             del members[before["member_id"]]
         self.need(before is not None or len(members) < 10_000, "a group has too many members")
         members[member_id] = joined
