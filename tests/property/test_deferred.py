@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, DamagedObject
 from sparktxn.format import commands as c
@@ -24,6 +25,7 @@ from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.state.touches import CONFINED, touches
 from sparktxn.structs import (
     HalfSegment,
+    MemberState,
     PartitionState,
     ProducerIdAndEpoch,
     StateKey,
@@ -37,6 +39,9 @@ from tests.purelog import PureLog
 
 IDS = ["x", "y", "z"]
 GROUPS = ["g", "h"]
+SHARED = "shared"
+MEMBERS = {"m0": "", "m1": "", "m2": "", "s0": "one", "s1": "one"}
+"""Members of the group `SHARED`, and their instance ids."""
 stores = count()
 
 Parts = dict[str, dict[StateKey, StateRecord]]
@@ -81,7 +86,9 @@ class Program:
         self.write(*first)
 
     def a_list(self) -> list[c.Command]:
-        kinds = [self.in_transaction] * 8 + [self.group] * 3 + [self.plain] * 2 + [self.administrative]
+        kinds = (
+            [self.in_transaction] * 8 + [self.group] * 3 + [self.member] * 4 + [self.plain] * 2 + [self.administrative]
+        )
         made = self.rng.choice(kinds)()
         if self.rng.random() < 0.1:
             base = self.log.entry - self.rng.choice([0, 0, 1, 3])
@@ -121,6 +128,13 @@ class Program:
                 c.AddOffsetsToTxn(*identity, group_id),
                 producer.offset(number, group_id, self.place(), self.rng.randrange(9)),
             ]
+        if self.rng.random() < 0.2 and (found := self.holder()) is not None:
+            member, place = found
+            offset = producer.offset(number, SHARED, place, self.rng.randrange(9))
+            made += [
+                c.AddOffsetsToTxn(*identity, SHARED),
+                replace(offset, member_id=member.member_id, generation_id=member.member_epoch),
+            ]
         if self.rng.random() < 0.1:
             made.append(producer.batch(number, next(self.requests)))
         if not made and not ongoing:
@@ -140,6 +154,43 @@ class Program:
     def group(self) -> list[c.Command]:
         offset = c.OffsetToCommit(*self.place(), self.rng.randrange(9))
         return [c.OffsetCommit(f"request {next(self.requests)}", self.rng.choice(GROUPS), (offset,))]
+
+    def holder(self) -> tuple[MemberState, tuple[int, int]] | None:
+        """A member, and a partition that it holds or is to give back."""
+        members = [record for key, record in self.log.records.items() if key[:2] == ("member", SHARED)]
+        held = [(one, (h.topic_id, h.partition)) for one in members for h in (*one.assigned, *one.revoking)]
+        return self.rng.choice(held) if held else None
+
+    def member(self) -> list[c.Command]:
+        """What a member of the group sends, or an observer of one that is silent."""
+        request, member_id = f"request {next(self.requests)}", self.rng.choice(sorted(MEMBERS))
+        topics = sorted(record.name for key, record in self.log.records.items() if key[0] == "topic")
+        topics = sorted({*self.rng.sample(topics, 2), self.rng.choice([*topics, "missing"])})
+        member: MemberState | None = self.log.records.get(("member", SHARED, member_id))
+        if member is None or self.rng.random() < 0.1:
+            assignors = self.rng.choice([("uniform",), ("uniform",), ("range", "uniform")])
+            return [
+                c.JoinGroup(
+                    request, SHARED, member_id, tuple(topics), 1_000, 5_000, assignors, True, MEMBERS[member_id]
+                )
+            ]
+        epoch, action = member.member_epoch, self.rng.random()
+        if member.revoking and action < 0.6:
+            owed = tuple((held.topic_id, held.partition) for held in member.revoking)
+            offsets = tuple(c.OffsetToCommit(*place, 5) for place in owed)
+            commit = c.OffsetCommit(f"offsets of {request}", SHARED, offsets, epoch, member_id)
+            release = c.ReleasePartitions(request, SHARED, member_id, epoch, member.changed_entry, owed)
+            return [commit, release] if self.rng.random() < 0.5 else [release]
+        if member.assigned and action < 0.8:
+            held = self.rng.choice(member.assigned)
+            offset = c.OffsetToCommit(held.topic_id, held.partition, self.rng.randrange(9))
+            return [c.OffsetCommit(request, SHARED, (offset,), epoch, member_id)]
+        if action < 0.85:
+            return [c.UpdateMember(request, SHARED, member_id, epoch, tuple(topics))]
+        if action < 0.93:
+            return [c.LeaveGroup(request, SHARED, member_id, self.rng.random() < 0.5)]
+        reason, seen = ("rebalance", member.changed_entry) if member.revoking else ("session", member.last_entry)
+        return [c.ExpireMember(SHARED, member_id, epoch, seen - self.rng.choice([0, 0, 1]), reason, 5_000)]
 
     def a_half(self) -> c.Command:
         """A command for a half transaction that exists, or a new one."""
@@ -354,7 +405,14 @@ def test_the_programs_write_every_confined_command_and_defer_most() -> None:
     for _ in range(400):
         program.step()
     written = {type(command) for _, commands in program.log.entries for command in commands}
-    assert written >= CONFINED
+    assert written >= CONFINED | {c.JoinGroup, c.UpdateMember, c.ReleasePartitions, c.LeaveGroup, c.ExpireMember}
+    by_members = {
+        type(command)
+        for _, commands in program.log.entries
+        for command in commands
+        if isinstance(command, c.OffsetCommit | c.TxnOffsetCommit) and command.member_id
+    }
+    assert by_members == {c.OffsetCommit, c.TxnOffsetCommit}
     tail = Tail(stored(program)[0], None)
     most = 0
     for entry in range(1, program.log.entry + 1):
