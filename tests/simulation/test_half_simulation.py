@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
@@ -12,9 +13,11 @@ from sparktxn.maintenance import marking
 from sparktxn.scan import alignment
 from sparktxn.state import halfmessages, machine
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.structs import HalfOutcome
+from sparktxn.structs import HalfOutcome, HalfState
+from tests.simulation import halftraces as traces
 from tests.simulation.history import Outcome
 from tests.simulation.scenarios import record_clients, simulate
+from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = [pytest.mark.simulation, pytest.mark.rocketmq("R10", "R18", "#2694", "#8158-2")]
 
@@ -66,6 +69,39 @@ def without_the_discard(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(machine._HANDLERS, DiscardHalf, discard_half)
 
 
+def without_settlements_before_a_discard(patch: pytest.MonkeyPatch) -> None:
+    """A checker that gives up is believed, whatever became of the half message since."""
+    kept: list[HalfState] = []
+    end, discard = machine._HANDLERS[EndHalf], machine._HANDLERS[DiscardHalf]
+
+    def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
+        half = delta.get(("half", command.group_id, command.transaction_id))
+        if half is not None:
+            kept.append(half)
+        return end(delta, command, context)
+
+    def discard_half(delta: Delta, command: DiscardHalf, context: Context) -> CommandResult | Refusal:
+        if delta.get(("half", command.group_id, command.transaction_id)) is None and kept:
+            delta.put(kept[-1])
+        return discard(delta, command, context)
+
+    patch.setitem(machine._HANDLERS, EndHalf, end_half)
+    patch.setitem(machine._HANDLERS, DiscardHalf, discard_half)
+
+
+def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
+    """A discard holds no settlement up."""
+    handler = machine._HANDLERS[EndHalf]
+
+    def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
+        half = delta.get(("half", command.group_id, command.transaction_id))
+        if half is not None and half.discarded_entry:
+            delta.put(replace(half, discarded_entry=0))
+        return handler(delta, command, context)
+
+    patch.setitem(machine._HANDLERS, EndHalf, end_half)
+
+
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
 
@@ -90,3 +126,43 @@ def test_a_build_without_the_rule_is_found(
     # By a checker, or by a reader that misses a segment.
     with pytest.raises((AssertionError, DamagedObject)):
         simulate_all()
+
+
+@pytest.fixture
+def stage() -> Iterator[ScriptedWorld]:
+    made = ScriptedWorld()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("trace", traces.TRACES, ids=lambda trace: trace.__name__)
+def test_a_trace_holds(stage: ScriptedWorld, trace: traces.Trace) -> None:
+    trace(stage)
+
+
+BUILDS: list[tuple[Callable[[pytest.MonkeyPatch], None], traces.Trace]] = [
+    (without_the_first_settlement, traces.a_commit_from_the_check_and_one_from_the_producer),
+    (without_the_first_settlement, traces.a_rollback_from_the_check_and_a_commit_from_the_producer),
+    (without_settlements_before_a_discard, traces.a_discard_that_comes_after_a_commit),
+    (without_the_discard, traces.a_commit_that_comes_after_a_discard),
+    (with_commits_of_what_was_discarded, traces.a_commit_that_comes_after_a_discard),
+    (without_the_marks, traces.a_vacuum_between_a_half_message_and_its_commit),
+]
+
+
+@pytest.mark.parametrize(
+    ("without", "trace"), [pytest.param(*build, id=f"{build[0].__name__}-{build[1].__name__}") for build in BUILDS]
+)
+def test_a_build_without_the_rule_breaks_its_trace(
+    monkeypatch: pytest.MonkeyPatch,
+    stage: ScriptedWorld,
+    without: Callable[[pytest.MonkeyPatch], None],
+    trace: traces.Trace,
+) -> None:
+    without(monkeypatch)
+    with pytest.raises((AssertionError, DamagedObject)):
+        trace(stage)
+
+
+def test_every_trace_breaks_without_a_rule() -> None:
+    assert {trace for _, trace in BUILDS} == set(traces.TRACES)
