@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
 from pyspark_txnlog.options import OPTIONS
-from sparktxn.config.maintenance import SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import TOPIC_SETTINGS
@@ -73,6 +73,10 @@ MAINTENANCE = """\
 
 VACUUM = """\
 `sparktxn.maintenance.vacuum(store, {…})` takes these.
+"""
+
+REWRITE = """\
+`sparktxn.maintenance.rewrite(store, {…})` and `plan_rewrite(store, {…})` take these.
 """
 
 SPARK = """\
@@ -153,6 +157,8 @@ def document() -> str:
         settings_table(SWEEP_SETTINGS),
         VACUUM,
         settings_table(VACUUM_SETTINGS),
+        REWRITE,
+        settings_table(REWRITE_SETTINGS),
         SPARK,
         options_table(),
         KAFKA,

@@ -144,6 +144,7 @@ class ErrorCode(IntEnum):
     STALE_MEMBER_EPOCH = 113
     TRANSACTION_ABORTABLE = 120
     UNEXPECTED_END_OFFSET = 1001
+    RANGE_REWRITTEN = 1002
 
     @property
     def kafka_name(self) -> str:

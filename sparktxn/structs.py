@@ -23,6 +23,7 @@ from sparktxn.fieldtypes import (
     TopicNameText,
 )
 from sparktxn.groupstructs import GroupState, HeldPartition, MemberState, SubscribedTopic
+from sparktxn.segmentstructs import CommittedTransaction, ManifestRef, RewrittenRange, RewrittenSegment, SegmentRef
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -58,6 +59,8 @@ __all__ = [
     "ProducerState",
     "RequestResult",
     "RequestWindow",
+    "RewrittenRange",
+    "RewrittenSegment",
     "SealedFolder",
     "SegmentFile",
     "SegmentRef",
@@ -100,66 +103,6 @@ class ProducerIdAndEpoch(Struct, frozen=True, forbid_unknown_fields=True):
 
     producer_id: Int64
     producer_epoch: Int64
-
-
-class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A segment as a partition's list names it. `name` is the file's name in the partition's folder.
-
-    `committed_entry` is the entry that committed its records. It is 0 if none had when the list was written, and for
-    aborted records (`state/commitorder.py`).
-    """
-
-    name: SegmentFile
-    base_offset: Natural
-    record_count: Positive
-    size_bytes: Positive
-    checksum: Checksum
-    entry: Positive
-    producer_id: NaturalOrNone
-    producer_epoch: NaturalOrNone
-    base_sequence: NaturalOrNone
-    transaction: NaturalOrNone
-    timestamp_min_ms: Int64
-    timestamp_max_ms: Int64
-    committed_entry: Natural = 0
-
-    @property
-    def end_offset(self) -> int:
-        """The offset after the last record."""
-        return self.base_offset + self.record_count
-
-
-class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A producer's range of offsets that `entry` committed: `last_offset` is that of the control record."""
-
-    producer_id: Natural
-    first_offset: Natural
-    last_offset: Natural
-    entry: Positive
-
-
-class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
-
-    The run has an index of aborted transactions only if `aborted_count` is above 0. `committed_entry_max` is the
-    greatest of its segments. `committed_late` are the transactions that were committed within the run and had begun
-    before it. The manifests of earlier runs do not say which entry committed their segments.
-    """
-
-    folder: SealedFolder
-    base_offset: Natural
-    end_offset: Natural
-    segment_count: Positive
-    level: Natural
-    entry_min: Positive
-    entry_max: Positive
-    timestamp_min_ms: Int64
-    timestamp_max_ms: Int64
-    size_bytes: Positive
-    checksum: Checksum
-    aborted_count: Natural = 0
-    committed_entry_max: Natural = 0
-    committed_late: tuple[CommittedTransaction, ...] = ()
 
 
 class AbortedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -244,7 +187,9 @@ class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields
 class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fields=True):
     """Where a partition's records are: sealed runs, then single segments, and the ended transactions not yet sealed.
 
-    Which segments are sealed differs between processes: validation never asks this record.
+    Segments of both that begin within a range of `rewritten` are replaced by those of that range; these ranges have no
+    offset in common. Which segments are sealed differs between processes: validation asks `rewritten` and nothing else
+    of this record.
     """
 
     topic_id: Positive
@@ -253,6 +198,7 @@ class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fiel
     segments: tuple[SegmentRef, ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
     committed: tuple[CommittedTransaction, ...] = ()
+    rewritten: tuple[RewrittenRange, ...] = ()
 
     @property
     def key(self) -> StateKey:

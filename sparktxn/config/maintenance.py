@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparktxn.config.settings import integer, parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.settings import integer, parse_settings, setting, settings_of, text, values_by_field
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["SWEEP_SETTINGS", "VACUUM_SETTINGS", "SweepSettings", "VacuumSettings"]
+__all__ = [
+    "REWRITE_SETTINGS",
+    "SWEEP_SETTINGS",
+    "VACUUM_SETTINGS",
+    "RewriteSettings",
+    "SweepSettings",
+    "VacuumSettings",
+]
 
 _DAY_MS: Final = 86_400_000
 _expiration_ms: Final = integer(1, 2**53)
@@ -101,3 +108,71 @@ class VacuumSettings:
 
 
 VACUUM_SETTINGS: Final = settings_of(VacuumSettings)
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+_partition_number: Final = integer(0, 2**31 - 1)
+
+
+def _partitions(name: str, value: Any) -> str:
+    """whole numbers from 0 on, with commas between them"""
+    if not isinstance(value, str):
+        return str(_partition_number(name, value))
+    return ",".join(str(_partition_number(name, part.strip())) for part in value.split(",") if value)
+
+
+def _numbers(value: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in _listed(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteSettings:
+    """The settings of a rewrite."""
+
+    topics: tuple[str, ...] = setting(
+        "rewrite.topics",
+        "",
+        text,
+        "The topics to rewrite, with commas between them. Empty: all.",
+        convert=_listed,
+    )
+    partitions: tuple[int, ...] = setting(
+        "rewrite.partitions",
+        "",
+        _partitions,
+        "The partitions of each of these topics to rewrite, with commas between them. Empty: all.",
+        convert=_numbers,
+    )
+    target_bytes: int = setting(
+        "rewrite.target.bytes",
+        33_554_432,
+        integer(1_024, 46 * 1024 * 1024),
+        "About how large the new files become; one put must hold a file. Files of less than half of that count as small, and Arrow files are converted whatever their size.",
+    )
+    min_segments: int = setting(
+        "rewrite.min.segments",
+        5,
+        integer(2, 1_000_000),
+        "Fewer consecutive small files than this are left as they are.",
+    )
+    min_age_ms: int = setting(
+        "rewrite.min.age.ms",
+        0,
+        integer(0, 2**53),
+        "Segments with a record that is younger than this, by the newest entry's time, are left as they are.",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> RewriteSettings:
+        """Return the settings of `given`, which holds only names of REWRITE_SETTINGS.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        return cls(**values_by_field(cls, parse_settings(REWRITE_SETTINGS, given, "rewrite")))
+
+
+REWRITE_SETTINGS: Final = settings_of(RewriteSettings)

@@ -184,6 +184,17 @@ def _problem(record: StateRecord) -> str | None:
                 where = f"partition {record.partition} of topic id {record.topic_id}"
                 return f"records of {where} begin at {part.base_offset}, before the end of those before them, {end}"
             end = part.end_offset
+        return _rewritten_problem(record)
+    return None
+
+
+def _rewritten_problem(record: PartitionSegments) -> str | None:
+    end = 0
+    for rewritten in record.rewritten:
+        if rewritten.base_offset < end or rewritten.end_offset <= rewritten.base_offset:
+            where = f"partition {record.partition} of topic id {record.topic_id}"
+            return f"a rewritten range of {where} begins at {rewritten.base_offset}, before the end of the last, {end}"
+        end = rewritten.end_offset
     return None
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from sparktxn.structs import HalfSegment, Int64
+from sparktxn.structs import HalfSegment, Int64, ManifestRef
 
 __all__ = [
     "AddOffsetsToTxn",
@@ -46,6 +46,7 @@ __all__ = [
     "ReleasePartitions",
     "RequireFeatures",
     "ResumeHalf",
+    "Rewrite",
     "SettleIntent",
     "SinkBatchCommit",
     "TxnOffsetCommit",
@@ -397,6 +398,23 @@ class ExpireMember(_Base, frozen=True, tag="expire_member"):
     after_ms: Int64
 
 
+class Rewrite(_Base, frozen=True, tag="rewrite"):
+    """Replaces the segments of a partition from `base_offset` to `end_offset` by those of `run`.
+
+    `planned_entry` is the state that it was planned at, `segments` are the files that the run names and no entry has
+    named before. The records keep their offsets.
+    """
+
+    request_id: str
+    topic_id: Int64
+    partition: Int64
+    base_offset: Int64
+    end_offset: Int64
+    planned_entry: Int64
+    segments: tuple[str, ...]
+    run: ManifestRef
+
+
 class Vacuum(_Base, frozen=True, tag="vacuum"):
     """Raises the horizon and the segment floor: entries and segments below them may be deleted afterwards."""
 
@@ -517,6 +535,7 @@ Command = (
     | ReleasePartitions
     | LeaveGroup
     | ExpireMember
+    | Rewrite
     | Vacuum
     | RequireFeatures
     | SettleIntent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.decodeguard import check_parquet
-from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TRANSACTION, SegmentRef
+from sparktxn.structs import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TRANSACTION,
+    RewrittenSegment,
+    SegmentRef,
+)
 
 __all__ = ["MANIFEST_SCHEMA", "decode_manifest", "encode_manifest"]
 
@@ -30,7 +37,12 @@ MANIFEST_SCHEMA: Final = pa.schema(
 )
 """One column per field of `SegmentRef`, none of them ever null."""
 
-_INTEGERS: Final = [field.name for field in MANIFEST_SCHEMA if field.name not in _TEXTS]
+_REWRITTEN_SCHEMA: Final = pa.schema(
+    [*MANIFEST_SCHEMA, *(pa.field(name, pa.int64(), nullable=False) for name in ("first_row", "file_records"))]
+)
+"""A manifest that names a part of a file says which one."""
+
+_INTEGERS: Final = [field.name for field in _REWRITTEN_SCHEMA if field.name not in _TEXTS]
 _ROW_GROUP_ROWS: Final = 65_536
 _SEGMENTS_MAX: Final = 1_000_000
 _CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
@@ -46,6 +58,8 @@ _LEAST: Final = {
     "base_sequence": NO_SEQUENCE,
     "transaction": NO_TRANSACTION,
     "committed_entry": 0,
+    "first_row": 0,
+    "file_records": 1,
 }
 
 
@@ -59,19 +73,21 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
         raise ValueError("a manifest holds at least one segment")
     if problem := _problem(segments):
         raise ValueError(f"segments cannot be sealed: {problem}")
-    columns = [
-        pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in MANIFEST_SCHEMA
-    ]
+    schema = (
+        _REWRITTEN_SCHEMA if any(isinstance(segment, RewrittenSegment) for segment in segments) else MANIFEST_SCHEMA
+    )
+    columns = [pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in schema]
+    integers = [name for name in _INTEGERS if name in schema.names]
     sink = io.BytesIO()
     pq.write_table(
-        pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA),
+        pa.Table.from_arrays(columns, schema=schema),
         sink,
         row_group_size=_ROW_GROUP_ROWS,
         compression="zstd",
         compression_level=1,
         use_dictionary=False,
-        column_encoding=dict.fromkeys(_INTEGERS, "DELTA_BINARY_PACKED"),
-        write_statistics=_INTEGERS,
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+        write_statistics=integers,
         store_schema=False,
     )
     return sink.getvalue()
@@ -89,25 +105,38 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         # Before anything is decoded: buffers are allocated by what the footer says.
         if not 0 < file.metadata.num_rows <= _SEGMENTS_MAX:
             raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected 1 to {_SEGMENTS_MAX}")
-        if check_parquet(data, MANIFEST_SCHEMA.names):
+        if check_parquet(data, _REWRITTEN_SCHEMA.names):
             raise DamagedObject(name, "its texts are longer than those of any manifest")
         table = file.read(use_threads=False)
         table.validate(full=True)
         found = {field.name: field.type for field in table.schema}
-        if set(found) > set(MANIFEST_SCHEMA.names):
-            added = sorted(set(found) - set(MANIFEST_SCHEMA.names))
+        if set(found) > set(MANIFEST_SCHEMA.names) and (added := sorted(set(found) - set(_REWRITTEN_SCHEMA.names))):
             raise FormatVersionError(name, f"has columns that this version does not know: {added}")
-        if found != {field.name: field.type for field in MANIFEST_SCHEMA}:
-            raise DamagedObject(name, f"it has the columns {found}: expected {MANIFEST_SCHEMA}")
-        columns = [table.column(field).to_pylist() for field in MANIFEST_SCHEMA.names]
+        schema = _REWRITTEN_SCHEMA if "first_row" in found else MANIFEST_SCHEMA
+        if found != {field.name: field.type for field in schema}:
+            raise DamagedObject(name, f"it has the columns {found}: expected {schema}")
+        columns = [table.column(field).to_pylist() for field in schema.names]
     except (DamagedObject, FormatVersionError):
         raise
     except Exception as error:  # foreign bytes make the decoders below us fail in any way
         raise DamagedObject(name, f"it cannot be decoded: {error}") from error
-    segments = tuple(SegmentRef(*row) for row in zip(*columns, strict=True))
+    rows = zip(*columns, strict=True)
+    if schema is MANIFEST_SCHEMA:
+        segments = tuple(SegmentRef(*row) for row in rows)
+    else:
+        segments = tuple(_part_of_file(*row) for row in rows)
     if problem := _problem(segments):
         raise DamagedObject(name, problem)
     return segments
+
+
+def _part_of_file(*row: Any) -> SegmentRef:
+    """Return a segment that may be a part of its file."""
+    *fields, first_row, file_records = row
+    segment = SegmentRef(*fields)
+    if (first_row, file_records) == (0, segment.record_count):
+        return segment
+    return RewrittenSegment(*fields, first_row=first_row, file_records=file_records)
 
 
 def _problem(segments: Sequence[SegmentRef]) -> str | None:
@@ -136,4 +165,6 @@ def _field_problem(segment: SegmentRef) -> str | None:
         return f"its timestamps run from {segment.timestamp_min_ms} down to {segment.timestamp_max_ms}"
     if 0 < segment.committed_entry < segment.entry:
         return f"its entry {segment.entry} is after entry {segment.committed_entry}, which committed it"
+    if segment.first_row + segment.record_count > segment.file_records:
+        return f"its file has {segment.file_records} rows, and its records begin at row {segment.first_row}"
     return None

@@ -33,6 +33,7 @@ __all__ = [
     "checksum",
     "decode_segment",
     "encode_segment",
+    "parquet_options",
     "parse_type",
     "stored_schema",
     "type_text",
@@ -119,22 +120,28 @@ def _bytes(sink: pa.BufferOutputStream) -> bytes:
 
 
 def _encode_parquet(table: pa.Table, compression: str) -> bytes:
-    codec = _codec(_PARQUET_COMPRESSION, compression, "parquet")
-    dictionary = _repeating_columns(table)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        table.schema,
-        compression=codec,
-        compression_level=1 if codec == "zstd" else None,
-        use_dictionary=dictionary or False,
-        column_encoding=_column_encoding(table.schema),
-        write_statistics=_columns_with_statistics(table.schema),
-        data_page_size=_PAGE_BYTES,
-        store_schema=False,
-    ) as writer:
+    with pq.ParquetWriter(sink, table.schema, **parquet_options(table, compression)) as writer:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     return _bytes(sink)
+
+
+def parquet_options(table: pa.Table, compression: str) -> dict[str, Any]:
+    """Return how a Parquet segment is written that begins with the rows of `table`.
+
+    Raises:
+        ConfigurationError: Parquet does not know that compression.
+    """
+    codec = _codec(_PARQUET_COMPRESSION, compression, "parquet")
+    return {
+        "compression": codec,
+        "compression_level": 1 if codec == "zstd" else None,
+        "use_dictionary": _repeating_columns(table) or False,
+        "column_encoding": _column_encoding(table.schema),
+        "write_statistics": _columns_with_statistics(table.schema),
+        "data_page_size": _PAGE_BYTES,
+        "store_schema": False,
+    }
 
 
 def _column_encoding(schema: pa.Schema) -> dict[str, str]:

@@ -1,6 +1,15 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
+from sparktxn.maintenance.rewrite import (
+    RewriteReport,
+    RewriteTask,
+    RewrittenFiles,
+    apply_rewrite,
+    plan_rewrite,
+    rewrite,
+    run_rewrite_task,
+)
 from sparktxn.maintenance.sweep import LostRace, Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
@@ -9,6 +18,9 @@ __all__ = [
     "LostRace",
     "Problem",
     "RetentionReport",
+    "RewriteReport",
+    "RewriteTask",
+    "RewrittenFiles",
     "ShortenedPartition",
     "SweepReport",
     "Sweeper",
@@ -16,6 +28,10 @@ __all__ = [
     "VacuumReport",
     "VerifyReport",
     "apply_retention",
+    "apply_rewrite",
+    "plan_rewrite",
+    "rewrite",
+    "run_rewrite_task",
     "sweep",
     "vacuum",
     "verify",

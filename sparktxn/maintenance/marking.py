@@ -93,6 +93,8 @@ def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, re
     marks = Marks(appends=replay.appends)
     for where, named in replay.segments.items():
         marks.segments[where] = {name for name, entry in named.items() if entry >= horizon}
+    for where, named in replay.runs.items():
+        marks.runs[where] = {folder for folder, entry in named.items() if entry >= horizon}
     marking = _Marking(objects, marks, horizon, replay)
     usable = usable_heads(objects, heads)
     for head in usable:
@@ -148,16 +150,16 @@ class _Marking:
     ) -> None:
         """Mark a partition's runs; with `log_starts`, its segments from there on too."""
         where = (record.topic_id, record.partition)
-        self._marks.runs.setdefault(where, set()).update(run.folder for run in record.sealed)
+        rewritten = [each.run for each in record.rewritten]
+        self._marks.runs.setdefault(where, set()).update(run.folder for run in (*record.sealed, *rewritten))
+        needed.update((names.manifest(folder, run.folder), entry) for run in rewritten)
         for run in record.sealed:
             needed[names.manifest(folder, run.folder)] = entry
             if run.aborted_count:
                 needed[names.transaction_index(folder, run.folder, run.base_offset)] = entry
         if log_starts is None:
             return
-        kept = list(record.segments)
-        for run in record.sealed:
-            kept += self._replay.manifest(folder, run)
+        kept = self._replay.current_segments(folder, record)
         start = log_starts[where]
         marked = self._marks.segments.setdefault(where, set())
         marked.update(segment.name for segment in kept if segment.end_offset > start)

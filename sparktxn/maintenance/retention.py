@@ -25,7 +25,7 @@ from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.log.write.tickets import Ticket
 from sparktxn.maintenance.sweep import LostRace
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.scan.plan import sealed_segments
+from sparktxn.scan.plan import segments_between
 from sparktxn.state.internal import is_internal
 from sparktxn.store import Store
 from sparktxn.structs import SegmentRef
@@ -135,10 +135,16 @@ def _end_by_time(objects: ObjectStore, partition: PartitionView, before_ms: int)
     end = partition.log_start_offset
     for run in partition.sealed:
         if run.timestamp_max_ms >= before_ms or run.end_offset > partition.last_stable_offset:
-            (segments,) = sealed_segments(objects, partition, [run])
+            segments = segments_between(objects, partition, run.base_offset, run.end_offset)
             return _end_of_prefix(segments, partition, before_ms, end)
         end = run.end_offset
-    return _end_of_prefix(partition.segments, partition, before_ms, end)
+    return _end_of_prefix(_single(objects, partition), partition, before_ms, end)
+
+
+def _single(objects: ObjectStore, partition: PartitionView) -> list[SegmentRef]:
+    """Return the segments after the sealed runs."""
+    sealed_end = partition.sealed[-1].end_offset if partition.sealed else 0
+    return segments_between(objects, partition, sealed_end, partition.log_end_offset)
 
 
 def _end_of_prefix(segments: Iterable[SegmentRef], partition: PartitionView, before_ms: int, end: int) -> int:
@@ -156,15 +162,14 @@ def _end_by_size(objects: ObjectStore, partition: PartitionView, kept_bytes: int
     for segment in _newest_first(objects, partition):
         if size_bytes >= kept_bytes and segment.end_offset <= partition.last_stable_offset:
             return max(segment.end_offset, partition.log_start_offset)
-        size_bytes += segment.size_bytes
+        size_bytes += segment.file_share_bytes
     return partition.log_start_offset
 
 
 def _newest_first(objects: ObjectStore, partition: PartitionView) -> Iterator[SegmentRef]:
-    yield from reversed(partition.segments)
+    yield from reversed(_single(objects, partition))
     for run in reversed(partition.sealed):
-        (segments,) = sealed_segments(objects, partition, [run])
-        yield from reversed(segments)
+        yield from reversed(segments_between(objects, partition, run.base_offset, run.end_offset))
 
 
 def _shortened(partition: PartitionView, end: int, reason: str) -> ShortenedPartition:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import pyarrow as pa
@@ -48,7 +50,7 @@ class Problem(Struct, frozen=True):
 
 
 class StoredSegment(Struct, frozen=True):
-    """What the log says of one segment's object."""
+    """What the log says of one segment, and of the object that holds it."""
 
     name: str
     record_count: int
@@ -56,6 +58,8 @@ class StoredSegment(Struct, frozen=True):
     checksum: str
     timestamp_min_ms: int
     timestamp_max_ms: int
+    first_row: int
+    file_records: int
 
 
 class SegmentsToCheck(Struct, frozen=True):
@@ -87,6 +91,8 @@ def stored_segment(folder: str, segment: SegmentRef) -> StoredSegment:
         segment.checksum,
         segment.timestamp_min_ms,
         segment.timestamp_max_ms,
+        segment.first_row,
+        segment.file_records,
     )
 
 
@@ -99,21 +105,27 @@ def stored_half(folder: str, segment: HalfSegment) -> StoredSegment:
         segment.checksum,
         segment.timestamp_min_ms,
         segment.timestamp_max_ms,
+        0,
+        segment.record_count,
     )
 
 
 def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
-    """Return `segments` in tasks of about one size."""
+    """Return `segments` in tasks of about one size; those of one file that follow each other are in one task."""
     some: list[StoredSegment] = []
     size_bytes = 0
-    for segment in segments:
-        if some and (size_bytes + segment.size_bytes > _TASK_BYTES or len(some) == _TASK_SEGMENTS):
+    for file in _by_file(segments):
+        if some and (size_bytes + file[0].size_bytes > _TASK_BYTES or len(some) >= _TASK_SEGMENTS):
             yield SegmentsToCheck(store_uri, schema, tuple(some))
             some, size_bytes = [], 0
-        some.append(segment)
-        size_bytes += segment.size_bytes
+        some += file
+        size_bytes += file[0].size_bytes
     if some:
         yield SegmentsToCheck(store_uri, schema, tuple(some))
+
+
+def _by_file(segments: Iterable[StoredSegment]) -> list[list[StoredSegment]]:
+    return [list(some) for _, some in groupby(segments, key=attrgetter("name"))]
 
 
 def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegments:
@@ -125,30 +137,34 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
     schema = stored_schema(task.schema)
     problems: list[Problem] = []
     records = size_bytes = 0
-    for first in range(0, len(task.segments), _WINDOW_SEGMENTS):
-        window = task.segments[first : first + _WINDOW_SEGMENTS]
-        fetched = objects.get_many([segment.name for segment in window])
-        for segment, data in zip(window, fetched, strict=True):
+    files = _by_file(task.segments)
+    for first in range(0, len(files), _WINDOW_SEGMENTS):
+        window = files[first : first + _WINDOW_SEGMENTS]
+        fetched = objects.get_many([segments[0].name for segments in window])
+        for segments, data in zip(window, fetched, strict=True):
             if data is None:
-                problems.append(Problem(segment.name, "the log names it and it does not exist", RESTORE, True))
-            elif problem := _segment_problem(segment, data, schema):
+                problems.append(Problem(segments[0].name, "the log names it and it does not exist", RESTORE, True))
+            elif problem := _file_problem(segments, data, schema):
                 problems.append(problem)
             else:
-                records += segment.record_count
+                records += sum(segment.record_count for segment in segments)
             size_bytes += len(data or b"")
     return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
 
 
-def _segment_problem(segment: StoredSegment, data: bytes, schema: pa.Schema) -> Problem | None:
+def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Schema) -> Problem | None:
+    """Return what is wrong with an object that holds `segments`."""
+    segment = segments[0]
     if len(data) != segment.size_bytes:
         return Problem(segment.name, f"it has {len(data)} bytes, expected {segment.size_bytes}", RESTORE)
     if (found := checksum(data)) != segment.checksum:
         return Problem(segment.name, f"its checksum is {found}, expected {segment.checksum}", RESTORE)
     try:
-        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.record_count, verified=True)
+        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.file_records, verified=True)
     except (DamagedObject, FormatVersionError) as damaged:
         return Problem(segment.name, damaged.reason, RESTORE)
-    return _time_problem(segment, rows)
+    problems = (_time_problem(each, rows.slice(each.first_row, each.record_count)) for each in segments)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _time_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
@@ -27,7 +28,7 @@ from sparktxn.log.follow.ending import check_end
 from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of
+from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.marking import Head, Marks, heads_in, mark
 from sparktxn.maintenance.segmentcheck import (
     RESTORE,
@@ -265,6 +266,10 @@ class _Verification:
         """Read the files of a partition's sealed runs."""
         topic = replay.topics[located.topic_id]
         folder = names.partition_folder(topic, located.topic_id, located.partition)
+        for each in located.rewritten:
+            if each.run.folder not in self._read:
+                self._read.add(each.run.folder)
+                self._attempt(partial(replay.manifest, folder, each.run), RESTORE)
         for run in located.sealed:
             if run.folder in self._read:
                 continue
@@ -353,7 +358,14 @@ class _Verification:
 
     def _segments(self, replay: Replay, folder: str, located: PartitionSegments) -> list[SegmentRef]:
         manifests = (self._attempt(partial(replay.manifest, folder, run), RESTORE) for run in located.sealed)
-        return [*(segment for some in manifests for segment in some or ()), *located.segments]
+        segments = [*(segment for some in manifests for segment in some or ()), *located.segments]
+        if not located.rewritten:
+            return segments
+        current = self._attempt(partial(not_rewritten, segments, located.rewritten), RESTORE) or []
+        for each in located.rewritten:
+            read = partial(rewritten_segments_of, self._objects, folder, [each])
+            current += self._attempt(read, RESTORE) or []
+        return sorted(current, key=attrgetter("base_offset"))
 
 
 def _read_store_document(objects: ObjectStore) -> None:

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.log.keep.runs import not_rewritten
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
-from sparktxn.scan.plan import ReadTask, by_partition, history_tasks, not_in_view, sealed_segments, task_of
+from sparktxn.scan.plan import (
+    ReadTask,
+    by_partition,
+    current_segments,
+    history_tasks,
+    not_in_view,
+    rewritten_segments,
+    task_of,
+)
 from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import CommittedTransaction, ManifestRef, SegmentRef
@@ -76,8 +86,12 @@ def committed_between(
     late = [transaction for run in view.sealed for transaction in run.committed_late]
     committed = [transaction for transaction in (*late, *view.committed) if after_entry < transaction.entry <= to_entry]
     runs = [run for run in view.sealed if _may_name(run, after_entry, to_entry, committed)]
-    segments = [segment for manifest in sealed_segments(objects, view, runs) for segment in manifest]
-    segments += view.segments
+    segments = current_segments(objects, view, runs)
+    segments += not_rewritten(view.segments, view.rewritten)
+    rewritten = [each for each in view.rewritten if _may_name(each.run, after_entry, to_entry, ())]
+    if rewritten:
+        segments += rewritten_segments(objects, view, rewritten)
+        segments.sort(key=attrgetter("base_offset"))
     ranges = CommittedRanges(committed)
     found = ((ranges.entry_of(segment), segment) for segment in segments)
     return [(entry, segment) for entry, segment in found if after_entry < entry <= to_entry]
@@ -168,7 +182,7 @@ def _amounts(objects: ObjectStore, view: PartitionView, after_entry: int, start:
     amounts = []
     for piece in _pieces(objects, view, after_entry, view.entry, start, end):
         rows = piece.end - piece.start
-        size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.record_count)
+        size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.file_records)
         amounts.append(_Amount(piece.entry, piece.start, rows, size_bytes, piece.segment))
     return amounts
 
@@ -215,7 +229,7 @@ def plan_commits(
     """Return the tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
 
     They come partition by partition, in the order of `bounds`, each partition's rows in offset order. A task has at
-    most about `rows_per_task` rows (None: no limit); segments are not split. Of an internal topic it has at most so
+    most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
     many entries. Records outside `bounds` (None: all partitions of the view), or below a log start, are left out.
 
     Raises:
@@ -265,7 +279,8 @@ def _groups(pieces: Sequence[_Piece], rows_per_task: int | None) -> Iterator[lis
     rows = 0
     for piece in pieces:
         count = piece.end - piece.start
-        if group and rows_per_task is not None and rows + count > rows_per_task:
+        is_same_file = bool(group) and group[-1].segment.name == piece.segment.name
+        if group and not is_same_file and rows_per_task is not None and rows + count > rows_per_task:
             yield group
             group, rows = [], 0
         group.append(piece)

@@ -24,8 +24,8 @@ _PARQUET: Final = ".parquet"
 def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[ReadTask], list[ReadTask]]:
     """Return `tasks` in two parts: one whose segments are Parquet files of which every row is read, and the rest.
 
-    The rest has Arrow segments, segments of which only some rows are read, internal topics, and segments with a base
-    offset above `offset_max`.
+    The rest has Arrow segments, segments of which only some rows are read, and internal topics. It also has segments
+    with a base offset above `offset_max`, and those that a rewrite has put into one file with others.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -41,6 +41,7 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
         for segment in task.segments:
             kept = aborted.kept(segment, task.start_offset, task.end_offset)
             is_whole = kept == [(segment.base_offset, segment.end_offset)] and segment.base_offset <= offset_max
+            is_whole = is_whole and segment.record_count == segment.file_records
             (files if is_whole and segment.name.endswith(_PARQUET) else others).append(segment)
         if files:
             whole.append(replace(task, segments=tuple(files), aborted=()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from sparktxn.scan.plan import (
 )
 from sparktxn.scan.reader import fetch_segment
 from sparktxn.state.internal import is_internal
-from sparktxn.structs import SegmentRef
+from sparktxn.structs import ManifestRef, SegmentRef
 
 __all__ = ["offset_for_time"]
 
@@ -63,13 +64,14 @@ def _candidates(
     objects: ObjectStore, view: PartitionView, timestamp_ms: int, start: int, end: int
 ) -> Iterator[SegmentRef]:
     """The segments in offset order whose newest record is new enough; only the manifests of such runs are loaded."""
-    for run in view.sealed:
-        if run.timestamp_max_ms >= timestamp_ms and run.end_offset > start and run.base_offset < end:
-            segments = segments_between(objects, view, max(start, run.base_offset), min(end, run.end_offset))
+    parts: list[ManifestRef | SegmentRef] = [*view.sealed, *view.segments, *(each.run for each in view.rewritten)]
+    read_end = start
+    for part in sorted(parts, key=attrgetter("base_offset")):
+        low, high = max(read_end, part.base_offset), min(end, part.end_offset)
+        if part.timestamp_max_ms >= timestamp_ms and low < high:
+            segments = segments_between(objects, view, low, high)
             yield from (segment for segment in segments if segment.timestamp_max_ms >= timestamp_ms)
-    for segment in view.segments:
-        if segment.timestamp_max_ms >= timestamp_ms and segment.end_offset > start and segment.base_offset < end:
-            yield segment
+            read_end = max([high, *(segment.end_offset for segment in segments)])
 
 
 def _first_in(
@@ -82,7 +84,8 @@ def _first_in(
     timestamps = _timestamps(objects, view, segment)
     new_enough = pc.greater_equal(timestamps, pa.scalar(timestamp_ms, _TIMESTAMP_TYPE))
     for start, end in kept:
-        row = pc.index(new_enough.slice(start - segment.base_offset, end - start), value=True).as_py()
+        first = segment.first_row + start - segment.base_offset
+        row = pc.index(new_enough.slice(first, end - start), value=True).as_py()
         if row >= 0:
             return int(start + row)
     return None
@@ -94,6 +97,6 @@ def _timestamps(objects: ObjectStore, view: PartitionView, segment: SegmentRef) 
     data = fetch_segment(objects, name, segment, view.entry)
     column = reserved_name(TIMESTAMP, topic.schema)
     schema = stored_schema(topic.schema)
-    count = segment.record_count
+    count = segment.file_records
     table = decode_segment(data, name, schema=schema, columns=[column], record_count=count, verified=True)
     return table.column(column)

@@ -7,7 +7,7 @@ are left out here, so no reader fetches them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -26,14 +26,21 @@ from sparktxn.errors import (
 )
 from sparktxn.format import names
 from sparktxn.log.follow.confirm import Premise, judge
-from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
+from sparktxn.log.keep.runs import (
+    ManifestCache,
+    aborted_of,
+    is_rewritten,
+    not_rewritten,
+    rewritten_segments_of,
+    segments_of,
+)
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import output_schema
 from sparktxn.scan.conditions import Condition
 from sparktxn.state.internal import entry_of, first_offset, is_internal
-from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
+from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
     "CREATE_TIME",
@@ -41,15 +48,17 @@ __all__ = [
     "Isolation",
     "ReadTask",
     "aborted_between",
+    "by_file",
     "by_partition",
     "checked_ranges",
+    "current_segments",
     "end_of",
     "history_tasks",
     "missing_object",
     "not_in_view",
     "plan_ranges",
+    "rewritten_segments",
     "rows_at_most",
-    "sealed_segments",
     "segments_between",
     "task_of",
     "timestamp_type",
@@ -60,7 +69,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
-_Part = TypeVar("_Part", SegmentRef, ManifestRef)
+_Part = TypeVar("_Part", SegmentRef, ManifestRef, RewrittenRange)
 
 _INDEXES_PER_FETCH: Final = 16
 
@@ -104,11 +113,11 @@ class ReadTask(Struct, frozen=True):
             yield from ranges.kept(segment, self.start_offset, self.end_offset)
 
 
-def _end_offset(part: SegmentRef | ManifestRef) -> int:
+def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
     return part.end_offset
 
 
-def _base_offset(part: SegmentRef | ManifestRef) -> int:
+def _base_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
     return part.base_offset
 
 
@@ -155,22 +164,41 @@ def segments_between(objects: ObjectStore, view: PartitionView, start: int, end:
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    manifests = sealed_segments(objects, view, _overlapping(view.sealed, start, end))
-    found = [segment for manifest in manifests for segment in _overlapping(manifest, start, end)]
-    found += _overlapping(view.segments, start, end)
-    return found
+    found = current_segments(objects, view, _overlapping(view.sealed, start, end))
+    found += not_rewritten(_overlapping(view.segments, start, end), view.rewritten)
+    if not view.rewritten:
+        return list(_overlapping(found, start, end))
+    found += rewritten_segments(objects, view, _overlapping(view.rewritten, start, end))
+    return list(_overlapping(sorted(found, key=_base_offset), start, end))
 
 
-def sealed_segments(
-    objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]
-) -> list[tuple[SegmentRef, ...]]:
-    """Return the segments of each of the partition's sealed runs that `runs` names.
+def current_segments(objects: ObjectStore, view: PartitionView, runs: Sequence[ManifestRef]) -> list[SegmentRef]:
+    """Return the segments of the sealed runs `runs` that no rewrite has replaced, in offset order.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
         ViewExpired: a manifest is missing because the vacuum has passed the view.
     """
-    return segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
+    runs = [run for run in runs if not is_rewritten(run, view.rewritten)]
+    manifests = segments_of(objects, _folder(view), runs, cache=_manifests, absent=_absent(objects, view))
+    return [segment for manifest in manifests for segment in not_rewritten(manifest, view.rewritten)]
+
+
+def rewritten_segments(objects: ObjectStore, view: PartitionView, ranges: Sequence[RewrittenRange]) -> list[SegmentRef]:
+    """Return the segments of the partition's rewritten ranges `ranges`, in offset order.
+
+    Raises:
+        DamagedObject: a manifest is missing or altered.
+        ViewExpired: a manifest is missing because the vacuum has passed the view.
+    """
+    # Unlike sealed runs they are named by the log, and kept for as long as a view of it.
+    return rewritten_segments_of(
+        objects,
+        _folder(view),
+        ranges,
+        cache=_manifests,
+        absent=lambda name: missing_object(objects, name, view.entry),
+    )
 
 
 def _overlapping(parts: Sequence[_Part], start: int, end: int) -> Sequence[_Part]:
@@ -229,7 +257,7 @@ def plan_ranges(
     """The tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
 
     An end past what the isolation level sees is lowered to it. A range with nothing to return gives no task. A task has
-    at most about `rows_per_task` rows (None: no limit); segments are not split. Of an internal topic it has at most so
+    at most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
     many entries.
 
     Raises:
@@ -386,6 +414,17 @@ def task_of(
     )
 
 
+def by_file(segments: Iterable[SegmentRef]) -> list[list[SegmentRef]]:
+    """Return `segments` in their order, each run of those in one file together: a file is fetched and decoded once."""
+    files: list[list[SegmentRef]] = []
+    for segment in segments:
+        if files and files[-1][0].name == segment.name:
+            files[-1].append(segment)
+        else:
+            files.append([segment])
+    return files
+
+
 class _Group(NamedTuple):
     """Consecutive segments that one task reads."""
 
@@ -396,14 +435,17 @@ class _Group(NamedTuple):
 def _split(whole: ReadTask, rows_per_task: int | None) -> Iterator[ReadTask]:
     groups: list[_Group] = []
     rows = 0
-    for segment in whole.segments:
-        start = max(segment.base_offset, whole.start_offset)
-        count = min(segment.end_offset, whole.end_offset) - start
+    for segments in by_file(whole.segments):
+        start = max(segments[0].base_offset, whole.start_offset)
+        count = sum(
+            min(segment.end_offset, whole.end_offset) - max(segment.base_offset, whole.start_offset)
+            for segment in segments
+        )
         if groups and (rows_per_task is None or rows + count <= rows_per_task):
-            groups[-1].segments.append(segment)
+            groups[-1].segments.extend(segments)
             rows += count
         else:
-            groups.append(_Group(start if groups else whole.start_offset, [segment]))
+            groups.append(_Group(start if groups else whole.start_offset, segments))
             rows = count
     ranges = AbortedRanges(whole.aborted)
     ends = [group.start_offset for group in groups[1:]] + [whole.end_offset]

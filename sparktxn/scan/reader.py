@@ -7,11 +7,13 @@ that asks for nothing else fetches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
@@ -34,11 +36,11 @@ from sparktxn.scan.columns import (
 )
 from sparktxn.scan.conditions import Condition, matching, may_hold
 from sparktxn.scan.internalrows import read_history
-from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, missing_object
+from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file, missing_object
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
-__all__ = ["fetch_segment", "output_schema", "read", "segment_values"]
+__all__ = ["fetch_segment", "output_schema", "read", "segment_values", "stored_records"]
 
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -64,27 +66,30 @@ def read(
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
     needs_data = bool(assembly.stored_columns or assembly.conditions)
-    for segment, data in _fetched(objects, task, needs_data=needs_data):
-        kept = aborted.kept(segment, task.start_offset, task.end_offset)
+    for segments, data in _fetched(objects, task, needs_data=needs_data):
+        kept = [
+            _Kept(segment, start, end)
+            for segment in segments
+            for start, end in aborted.kept(segment, task.start_offset, task.end_offset)
+        ]
         if not kept:
             continue
         stored = None
         if data is not None:
-            name = task.segment_name(segment)
-            _check_bytes(name, segment, data, check_checksums=check_checksums)
+            name = task.segment_name(segments[0])
+            _check_bytes(name, segments[0], data, check_checksums=check_checksums)
             decode = partial(
                 decode_segment,
                 data,
                 name,
                 schema=assembly.stored_schema,
-                record_count=segment.record_count,
+                record_count=segments[0].file_records,
                 verified=check_checksums,
             )
             if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
                 continue
             stored = decode(columns=assembly.stored_columns)
-        for start, end in kept:
-            yield from assembly.batches(segment, stored, start, end, batch_rows)
+        yield from assembly.batches(kept, stored, batch_rows)
 
 
 def fetch_segment(
@@ -103,6 +108,23 @@ def fetch_segment(
     return data
 
 
+def stored_records(objects: ObjectStore, task: ReadTask) -> Iterator[tuple[SegmentRef, pa.Table]]:
+    """Yield the task's segments, each with all its records as they are stored, in the topic's `stored_schema`.
+
+    Raises:
+        DamagedObject: a segment is missing or altered.
+        ViewExpired: a segment is missing because the vacuum has passed the task's view.
+    """
+    schema = stored_schema(task.schema)
+    for segments, data in _fetched(objects, task, needs_data=True):
+        name = task.segment_name(segments[0])
+        assert data is not None
+        _check_bytes(name, segments[0], data, check_checksums=True)
+        rows = decode_segment(data, name, schema=schema, record_count=segments[0].file_records, verified=True)
+        for segment in segments:
+            yield segment, rows.slice(segment.first_row, segment.record_count)
+
+
 def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums: bool) -> None:
     if len(data) != segment.size_bytes:
         raise DamagedObject(name, f"it has {len(data)} bytes, expected {segment.size_bytes}")
@@ -119,35 +141,52 @@ def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditio
     return bool(matching(rows, conditions).num_rows)
 
 
-def _fetched(objects: ObjectStore, task: ReadTask, *, needs_data: bool) -> Iterator[tuple[SegmentRef, bytes | None]]:
-    """The task's segments with their bytes, or with None where nothing is to be decoded."""
+def _fetched(
+    objects: ObjectStore, task: ReadTask, *, needs_data: bool
+) -> Iterator[tuple[Sequence[SegmentRef], bytes | None]]:
+    """The task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded."""
+    files = by_file(task.segments)
     if not needs_data:
-        yield from ((segment, None) for segment in task.segments)
+        yield from ((segments, None) for segments in files)
         return
-    for window in _windows(task.segments):
-        names = [task.segment_name(segment) for segment in window]
+    for window in _windows(files):
+        names = [task.segment_name(segments[0]) for segments in window]
         fetched = objects.get_many(names) if len(names) > 1 else [objects.get(names[0])]
         # The window's list must not keep what has been read: a window's bytes are freed one by one.
         fetched.reverse()
-        for segment, name in zip(window, names, strict=True):
+        for segments, name in zip(window, names, strict=True):
             data = fetched.pop()
             if data is None:
                 raise missing_object(objects, name, task.view_entry)
-            yield segment, data
+            yield segments, data
 
 
-def _windows(segments: Sequence[SegmentRef]) -> Iterator[Sequence[SegmentRef]]:
-    """Runs of segments to fetch together: the first alone, so that the first rows come soon, then ever more."""
+def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:
+    """Runs of files to fetch together: the first alone, so that the first rows come soon, then ever more."""
     position, count_max = 0, 1
-    while position < len(segments):
+    while position < len(files):
         end, size_bytes = position, 0
-        while end < len(segments) and end - position < count_max:
-            size_bytes += segments[end].size_bytes
+        while end < len(files) and end - position < count_max:
+            size_bytes += files[end][0].size_bytes
             if end > position and size_bytes > _WINDOW_BYTES_MAX:
                 break
             end += 1
-        yield segments[position:end]
+        yield files[position:end]
         position, count_max = end, min(count_max * _WINDOW_GROWTH, _WINDOW_SEGMENTS_MAX)
+
+
+class _Kept(NamedTuple):
+    """The records of a segment from offset `start` to `end`, which a task returns."""
+
+    segment: SegmentRef
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first of the file's rows that hold them, and the one after the last."""
+        first = self.segment.first_row + self.start - self.segment.base_offset
+        return first, first + self.end - self.start
 
 
 class _Assembly:
@@ -155,6 +194,8 @@ class _Assembly:
 
     def __init__(self, task: ReadTask) -> None:
         self._task = task
+        self._constants: dict[str, pa.Array] = {}
+        self._constant_makers: set[Callable[[SegmentRef, int, int], pa.Array]] = set()
         self.schema = output_schema(task.schema, task.columns)
         self.stored_schema = stored_schema(task.schema)
         made = self.made_columns()
@@ -162,7 +203,6 @@ class _Assembly:
         stored = {name for name in self.stored_schema.names if name not in made}
         self.conditions = [condition for condition in task.conditions if condition.column in stored]
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
-        self._constants: dict[str, pa.Array] = {}
 
     def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
         """What makes each column that segments do not store, from a segment, a start and an end offset."""
@@ -205,22 +245,52 @@ class _Assembly:
                 array = self._constants[name] = pa.repeat(value, end - start)
             return array.slice(0, end - start)
 
+        self._constant_makers.add(make)
         return make
 
     def batches(
-        self, segment: SegmentRef, stored: pa.Table | None, start: int, end: int, batch_rows: int | None
+        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of offsets `start` to `end`, all inside the segment."""
+        """The rows of `kept`, all inside one file."""
+        if len(kept) > 1:
+            yield from self._joined(kept, stored, batch_rows)
+            return
+        ((segment, start, end),) = kept
         if stored is None:
             step = batch_rows or end - start
             for first in range(start, end, step):
                 yield self._batch(segment, None, first, min(first + step, end))
             return
         position = start
-        rows = stored.slice(start - segment.base_offset, end - start)
+        rows = stored.slice(kept[0].rows[0], end - start)
         for chunk in rows.to_batches(max_chunksize=batch_rows):
             yield self._batch(segment, chunk, position, position + chunk.num_rows)
             position += chunk.num_rows
+
+    def _joined(
+        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of several parts of one file, together: their number costs little more than that of their rows."""
+        ends = pa.array(accumulate(end - start for _, start, end in kept), pa.int64())
+        rows_count = ends[-1].as_py()
+        columns = {}
+        for name, make in self._made.items():
+            if make is _offsets:
+                columns[name] = pa.concat_arrays([pa.arange(start, end) for _, start, end in kept])
+            elif make in self._constant_makers:
+                columns[name] = make(kept[0].segment, 0, rows_count)
+            else:
+                each = pa.concat_arrays([make(segment, start, start + 1) for segment, start, _ in kept])
+                columns[name] = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
+        if stored is not None:
+            rows = pa.concat_tables([stored.slice(first, end - first) for first, end in _adjoining(kept)])
+            columns |= {name: rows.column(name) for name in self.stored_columns}
+        if not self.schema.names:
+            columns[OFFSET] = pa.nulls(rows_count)
+            table = pa.table(columns).select([])
+        else:
+            table = pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+        yield from table.to_batches(max_chunksize=batch_rows)
 
     def _batch(self, segment: SegmentRef, stored: pa.RecordBatch | None, start: int, end: int) -> pa.RecordBatch:
         if not self.schema.names:
@@ -233,6 +303,18 @@ class _Assembly:
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:
+    """Return the file's rows that hold `kept`, as few ranges."""
+    ranges: list[tuple[int, int]] = []
+    for each in kept:
+        first, end = each.rows
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = (ranges[-1][0], end)
+        else:
+            ranges.append((first, end))
+    return ranges
 
 
 def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:

@@ -218,6 +218,7 @@ def _store(
             (*located.segments, segment),
             located.aborted,
             located.committed,
+            located.rewritten,
         )
     )
     return CommandResult(base_offset=base_offset, timestamp_ms=timestamp_max_ms if by_entry else -1)

@@ -210,6 +210,7 @@ def delete_records(delta: Delta, command: DeleteRecords, context: Context) -> Co
                 segments=tuple(segment for segment in located.segments if segment.end_offset > before),
                 aborted=tuple(aborted for aborted in located.aborted if aborted.last_offset >= before),
                 committed=tuple(committed for committed in located.committed if committed.last_offset >= before),
+                rewritten=tuple(rewritten for rewritten in located.rewritten if rewritten.end_offset > before),
             )
         )
     return remember(

@@ -94,6 +94,10 @@ def _delete_records(command: commands.DeleteRecords, entry: int) -> _Parts:
     return (_request(command.request_id), *_in_partition(command.topic_id, command.partition, 0)[:2])
 
 
+def _rewrite(command: commands.Rewrite, entry: int) -> _Parts:
+    return (_STORE, _request(command.request_id), *_in_partition(command.topic_id, command.partition, 0)[:2])
+
+
 def _init_producer_id(command: commands.InitProducerId, entry: int) -> _Parts:
     transaction = _transaction(command, entry) if command.transactional_id else ()
     return (_STORE, _request(command.request_id), *transaction)
@@ -207,6 +211,7 @@ _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.PrepareHalf: _prepare_half,
     commands.ResumeHalf: _half,
     commands.UpdateMember: _subscribing,
+    commands.Rewrite: _rewrite,
     commands.Vacuum: _store,
 }
 

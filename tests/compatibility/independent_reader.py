@@ -88,6 +88,10 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "expire_offsets": (("group_id", "partitions"), {}),
     "settle_intent": (("intent_id", "base_entry"), {"command_count": 0, "refused_code": 0, "reason": ""}),
     "cancel_intent": (("intent_id", "base_entry"), {}),
+    "rewrite": (
+        (*("request_id", "topic_id", "partition", "base_offset", "end_offset", "planned_entry", "segments", "run"),),
+        {},
+    ),
     "vacuum": (("horizon", "segment_floor"), {}),
     "require_features": ((), {"reader_features": [], "writer_features": []}),
     "prepare_half": (("group_id", "transaction_id", "segments", "immunity_ms"), {}),
@@ -116,6 +120,7 @@ LONG = {
     "txn": "transaction",
     "txn_id": "transactional_id",
 }
+IN_FILE = (*SEGMENT, "first_row", "file_records")
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
     *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count", "committed_entry_max", "committed_late"),
@@ -340,27 +345,40 @@ class StoreReader:
             aborted += self._index(folder, run)
             committed += run["committed_late"]
         committed += located["committed"]
+        rows = [_noted(row, committed) for row in segments + located["segments"]]
         whole = {
             "sealed": [],
-            "segments": [_noted(row, committed) for row in segments + located["segments"]],
+            "segments": self._rewritten(folder, rows, located["rewritten"]),
             "aborted": aborted + located["aborted"],
             "committed": [],
         }
         log_start = state.get("partition", located["topic_id"], located["partition"])["log_start_offset"]
         return above_log_start(located | whole, log_start)
 
+    def _rewritten(self, folder: str, rows: list[list[Any]], ranges: list[list[Any]]) -> list[list[Any]]:
+        """The segments, each with its rows in its file, and in rewritten ranges those that replace them."""
+        current = [[*row, 0, row[2]] for row in rows if not any(_within(row, *each[:2]) for each in ranges)]
+        for base, end, _, values in ranges:
+            run = dict(zip(RUN, values, strict=True))
+            found = [row for row in self._manifest(folder, run, IN_FILE) if _within(row, base, end)]
+            expect(all(row[SEGMENT.index("committed_entry")] > 0 for row in found), folder, "one is not committed")
+            current += found
+        return sorted(current, key=lambda row: int(row[1]))
+
     @staticmethod
     def partition_folder(topic: Record, partition: int) -> str:
         return f"topics/{topic['name']}-{topic['topic_id']}/kafka_partition={partition}"
 
-    def _manifest(self, folder: str, run: Record) -> list[list[Any]]:
+    def _manifest(self, folder: str, run: Record, columns: tuple[str, ...] = SEGMENT) -> list[list[Any]]:
         name = f"{folder}/_sealed/{run['folder']}/manifest"
         data = self.get(name)
         expect(f"{crc32c(data):08x}" == run["checksum"], name, "its checksum is not the one that the state names")
         table = parquet(data)
-        expect(tuple(table.schema.names) == SEGMENT, name, f"its columns are {table.schema.names}")
+        expect(tuple(table.schema.names) in (SEGMENT, columns), name, f"its columns are {table.schema.names}")
         expect(table.num_rows == run["segment_count"], name, f"it has {table.num_rows} segments")
         rows = [list(row.values()) for row in table.to_pylist()]
+        if len(columns) > len(table.schema.names):
+            rows = [[*row, 0, row[2]] for row in rows]
         expect([row[1] for row in rows] == sorted(row[1] for row in rows), name, "its segments are not in order")
         expect(rows[0][1] == run["base_offset"], name, "it begins at another offset")
         return rows
@@ -406,7 +424,7 @@ class StoreReader:
             end = last_stable_offset(partition) if committed else partition["log_end_offset"]
             aborted = located["aborted"] if committed else []
             for values in located["segments"]:
-                segment = dict(zip(SEGMENT, values, strict=True))
+                segment = dict(zip(IN_FILE, values, strict=True))
                 if segment["base_offset"] >= end:
                     break
                 for offset, row in enumerate(self._segment(topic, number, segment), segment["base_offset"]):
@@ -425,7 +443,9 @@ class StoreReader:
         else:
             expect(data[:6] == b"ARROW1", name, "it is no Arrow file")
             table = pa.ipc.open_file(data).read_all()
-        expect(table.num_rows == segment["record_count"], name, f"it has {table.num_rows} rows")
+        expect(table.num_rows == segment["file_records"], name, f"it has {table.num_rows} rows")
+        table = table.slice(segment["first_row"], segment["record_count"])
+        expect(table.num_rows == segment["record_count"], name, "it does not have the rows of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
         missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
         expect(not missing, name, f"it lacks {missing}")
@@ -460,6 +480,12 @@ def _noted(row: list[Any], committed: list[list[int]]) -> list[Any]:
     ]
     expect(len(ends) <= 1, segment["name"], f"it was committed by the entries {ends}")
     return [*row[:-1], segment["committed_entry"] or sum(ends)]
+
+
+def _within(row: list[Any], base: int, end: int) -> bool:
+    """True if a segment begins in a range; it then ends in it."""
+    expect(row[1] + row[2] <= base or row[1] >= end or base <= row[1] < row[1] + row[2] <= end, row[0], "it is cut")
+    return bool(base <= row[1] < end)
 
 
 def _is_aborted(aborted: list[list[int]], producer_id: int, offset: int) -> bool:

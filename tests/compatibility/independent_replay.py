@@ -165,7 +165,17 @@ class Replay(Groups):
             where = {"topic_id": topic_id, "partition": number}
             offsets = {"log_start_offset": 0, "log_end_offset": 0, "open_transactions": []}
             self.put({"type": "partition", **where, **offsets})
-            self.put({"type": "segments", **where, "sealed": [], "segments": [], "aborted": [], "committed": []})
+            self.put(
+                {
+                    "type": "segments",
+                    **where,
+                    "sealed": [],
+                    "segments": [],
+                    "aborted": [],
+                    "committed": [],
+                    "rewritten": [],
+                }
+            )
 
     def _topic(self, command: Command) -> Record:
         topic: Record = self.existing("topic", command["name"])
@@ -565,6 +575,31 @@ class Replay(Groups):
         if key in self.records and self.records[key]["entry"] == entry:
             del self.records[key]
 
+    def rewrite(self, command: Command) -> None:
+        where = command["topic_id"], command["partition"]
+        partition, located = self.existing("partition", *where), self.existing("segments", *where)
+        base, end, run = command["base_offset"], command["end_offset"], command["run"]
+        firsts = [first for _, first, _ in partition["open_transactions"]]
+        self.need(partition["log_start_offset"] < end <= min([*firsts, partition["log_end_offset"]]), "it goes astray")
+        self.need(base <= run[1] < run[2] <= end, "the run does not lie in the range")
+        self.need(run[4] == 0 and run[11] == 0 and run[13] == [], "the run has a level, or ended transactions")
+        self.need(0 <= command["planned_entry"] < self.entry, "it was planned at no entry")
+        store = self.store()
+        for name in command["segments"]:
+            match = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", name)
+            self.need(match and store["segment_floor"] <= int(match[1]) < self.entry, "a segment has expired")
+        self.need(store["horizon"] <= int(run[0][21:41]) < self.entry, "the run has expired")
+        ranges = [[base, end, self.entry, run]]
+        for first, last, entry, other in located["rewritten"]:
+            touched = first < end and base < last
+            self.need(not touched or entry <= command["planned_entry"], "another rewrite came first")
+            if not touched:
+                ranges.append([first, last, entry, other])
+                continue
+            ranges += [[low, high, entry, other] for low, high in ((first, base), (end, last)) if low < high]
+        self.change(located, rewritten=sorted(ranges, key=lambda each: int(each[0])))
+        self.remember(command)
+
     def vacuum(self, command: Command) -> None:
         store = self.store()
         raised = {member: command[member] for member in ("horizon", "segment_floor")}
@@ -748,6 +783,7 @@ def above_log_start(located: Record, log_start: int) -> Record:
         "segments": [segment for segment in located["segments"] if segment[1] + segment[2] > log_start],
         "aborted": [aborted for aborted in located["aborted"] if aborted[2] + 1 > log_start],
         "committed": [committed for committed in located["committed"] if committed[2] + 1 > log_start],
+        "rewritten": [rewritten for rewritten in located["rewritten"] if rewritten[1] > log_start],
     }
 
 

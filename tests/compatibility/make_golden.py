@@ -94,6 +94,7 @@ def write(folder: Path) -> None:
         workload.produce(other, 1)
         other.send_offsets_to_transaction([TopicPartition("orders", 0, 3)], metadata)
     workload.batch("query", "run", 1)
+    workload.rewrite()
     workload.change_settings()
     workload.delete_records(1)
     one.begin_transaction()

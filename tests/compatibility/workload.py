@@ -34,7 +34,7 @@ from sparktxn.format.commands import (
     Vacuum,
 )
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
-from sparktxn.maintenance import sweep
+from sparktxn.maintenance import rewrite, sweep
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import HalfSegment, ProducerState
 
@@ -349,6 +349,12 @@ class Workload:
         with Store.open(self.uri, options=self.options) as store:
             store.log.submit([Vacuum(1, 1)], store.log.deadline(10))
 
+    def rewrite(self, topics: str = "", target_bytes: int = 4_096) -> None:
+        """A rewrite, after which readers find the same records in fewer files."""
+        with Store.open(self.uri, options=self.options) as store:
+            given = {"rewrite.topics": topics, "rewrite.target.bytes": target_bytes, "rewrite.min.segments": 2}
+            assert rewrite(store, given).ranges > 0
+
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
@@ -371,6 +377,8 @@ class Workload:
             if number % 5 == 2:
                 one = self.fence("shop-1")
             self.offsets(other, number, commit=number % 3 != 2)
+            if number == rounds // 2:
+                self.rewrite()
         for commit, keep in ((True, True), (False, True), (False, False)):
             self.prepare("two-phase", commit=commit, keep=keep)
         self.change_topics()
@@ -381,6 +389,7 @@ class Workload:
         self.members()
         self.raise_floor()
         self.delete_records(2 * rounds)
+        self.rewrite("orders,typed", 65_536)
         with one.transaction():
             one.expect("orders", 0, self.log_end_offset("orders", 0))
             self.produce(one, 4, "again")

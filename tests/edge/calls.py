@@ -37,7 +37,18 @@ from sparktxn.admin import (
 )
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum, verify
+from sparktxn.maintenance import (
+    RewriteTask,
+    Sweeper,
+    apply_retention,
+    apply_rewrite,
+    plan_rewrite,
+    rewrite,
+    run_rewrite_task,
+    sweep,
+    vacuum,
+    verify,
+)
 from sparktxn.store import TableSelection
 from tests.edge.world import OPTIONS, World
 
@@ -120,6 +131,14 @@ def _view(world: World) -> Any:
 def _task(world: World) -> Any:
     view = _view(world)
     return world.store.plan(view, world.store.ranges(view))[0]
+
+
+def _rewrite_task(world: World) -> RewriteTask:
+    producer = world.producer()
+    for value in ("a", "b"):
+        producer.produce("t", value, partition=0)
+        producer.flush(5.0)
+    return plan_rewrite(world.store, {"rewrite.topics": "t", "rewrite.min.segments": 2})[0]
 
 
 def _reads(world: World) -> Callable[..., Any]:
@@ -402,6 +421,10 @@ CALLS: Final[dict[str, Call]] = {
         lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
     ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
+    "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
+    "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
+    "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
+    "apply_rewrite": Call(lambda _: apply_rewrite, lambda world: {"store": world.store, "rewritten": [], "timeout_s": 5.0}),
 }  # fmt: skip
 
 
@@ -455,6 +478,8 @@ NOT_CALLED: Final = {
     "rocketmq4.MessageExt": "what a check shows",
     **dict.fromkeys(("rocketmq4.MessageQueue", "rocketmq4.SendResult", "rocketmq4.TransactionSendResult"), "an answer"),
     **dict.fromkeys(("rocketmq5.MessageQueue", "rocketmq5.SendReceipt"), "an answer"),
+    "RewriteTask": "made by plan_rewrite",
+    "RewrittenFiles": "made by run_rewrite_task; apply_rewrite's list is tried with wrong ones",
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",
     "PartitionView": "made by Store.view",
     "ReadView": "made by Store.view",
@@ -475,7 +500,8 @@ NOT_CALLED: Final = {
     **dict.fromkeys(("ListConsumerGroupsResult", "Node", "PartitionMetadata", "PartitionProducerState"), "an answer"),
     **dict.fromkeys(("ProducerState", "TopicDescription", "TopicMetadata", "TopicPartitionInfo"), "an answer"),
     **dict.fromkeys(
-        ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport"), "an answer"
+        ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport", "RewriteReport"),
+        "an answer",
     ),
     **dict.fromkeys(("Problem", "RetentionReport", "ShortenedPartition", "VerifyReport"), "an answer"),
 }

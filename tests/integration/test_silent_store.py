@@ -37,11 +37,22 @@ from sparktxn.errors import KafkaException
 from sparktxn.halfmessage import Message as HalfMessage
 from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.maintenance import Sweeper, apply_retention, sweep, vacuum, verify
+from sparktxn.maintenance import (
+    RewrittenFiles,
+    Sweeper,
+    apply_retention,
+    apply_rewrite,
+    plan_rewrite,
+    rewrite,
+    sweep,
+    vacuum,
+    verify,
+)
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
+from sparktxn.structs import RewrittenSegment
 from sparktxn.testing.silentstore import SilentStore
 from tests.edge.calls import Checker, Decided
 from tests.world import open_log
@@ -209,6 +220,24 @@ def _resource(*changes: ConfigEntry) -> ConfigResource:
 
 
 HALF = HalfMessageId("shop", "none")
+REWRITTEN = RewrittenFiles(
+    topic="t",
+    topic_id=1,
+    partition=0,
+    base_offset=0,
+    end_offset=1,
+    planned_entry=1,
+    segments=(
+        RewrittenSegment(
+            *("00000000000000000001-00000000000000000000.parquet", 0, 1, 1, "00000000", 1, 0, 0, 0, -1, 1, 1, 1),
+            first_row=0,
+            file_records=2,
+        ),
+    ),
+    replaced_files=2,
+    replaced_bytes=2,
+    aborted_records=0,
+)
 GROUP = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 1)])
 MORE_COLUMNS = pa.schema([pa.field("more", pa.int64())])
 CHANGE = ConfigEntry("segment.rows", "10", incremental_operation=AlterConfigOpType.SET)
@@ -252,6 +281,9 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "apply_retention": store_call(lambda store: apply_retention(store, timeout_s=TIMEOUT_S)),
     "verify": store_call(lambda store: verify(store, timeout_s=TIMEOUT_S)),
     "vacuum": store_call(lambda store: vacuum(store, timeout_s=TIMEOUT_S)),
+    "rewrite": store_call(lambda store: rewrite(store, timeout_s=TIMEOUT_S)),
+    "plan_rewrite": store_call(lambda store: plan_rewrite(store, timeout_s=TIMEOUT_S)),
+    "apply_rewrite": store_call(lambda store: apply_rewrite(store, [REWRITTEN], timeout_s=TIMEOUT_S)),
     "AdminClient.poll": admin_call(lambda admin: admin.poll(TIMEOUT_S)),
     "AdminClient.list_topics": admin_call(lambda admin: admin.list_topics(timeout=TIMEOUT_S)),
     "AdminClient.create_topics": admin_call(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from sparktxn.config.topic import topic_setting
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format.checkpoint import PartRef, decode_part, digest, encode_part, part_of
 from sparktxn.format.commands import (
     Append,
@@ -29,18 +29,27 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     PrepareHalf,
     ReleasePartitions,
+    Rewrite,
     UpdateMember,
 )
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, decode_entry, encode_entry
 from sparktxn.format.manifest import decode_manifest, encode_manifest
-from sparktxn.format.names import entry, segment_file
+from sparktxn.format.names import entry, sealed_folder, segment_file
 from sparktxn.format.schema import stored_schema
 from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.machine import apply_list
-from sparktxn.structs import HalfSegment, PartitionSegments, PartitionState, ProducerState, StateRecord, TopicState
+from sparktxn.structs import (
+    HalfSegment,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    ProducerState,
+    StateRecord,
+    TopicState,
+)
 from tests.purelog import PureLog
 
 MEMBERSHIP = (JoinGroup, UpdateMember, ReleasePartitions, LeaveGroup, ExpireMember)
@@ -148,6 +157,10 @@ SENSIBLE: dict[str, Any] = {
     "reader_features": (),
     "writer_features": ("groups",),
     "base_entry": 1,
+    "base_offset": 0,
+    "end_offset": 2,
+    "planned_entry": 1,
+    "run": ManifestRef(sealed_folder(0, 1, "a" * 20), 0, 2, 1, 0, 1, 1, 1, 2, 100, "00000000"),
     "command_count": 0,
     "refused_code": 0,
     "reason": "",
@@ -189,6 +202,8 @@ def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
             value = "m"
         elif kind is ExpireMember and name == "reason":
             value = "session"
+        elif kind is Rewrite and name == "segments":
+            value = (segment_file(0, unique.zfill(20), "parquet"),)
         elif kind is DeleteGroup and name == "offsets":
             value = ((1, 0, 3),)
         elif kind is Append and name == "transaction":
@@ -199,12 +214,21 @@ def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
     return kind(**values)
 
 
+def is_run(run: ManifestRef) -> bool:
+    """True for a run whose members have the values that they may have."""
+    try:
+        return bool(msgspec.convert(msgspec.to_builtins(run), ManifestRef) == run)
+    except msgspec.ValidationError:
+        return False
+
+
 def a_log() -> PureLog:
     """Topics `plain` (Kafka's record) and `typed`, and a transactional id that has producer id 0."""
     log = PureLog()
     log.create_topic("plain")
     log.submit(CreateTopic("typed", "typed", 2, {}, (("id", "int64", False), ("name", "string", True))))
     log.initialise("job")
+    log.submit(log.initialise(None).append((1, 0), 0, 2))
     log.submit(PrepareHalf("g", "half", SENSIBLE["segments"], 6_000))
     return log
 
@@ -286,5 +310,10 @@ def test_what_encode_accepts_decode_accepts(kind: Any, data: st.DataObject) -> N
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):
         return
     if kind.__name__ == "RequireFeatures" and command.reader_features:
+        return
+    if kind is Rewrite and not is_run(command.run):
+        # Its run is a value that the state keeps as it is: a list with another one is refused before it is queued.
+        with pytest.raises(DamagedObject):
+            decode_entry(encoded, entry(1), 1)
         return
     assert decode_entry(encoded, entry(1), 1).commands == (command,)

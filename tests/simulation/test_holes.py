@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from sparktxn.config.topic import check_topic_settings
+from sparktxn.errors import ConfigurationError
 from sparktxn.format import commands as command_module
-from tests.simulation import readertraces
+from tests.simulation import rewritetraces
 from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
 
-NOT_BUILT = {
-    24: "a cut inside a key-compacted run: there is no key compaction",
-    37: "delete_records beside long rewrites: there is no rewrite",
-}
+NOT_BUILT = {24: "a cut inside a key-compacted run: there is no key compaction"}
 
 
 @pytest.fixture
@@ -30,10 +29,10 @@ def stage() -> Iterator[ScriptedWorld]:
 
 @pytest.mark.parametrize(
     "hole",
-    [pytest.param(number, marks=pytest.mark.holes(number)) for number in sorted(readertraces.TRACES)],
+    [pytest.param(number, marks=pytest.mark.holes(number)) for number in sorted(rewritetraces.TRACES)],
 )
 def test_the_trace_of_hole(stage: ScriptedWorld, hole: int) -> None:
-    for trace in readertraces.TRACES[hole]:
+    for trace in rewritetraces.TRACES[hole]:
         fresh = ScriptedWorld()
         try:
             trace(fresh)
@@ -43,9 +42,11 @@ def test_the_trace_of_hole(stage: ScriptedWorld, hole: int) -> None:
 
 @pytest.mark.parametrize("hole", [pytest.param(number, marks=pytest.mark.holes(number)) for number in NOT_BUILT])
 def test_what_is_not_built_has_no_command(hole: int) -> None:
-    """These holes belong to rewriting; the day that a command for it exists, its scenarios must too."""
-    assert not any(name.startswith("Rewrite") for name in command_module.__all__), NOT_BUILT[hole]
+    """A rewrite keeps each record but aborted ones: the day that records are compacted by key, its scenario must be."""
+    assert not any("ompact" in name for name in command_module.__all__), NOT_BUILT[hole]
+    with pytest.raises(ConfigurationError, match="compaction by key"):
+        check_topic_settings({"cleanup.policy": "compact"})
 
 
 def test_every_hole_is_here() -> None:
-    assert sorted({*readertraces.TRACES, *NOT_BUILT}) == list(range(1, 38))
+    assert sorted({*rewritetraces.TRACES, *NOT_BUILT}) == list(range(1, 38))

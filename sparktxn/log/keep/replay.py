@@ -12,11 +12,18 @@ from typing import Final
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
-from sparktxn.format.commands import Append, Appends, Command, PrepareHalf
+from sparktxn.format.commands import Append, Appends, Command, PrepareHalf, Rewrite
 from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
+from sparktxn.log.keep.runs import (
+    ManifestCache,
+    aborted_of,
+    is_rewritten,
+    not_rewritten,
+    rewritten_segments_of,
+    segments_of,
+)
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.structs import (
@@ -40,8 +47,8 @@ _Where = tuple[int, int]
 class Replay(Tail):
     """A replica that applies every entry itself, and notes which objects they name.
 
-    `segments` are names by partition as (topic id, partition), with the entry that names each; `topics` are names by
-    id, also of topics that have been deleted.
+    `segments` are names by partition as (topic id, partition), with the entry that names each; `runs` are the same of
+    the runs of rewrites. `topics` are names by id, also of topics that have been deleted.
     """
 
     defers = False
@@ -52,6 +59,7 @@ class Replay(Tail):
         # Its own: a manifest that another reader has read before may have been lost since.
         self._manifests = ManifestCache()
         self.segments: dict[_Where, dict[str, int]] = {}
+        self.runs: dict[_Where, dict[str, int]] = {}
         self.appends: set[str] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
 
@@ -66,6 +74,10 @@ class Replay(Tail):
                 for segment in command.segments:
                     named = self.segments.setdefault((segment.topic_id, segment.partition), {})
                     named[segment.segment] = entry.entry
+            elif isinstance(command, Rewrite):
+                where = (command.topic_id, command.partition)
+                self.segments.setdefault(where, {}).update(dict.fromkeys(command.segments, entry.entry))
+                self.runs.setdefault(where, {})[command.run.folder] = entry.entry
         return commands
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
@@ -98,6 +110,17 @@ class Replay(Tail):
         """
         return segments_of(self._objects, folder, [run], cache=self._manifests)[0]
 
+    def current_segments(self, folder: str, located: PartitionSegments) -> list[SegmentRef]:
+        """Return the segments of a partition's places that no rewrite has replaced, and those that rewrites have made.
+
+        Raises:
+            DamagedObject: a manifest is missing, or not the one that the state names.
+        """
+        runs = [run for run in located.sealed if not is_rewritten(run, located.rewritten)]
+        segments = [segment for run in runs for segment in self.manifest(folder, run)]
+        current = not_rewritten([*segments, *located.segments], located.rewritten)
+        return current + rewritten_segments_of(self._objects, folder, located.rewritten, cache=self._manifests)
+
     def _digest(self, part: str) -> str:
         changed_at = self.parts.changed.get(part)
         if changed_at is None:
@@ -117,20 +140,23 @@ class Replay(Tail):
             for record in records:
                 if isinstance(record, PartitionSegments):
                     seen.add((record.topic_id, record.partition))
-                    if self._places(record) != self._places(self.parts.get(record.key)):
+                    own: PartitionSegments | None = self.parts.get(record.key)
+                    same_rewritten = record.rewritten == (own.rewritten if own is not None else ())
+                    if not same_rewritten or self._places(record) != self._places(own):
                         return f"partition {record.partition} of topic id {record.topic_id} has other segments"
-        own = {
+        known = {
             (record.topic_id, record.partition)
             for part in self.parts.names(SEGMENTS_PREFIX)
             for record in self.parts.part(part).values()
             if isinstance(record, PartitionSegments)
         }
-        return None if own == seen else f"it has other partitions than a replay gives: {sorted(own ^ seen)[:5]}"
+        return None if known == seen else f"it has other partitions than a replay gives: {sorted(known ^ seen)[:5]}"
 
     def _places(self, located: PartitionSegments | None) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
         """All segments, with the entries that committed them, and aborted ranges, from the log start on.
 
-        How they are sealed makes no difference.
+        How they are sealed makes no difference. Segments that a rewrite has replaced are among them: no process asks
+        the manifests of runs before it seals or merges them.
         """
         if located is None:
             return [], []
@@ -145,6 +171,9 @@ class Replay(Tail):
             segments += self.manifest(folder, run)
             aborted += aborted_of(self._objects, folder, [run])[0]
         start = partition.log_start_offset
+        for rewritten in located.rewritten:
+            # Named by the log: a checkpoint that names the same has the same segments, if its manifest can be read.
+            self.manifest(folder, rewritten.run)
         segments += located.segments
         aborted += located.aborted
         noted = CommittedRanges(committed).noted(segments)

@@ -5,8 +5,9 @@ All readers of runs read them here, so that each of them refuses the same damage
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
@@ -16,9 +17,9 @@ from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import AbortedTransaction, ManifestRef, SegmentRef
+from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
-__all__ = ["ManifestCache", "aborted_of", "segments_of"]
+__all__ = ["ManifestCache", "aborted_of", "is_rewritten", "not_rewritten", "rewritten_segments_of", "segments_of"]
 
 _CACHED_SEGMENTS_MAX: Final = 200_000
 _Key = tuple[str, str, str]
@@ -79,6 +80,73 @@ def segments_of(
         if cache is not None:
             cache.add(key, segments)
     return [found[key] or () for key in keys]
+
+
+def is_rewritten(run: ManifestRef, rewritten: Sequence[RewrittenRange]) -> bool:
+    """Return True if all segments of a sealed run are replaced by those of one rewritten range."""
+    found = _ending_after(rewritten, run.base_offset)
+    return found is not None and found.base_offset <= run.base_offset and run.end_offset <= found.end_offset
+
+
+def not_rewritten(segments: Iterable[SegmentRef], rewritten: Sequence[RewrittenRange]) -> list[SegmentRef]:
+    """Return the segments that no rewritten range replaces.
+
+    Raises:
+        DamagedObject: a range replaces a part of a segment.
+    """
+    if not rewritten:
+        return list(segments)
+    return [segment for segment in segments if not _is_replaced(segment, _ending_after(rewritten, segment.base_offset))]
+
+
+def rewritten_segments_of(
+    objects: ObjectStore,
+    folder: str,
+    rewritten: Sequence[RewrittenRange],
+    *,
+    cache: ManifestCache | None = None,
+    absent: _Absent = _absent,
+) -> list[SegmentRef]:
+    """Return the segments of rewritten ranges, in offset order; `folder` is the partition's.
+
+    Raises:
+        DamagedObject: as for `segments_of`; or a segment is not known to be committed, or lies across a range's end.
+    """
+    manifests = segments_of(objects, folder, [each.run for each in rewritten], cache=cache, absent=absent)
+    found: list[SegmentRef] = []
+    for each, manifest in zip(rewritten, manifests, strict=True):
+        for segment in manifest:
+            if segment.committed_entry == 0:
+                raise DamagedObject(segment.name, "a rewritten segment does not name the entry that committed it")
+            if _is_replaced(segment, each):
+                found.append(segment)
+    return found
+
+
+def _ending_after(rewritten: Sequence[RewrittenRange], offset: int) -> RewrittenRange | None:
+    index = bisect_right(rewritten, offset, key=_end_offset)
+    return rewritten[index] if index < len(rewritten) else None
+
+
+def _end_offset(rewritten: RewrittenRange) -> int:
+    return rewritten.end_offset
+
+
+def _is_replaced(segment: SegmentRef, rewritten: RewrittenRange | None) -> bool:
+    """Return whether a segment lies in a range that ends after its first record, and not after the range.
+
+    Raises:
+        DamagedObject: a part of it does.
+    """
+    if rewritten is None or segment.end_offset <= rewritten.base_offset or segment.base_offset >= rewritten.end_offset:
+        return False
+    if segment.base_offset < rewritten.base_offset or segment.end_offset > rewritten.end_offset:
+        raise DamagedObject(
+            segment.name,
+            f"its offsets {segment.base_offset} to {segment.end_offset} lie across an end of the range "
+            f"{rewritten.base_offset} to {rewritten.end_offset}, which entry {rewritten.entry} has rewritten",
+        )
+    return True
 
 
 def aborted_of(

@@ -16,6 +16,7 @@ from sparktxn.structs import (
     ManifestRef,
     PartitionSegments,
     PartitionState,
+    RewrittenRange,
     SegmentRef,
     TopicState,
 )
@@ -27,8 +28,9 @@ class PartitionView(Struct, frozen=True):
     """A partition at an entry: its offsets, and where its records are.
 
     `sealed` runs come first, in offset order, then the single `segments`; `aborted` and `committed` hold the ranges of
-    ended transactions that no sealed run has. The runs' objects are kept for as long as the horizon is not above
-    `base_entry`, the checkpoint that names them, nor above `entry`.
+    ended transactions that no sealed run has. Segments that begin within `rewritten` ranges are replaced by those of
+    the ranges. The runs' objects are kept for as long as the horizon is not above `base_entry`, the checkpoint that
+    names them, nor above `entry`.
     """
 
     topic: TopicState
@@ -42,6 +44,7 @@ class PartitionView(Struct, frozen=True):
     aborted: tuple[AbortedTransaction, ...]
     base_entry: int | None = None
     committed: tuple[CommittedTransaction, ...] = ()
+    rewritten: tuple[RewrittenRange, ...] = ()
 
 
 class ReadView(Struct, frozen=True):
@@ -79,6 +82,7 @@ def capture_view(
                 located.aborted,
                 base_entry,
                 located.committed,
+                located.rewritten,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
 

@@ -15,7 +15,15 @@ from sparktxn.format.commands import Append, Appends, Command, EndTxn
 from sparktxn.state import machine, touches
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.requests import request_key
-from sparktxn.structs import HalfSegment, PartitionState, StateKey, StoreState, TransactionState, TransactionStatus
+from sparktxn.structs import (
+    HalfSegment,
+    ManifestRef,
+    PartitionState,
+    StateKey,
+    StoreState,
+    TransactionState,
+    TransactionStatus,
+)
 from tests.purelog import PureLog
 
 
@@ -74,6 +82,7 @@ HALF: StateKey = ("half", "group", "half")
 OUTCOMES = outcomes_key("half")
 TOPIC: StateKey = ("topic", "my.topic")
 OTHER_TOPIC: StateKey = ("topic", "other")
+RUN = ManifestRef("run", 0, 9, 1, 0, 1, 1, 1, 1, 1, "00000000")
 NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.CreateTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
     (c.AlterTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
@@ -112,6 +121,10 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.ReleasePartitions("r", "group", "m", 5, 4, ((70, 130),)), [REQUEST, GROUP]),
     (c.LeaveGroup("r", "group", "m"), [REQUEST, GROUP]),
     (c.ExpireMember("group", "m", 5, 5, "session", 1), [GROUP]),
+    (
+        c.Rewrite("r", 70, 130, 0, 9, 5, ("s",), RUN),
+        [STORE, REQUEST, ("partition", 70, 130), ("segments", 70, 130)],
+    ),
     (c.Vacuum(1, 1), [STORE]),
     (
         c.PrepareHalf("group", "half", (HalfSegment("my.topic", 70, 130, "s", 1, 1, "00000000", 1, 1),), 5),

@@ -1,0 +1,266 @@
+"""The rewrite: merges small segments into large Parquet files, and leaves out aborted records.
+
+It has three steps. A plan says which segments to merge, as tasks. Any processes do the tasks: they upload files that
+nothing names. Then an entry for each range puts them in the place of the old segments. In each view before that entry
+readers read the old ones. A vacuum deletes them once no view that is kept names them.
+
+It may die between any two steps. Files that no entry names are left, and a vacuum deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn import arguments
+from sparktxn.clock import Deadline, in_time
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.format import names
+from sparktxn.format.commands import Rewrite
+from sparktxn.format.manifest import encode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.log.log import Log
+from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
+from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
+from sparktxn.maintenance.sweep import LostRace
+from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.store import Store
+from sparktxn.structs import ManifestRef, SegmentRef
+
+__all__ = [
+    "RewriteReport",
+    "RewriteTask",
+    "RewrittenFiles",
+    "apply_rewrite",
+    "plan_rewrite",
+    "rewrite",
+    "run_rewrite_task",
+]
+
+_ATTEMPTS: Final = 3
+_FILES_PER_ENTRY: Final = 500
+_SEGMENTS_PER_ENTRY: Final = 100_000
+
+
+class RewriteReport(Struct, frozen=True, kw_only=True):
+    """What a rewrite has done, or with `dry_run` would do.
+
+    `ranges` ranges of offsets are rewritten: `segment_files` files with about `size_bytes` bytes were replaced by
+    `new_files` with `new_size_bytes`, which a dry run does not know (0). `aborted_records` were left out. `lost` are
+    ranges that another rewrite, or a deletion, has taken meanwhile. `unresolved` ranges had no known outcome at the
+    deadline, or were not begun: call again.
+    """
+
+    dry_run: bool
+    ranges: int = 0
+    segment_files: int = 0
+    size_bytes: int = 0
+    new_files: int = 0
+    new_size_bytes: int = 0
+    aborted_records: int = 0
+    lost: tuple[LostRace, ...] = ()
+    unresolved: int = 0
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def rewrite(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> RewriteReport:
+    """Merges the segments that `settings` select, in this process; see REWRITE_SETTINGS.
+
+    No record and no offset changes. Safe alongside every other process, other rewrites too; appends never conflict with
+    it. A range that another rewrite takes first is planned again, up to three times.
+
+    Args:
+        store: an open store.
+        settings: ``rewrite.*`` settings.
+        dry_run: only return what would be done: nothing is written.
+        timeout_s: how long all of it may take; ranges that are not begun by then are counted in the report.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION), or records do not
+            fit into one file (MESSAGE_TOO_LARGE). What was rewritten before is complete.
+        StoreUnavailable: the store did not answer; what was rewritten before is complete.
+        DamagedObject: the log, or a segment, cannot be read; what was rewritten before is complete.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
+    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    report = RewriteReport(dry_run=dry_run)
+    for attempt in range(_ATTEMPTS):
+        report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0))
+        if dry_run or not report.lost or report.unresolved or attempt == _ATTEMPTS - 1:
+            break
+    return report
+
+
+def _round(log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport) -> RewriteReport:
+    view = log.view(settings.topics or None, deadline)
+    waiting: list[RewrittenFiles] = []
+    for task in plan_tasks(log.objects, view, settings):
+        if report.dry_run:
+            report = _counted(report, task)
+        elif deadline.passed():
+            report = replace(report, unresolved=report.unresolved + 1)
+        else:
+            if waiting and not _may_join(waiting, task):
+                report = _applied(log, waiting, deadline, report)
+                waiting = []
+            try:
+                waiting.append(copy_records(log.objects, log.ids, log.clock, task))
+            except ViewExpired as expired:
+                report = replace(report, lost=(*report.lost, LostRace(_about(task), str(expired))))
+    return _applied(log, waiting, deadline, report) if waiting else report
+
+
+def _counted(report: RewriteReport, task: RewriteTask) -> RewriteReport:
+    return replace(
+        report,
+        ranges=report.ranges + 1,
+        segment_files=report.segment_files + task.files,
+        size_bytes=report.size_bytes + task.size_bytes,
+        aborted_records=report.aborted_records + task.aborted_records,
+    )
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def plan_rewrite(
+    store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+) -> list[RewriteTask]:
+    """Return the tasks of a rewrite, which processes with the store's options do by `run_rewrite_task`.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+        StoreUnavailable, DamagedObject, OutcomeUnknown: the log cannot be read.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
+    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    return list(plan_tasks(log.objects, log.view(parsed.topics or None, deadline), parsed))
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def apply_rewrite(
+    store: Store, rewritten: Iterable[RewrittenFiles], *, timeout_s: float | None = None
+) -> RewriteReport:
+    """Put the files of `run_rewrite_task` in the place of the segments that they hold, in any order.
+
+    Each range takes effect in one entry, or is lost to a rewrite or a deletion that came first. Lost ones are values in
+    the report; the next plan has them again.
+
+    Raises:
+        TypeError: an item is no RewrittenFiles.
+        StoreUnavailable: the store did not take a manifest; ranges before it have taken effect.
+    """
+    log = arguments.instance("store", store, Store).log
+    items = arguments.items("rewritten", rewritten, RewrittenFiles)
+    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    report = RewriteReport(dry_run=False)
+    for joined in _joined(items):
+        if deadline.passed():
+            report = replace(report, unresolved=report.unresolved + 1)
+        else:
+            report = _applied(log, joined, deadline, report)
+    return report
+
+
+def _joined(rewritten: Iterable[RewrittenFiles]) -> Iterator[list[RewrittenFiles]]:
+    """Yield the results that follow each other without a gap together: one entry names them all."""
+    waiting: list[RewrittenFiles] = []
+    for item in sorted(rewritten, key=lambda item: (item.topic_id, item.partition, item.base_offset)):
+        if waiting and not _may_join(waiting, item):
+            yield waiting
+            waiting = []
+        waiting.append(item)
+    if waiting:
+        yield waiting
+
+
+def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles | RewriteTask) -> bool:
+    """Return whether one entry may name `waiting` and what follows."""
+    last = waiting[-1]
+    where = item if isinstance(item, RewrittenFiles) else item.read
+    follows = (last.topic_id, last.partition, last.end_offset) == (where.topic_id, where.partition, item.base_offset)
+    segments, more = (sum(len(each.segments) for each in waiting), len(_segments(item)))
+    files = sum(len(each.files()) for each in waiting)
+    same_plan = last.planned_entry == item.planned_entry
+    return follows and same_plan and segments + more <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
+
+
+def _segments(item: RewrittenFiles | RewriteTask) -> Sequence[SegmentRef]:
+    return item.segments if isinstance(item, RewrittenFiles) else item.read.segments
+
+
+def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, report: RewriteReport) -> RewriteReport:
+    """Replace the range of `files`, and return the report with what came of it."""
+    try:
+        command = _command(log, files, deadline)
+        log.submit([command], deadline)
+    except CommandRefused as refused:
+        return replace(report, lost=(*report.lost, LostRace(_about(files[0]), refused.error.str())))
+    except OutcomeUnknown:
+        return replace(report, unresolved=report.unresolved + 1)
+    except StoreUnavailable:
+        if not deadline.passed():
+            raise
+        return replace(report, unresolved=report.unresolved + 1)
+    sizes = {name: size for each in files for name, size in each.files().items()}
+    return replace(
+        report,
+        ranges=report.ranges + 1,
+        segment_files=report.segment_files + sum(each.replaced_files for each in files),
+        size_bytes=report.size_bytes + sum(each.replaced_bytes for each in files),
+        new_files=report.new_files + len(sizes),
+        new_size_bytes=report.new_size_bytes + sum(sizes.values()),
+        aborted_records=report.aborted_records + sum(each.aborted_records for each in files),
+    )
+
+
+def _command(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline) -> Rewrite:
+    """Write the manifest of a range, and return the command that names it."""
+    first = files[0]
+    segments = [segment for each in files for segment in each.segments]
+    entry = log.refresh(deadline)
+    run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
+    data = encode_manifest(segments)
+    folder = names.partition_folder(first.topic, first.topic_id, first.partition)
+    put_until_stored(log.objects, names.manifest(folder, run), data, log.clock)
+    return Rewrite(
+        request_id=log.ids.token(),
+        topic_id=first.topic_id,
+        partition=first.partition,
+        base_offset=first.base_offset,
+        end_offset=files[-1].end_offset,
+        planned_entry=first.planned_entry,
+        segments=tuple(dict.fromkeys(segment.name for segment in segments)),
+        run=ManifestRef(
+            folder=run,
+            base_offset=segments[0].base_offset,
+            end_offset=segments[-1].end_offset,
+            segment_count=len(segments),
+            level=0,
+            entry_min=min(segment.entry for segment in segments),
+            entry_max=max(segment.entry for segment in segments),
+            timestamp_min_ms=min(segment.timestamp_min_ms for segment in segments),
+            timestamp_max_ms=max(segment.timestamp_max_ms for segment in segments),
+            size_bytes=sum(segment.file_share_bytes for segment in segments),
+            checksum=checksum(data),
+            committed_entry_max=max(segment.committed_entry for segment in segments),
+        ),
+    )
+
+
+def _about(item: RewrittenFiles | RewriteTask) -> str:
+    where = item if isinstance(item, RewrittenFiles) else item.read
+    return f"partition {where.partition} of topic {where.topic!r} from offset {item.base_offset}"

@@ -1,0 +1,68 @@
+"""Writing a Parquet segment piece by piece, in bounded memory: what is decoded is a row group, never the whole file."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparktxn.format.segment import parquet_options
+
+__all__ = ["SegmentWriter"]
+
+_ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+_ROW_GROUP_ROWS: Final = 1_048_576
+
+
+class SegmentWriter:
+    """A Parquet segment that grows by tables of the topic's stored schema.
+
+    Args:
+        compression: topic setting ``compression.type``.
+
+    Raises:
+        ConfigurationError: Parquet does not know that compression.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self._compression = compression
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._waiting_rows = 0
+        self.record_count = 0
+        self.decoded_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the file is so far, at most: what waits for its row group counts as it is."""
+        return int(self._sink.tell()) + self._waiting_bytes
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows; a row group is written once enough of them wait."""
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        self._waiting_rows += table.num_rows
+        self.record_count += table.num_rows
+        self.decoded_bytes += table.nbytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        rows = pa.concat_tables(self._waiting).combine_chunks()
+        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, rows.schema, **parquet_options(rows, self._compression))
+        self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+
+    def finish(self) -> bytes:
+        """Return the file's bytes, of at least one row; the writer is of no use afterwards."""
+        if self._waiting:
+            self._write()
+        if self._writer is None:
+            raise ValueError("a segment holds at least one record")
+        self._writer.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data

@@ -1,0 +1,108 @@
+"""Frozen values that name segments: single ones, sealed runs of them, and what a rewrite has put in their place."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from sparktxn.fieldtypes import Checksum, Int64, Natural, NaturalOrNone, Positive, SealedFolder, SegmentFile
+
+__all__ = ["CommittedTransaction", "ManifestRef", "RewrittenRange", "RewrittenSegment", "SegmentRef"]
+
+
+class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A segment as a partition's list names it. `name` is the file's name in the partition's folder.
+
+    `committed_entry` is the entry that committed its records. It is 0 if none had when the list was written, and for
+    aborted records (`state/commitorder.py`).
+    """
+
+    name: SegmentFile
+    base_offset: Natural
+    record_count: Positive
+    size_bytes: Positive
+    checksum: Checksum
+    entry: Positive
+    producer_id: NaturalOrNone
+    producer_epoch: NaturalOrNone
+    base_sequence: NaturalOrNone
+    transaction: NaturalOrNone
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
+    committed_entry: Natural = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.record_count
+
+    @property
+    def first_row(self) -> int:
+        """The row of its file that holds the first record."""
+        return 0
+
+    @property
+    def file_records(self) -> int:
+        """The rows of its file."""
+        return self.record_count
+
+    @property
+    def file_share_bytes(self) -> int:
+        """About how many bytes of its file its records take."""
+        return max(1, self.size_bytes * self.record_count // self.file_records)
+
+
+class RewrittenSegment(SegmentRef, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """A segment whose records a rewrite has put into a file that holds those of other segments too.
+
+    It differs from the segment that it replaces in `name`, `size_bytes` and `checksum`, which are the file's, and in
+    that its transaction's fate is known: `committed_entry` is above 0. Its records are the rows of the file from
+    `first_row` on.
+    """
+
+    first_row: Natural
+    file_records: Positive
+
+
+class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A producer's range of offsets that `entry` committed: `last_offset` is that of the control record."""
+
+    producer_id: Natural
+    first_offset: Natural
+    last_offset: Natural
+    entry: Positive
+
+
+class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
+
+    The run has an index of aborted transactions only if `aborted_count` is above 0. `committed_entry_max` is the
+    greatest of its segments. `committed_late` are the transactions that were committed within the run and had begun
+    before it. The manifests of earlier runs do not say which entry committed their segments.
+    """
+
+    folder: SealedFolder
+    base_offset: Natural
+    end_offset: Natural
+    segment_count: Positive
+    level: Natural
+    entry_min: Positive
+    entry_max: Positive
+    timestamp_min_ms: Int64
+    timestamp_max_ms: Int64
+    size_bytes: Positive
+    checksum: Checksum
+    aborted_count: Natural = 0
+    committed_entry_max: Natural = 0
+    committed_late: tuple[CommittedTransaction, ...] = ()
+
+
+class RewrittenRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Offsets whose segments are those of `run` that begin within them, since `entry` has rewritten them.
+
+    A later rewrite of some of the run's offsets leaves the others: `run` may begin before the range, and end after it.
+    """
+
+    base_offset: Natural
+    end_offset: Positive
+    entry: Positive
+    run: ManifestRef

@@ -1,0 +1,109 @@
+"""Rewriting: a partition's segments are replaced by others that hold the same records (PROTOCOL.md, "Rewriting").
+
+Validation goes by the ranges that entries have rewritten, which every replica has. It never asks which segments a
+checkpoint has sealed, or for a manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import CommandResult, Rewrite
+from sparktxn.format.names import parse_sealed_entry
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.laststable import stable_end
+from sparktxn.state.partitions import check_born
+from sparktxn.state.requests import remember, remembered
+from sparktxn.structs import PartitionSegments, PartitionState, RewrittenRange
+
+__all__ = ["rewrite"]
+
+
+def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult | Refusal:
+    """Puts a run in the place of a range's segments, unless another rewrite has touched the range since the plan.
+
+    A log start that has moved into the range makes no difference, and nor do appends.
+    """
+    if known := remembered(delta, context, command.request_id):
+        return known
+    where = f"partition {command.partition} of topic id {command.topic_id}"
+    partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    if partition is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
+    if problem := _problem(command, context):
+        return Refusal(ErrorCode.INVALID_REQUEST, f"a rewrite of {where} has {problem}")
+    stable = stable_end(partition.open_transactions, partition.log_end_offset)
+    if command.end_offset > stable or command.end_offset <= partition.log_start_offset:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offsets {command.base_offset} to {command.end_offset} of {where} cannot be rewritten: it has stable "
+            f"records from {partition.log_start_offset} to {stable}",
+        )
+    located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
+    for other in located.rewritten:
+        if other.entry > command.planned_entry and _meet(other, command):
+            return Refusal(
+                ErrorCode.RANGE_REWRITTEN,
+                f"entry {other.entry} has rewritten offsets {other.base_offset} to {other.end_offset} of {where}, "
+                f"after this rewrite was planned at entry {command.planned_entry}: plan again",
+            )
+    for segment in command.segments:
+        if refusal := check_born(delta, segment, context):
+            return refusal
+    if refusal := _check_folder(delta, command, context):
+        return refusal
+    added = RewrittenRange(command.base_offset, command.end_offset, context.entry, command.run)
+    delta.put(replace(located, rewritten=_with(located.rewritten, added)))
+    return remember(delta, context, command.request_id, CommandResult(base_offset=command.base_offset))
+
+
+def _meet(one: RewrittenRange, other: Rewrite) -> bool:
+    return one.base_offset < other.end_offset and other.base_offset < one.end_offset
+
+
+def _problem(command: Rewrite, context: Context) -> str | None:
+    """Return what contradicts itself in a rewrite; None if nothing does."""
+    run = command.run
+    if not 0 <= command.base_offset <= run.base_offset < run.end_offset <= command.end_offset:
+        return (
+            f"a run with offsets {run.base_offset} to {run.end_offset} for offsets {command.base_offset} to "
+            f"{command.end_offset}"
+        )
+    if not 0 <= command.planned_entry < context.entry:
+        return f"the plan of entry {command.planned_entry}: expected 0 to {context.entry - 1}"
+    if run.level or run.aborted_count or run.committed_late:
+        return "a run with a level, or with ended transactions: those stay where they are"
+    return None
+
+
+def _check_folder(delta: Delta, command: Rewrite, context: Context) -> Refusal | None:
+    """Refuses a run that a vacuum may already have deleted, or that knows entries which are not there."""
+    written = parse_sealed_entry(command.run.folder)
+    horizon = delta.store().horizon
+    if written is None or not horizon <= written < context.entry:
+        return Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"run {command.run.folder!r} has expired (written at entry {written}, expected {horizon} to "
+            f"{context.entry - 1}): rewrite its records again",
+        )
+    return None
+
+
+def _with(ranges: Iterable[RewrittenRange], added: RewrittenRange) -> tuple[RewrittenRange, ...]:
+    """Return `ranges` and `added` in the order of offsets: the others lose the offsets that they have in common."""
+    others = tuple(ranges)
+    before = (
+        replace(other, end_offset=min(other.end_offset, added.base_offset))
+        for other in others
+        if other.base_offset < added.base_offset
+    )
+    after = (
+        replace(other, base_offset=max(other.base_offset, added.end_offset))
+        for other in others
+        if other.end_offset > added.end_offset
+    )
+    # Both are in the order of offsets, as the ranges were.
+    return (*before, added, *after)

@@ -1,0 +1,144 @@
+"""Rewrites change no record: random histories, rewritten at random, read at every view before and after."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparktxn import Store, ViewExpired, read_task
+from sparktxn.log.look.views import ReadView
+from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.scan.plan import Isolation
+from sparktxn.scan.systemtables import TableSelection
+from sparktxn.store import read_table_task
+from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Step, in_offset_order, read
+
+ALL = {"rewrite.min.segments": 2}
+COLUMNS = [
+    "topic",
+    "partition",
+    "offset",
+    "key",
+    "value",
+    "timestamp",
+    "timestampType",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "entry",
+]
+Rows = list[dict[str, Any]]
+
+# Small targets leave several files to a range, and files that are too large to be rewritten again.
+sizes = st.sampled_from([1_024, 4_096, 33_554_432])
+
+
+def offset_rows(store: Store, view: ReadView, isolation: Isolation, columns: list[str] | None = None) -> Rows:
+    tasks = store.plan(view, store.ranges(view, isolation=isolation), isolation=isolation, columns=columns)
+    return [row for task in tasks for batch in read_task(task, store.options) for row in batch.to_pylist()]
+
+
+def commit_rows(store: Store, view: ReadView) -> Rows:
+    tasks = store.plan_commits(view, 0, columns=COLUMNS)
+    return [row for task in tasks for batch in read_task(task, store.options) for row in batch.to_pylist()]
+
+
+def without(rows: Rows, left_out: set[bytes]) -> Rows:
+    return [row for row in rows if row["value"] not in left_out]
+
+
+class Rewriting(History):
+    """A history that also rewrites, and checks that each rewrite changes nothing that a reader sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted: set[bytes] = set()
+        self.seen: dict[int, Rows] = {}
+        self.reports: list[RewriteReport] = []
+
+    def step(self, action: str, number: int, partition: int) -> None:
+        if action.startswith("rewrite"):
+            self._rewrite(action, (1_024, 4_096, 33_554_432)[number], partition)
+        else:
+            if action == "abort":
+                self.aborted |= {row.value for row in self.open.get(number, ())}
+            super().step(action, number, partition)
+        view = self.store.view(["t"])
+        self.seen[view.entry] = offset_rows(self.store, view, "read_committed", COLUMNS)
+
+    def _rewrite(self, action: str, target_bytes: int, partition: int) -> None:
+        given = {**ALL, "rewrite.target.bytes": target_bytes}
+        if action == "rewrite a partition":
+            given["rewrite.partitions"] = partition
+        before = self.store.view(["t"])
+        seen = {isolation: offset_rows(self.store, before, isolation) for isolation in LEVELS}
+        committed, cut = commit_rows(self.store, before), self.store.cut(before, {})
+        segments = self._segments()
+        if action == "rewrite elsewhere":
+            with self.elsewhere() as other:
+                done = [run_rewrite_task(task, other.options) for task in reversed(plan_rewrite(other, given))]
+                self.reports.append(apply_rewrite(other, done))
+        else:
+            self.reports.append(rewrite(self.store, given))
+        after = self.store.view(["t"])
+        assert offset_rows(self.store, after, "read_committed") == seen["read_committed"]
+        now = offset_rows(self.store, after, "read_uncommitted")
+        assert without(now, self.aborted) == without(seen["read_uncommitted"], self.aborted)
+        assert all(row in seen["read_uncommitted"] for row in now)
+        assert commit_rows(self.store, after) == committed
+        now_cut = self.store.cut(after, {})
+        # A cut counts records that it will not return, and an aborted transaction may hold it back.
+        assert all(now_cut.offsets[key] >= offset for key, offset in cut.offsets.items())
+        assert self.aborted or now_cut == cut
+        assert self._segments() == segments
+        # The view from before still reads the files from before.
+        assert offset_rows(self.store, before, "read_uncommitted") == seen["read_uncommitted"]
+
+    def _segments(self) -> list[tuple[Any, ...]]:
+        """What the system table says of the segments with committed records, but for their files."""
+        tasks = self.store.plan_table("segments", TableSelection(topics=("t",)))
+        batches = [batch for task in tasks for batch in read_table_task(task, self.store.options)]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        return [
+            tuple(value for name, value in row.items() if name not in ("file", "size_bytes"))
+            for row in rows
+            if row["state"] != "aborted"
+        ]
+
+
+LEVELS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([*ACTIONS, *["rewrite"] * 3, "rewrite elsewhere", "rewrite a partition"]),
+        st.integers(0, PRODUCERS - 1),
+        st.integers(0, PARTITIONS - 1),
+    ),
+    min_size=8,
+    max_size=45,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), steps)
+def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(data: Any, taken: list[Step]) -> None:
+    history = Rewriting()
+    try:
+        for step in taken:
+            history.step(*step)
+        newest = history.store.view(["t"])
+        assert read(history.store, newest, 0, newest.entry) == in_offset_order(history.kept(0, newest.entry))
+        assert verify(history.store).problems == ()
+        with history.elsewhere() as other:
+            view = other.view(["t"])
+            assert offset_rows(other, view, "read_committed", COLUMNS) == history.seen[newest.entry]
+            assert commit_rows(other, view) == commit_rows(history.store, newest)
+            for entry in data.draw(st.lists(st.sampled_from(sorted(history.seen)), max_size=4)):
+                with suppress(ViewExpired):
+                    older = other.view(["t"], entry=entry)
+                    assert offset_rows(other, older, "read_committed", COLUMNS) == history.seen[entry]
+    finally:
+        history.world.close()

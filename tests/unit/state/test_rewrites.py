@@ -1,0 +1,240 @@
+"""The rewrite's command: which ranges it replaces, and what it refuses, by the state alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
+from sparktxn.format.names import sealed_folder, segment_file
+from sparktxn.structs import CommittedTransaction, ManifestRef, RewrittenRange
+from tests.producercommands import ProducerCommands
+from tests.purelog import PureLog
+
+HERE = (1, 0)
+TOKEN = "0" * 20
+
+
+def command(base: int, end: int, planned_entry: int, *, written: int | None = None, **changes: Any) -> Rewrite:
+    """A rewrite of a range, planned and written at an entry, with a request id of its own."""
+    run = ManifestRef(
+        folder=sealed_folder(base, planned_entry if written is None else written, TOKEN),
+        base_offset=base,
+        end_offset=end,
+        segment_count=1,
+        level=0,
+        entry_min=1,
+        entry_max=1,
+        timestamp_min_ms=1,
+        timestamp_max_ms=1,
+        size_bytes=1,
+        checksum="00000000",
+        committed_entry_max=1,
+    )
+    segments = (segment_file(planned_entry, TOKEN, "parquet"),)
+    made = Rewrite(f"rewrite {base} {end} {planned_entry} {changes}", *HERE, base, end, planned_entry, segments, run)
+    return replace(made, **changes)
+
+
+def filled(records: int = 10) -> tuple[PureLog, ProducerCommands]:
+    """A partition with a segment of one record to an entry."""
+    log = PureLog()
+    log.create_topic()
+    producer = log.initialise(None)
+    for sequence in range(records):
+        log.submit(producer.append(HERE, sequence))
+    return log, producer
+
+
+def ranges(log: PureLog) -> list[tuple[int, int, int]]:
+    return [(each.base_offset, each.end_offset, each.entry) for each in log.segments().rewritten]
+
+
+def test_a_range_is_replaced_and_all_else_stays() -> None:
+    log, _ = filled()
+    before, partition = log.segments(), log.partition()
+    wanted = command(2, 6, log.entry)
+    (result,) = log.submit(wanted)
+    assert not result.duplicate
+    assert result.base_offset == 2
+    assert log.segments() == replace(before, rewritten=(RewrittenRange(2, 6, log.entry, wanted.run),))
+    assert log.partition() == partition
+
+
+def test_it_takes_effect_once() -> None:
+    log, _ = filled()
+    wanted = command(2, 6, log.entry)
+    log.submit(wanted)
+    assert log.submit(wanted)[0].duplicate
+    assert len(ranges(log)) == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "end", "left"),
+    [
+        (0, 4, [(0, 4, 13), (4, 8, 12)]),
+        (5, 9, [(3, 5, 12), (5, 9, 13)]),
+        (4, 6, [(3, 4, 12), (4, 6, 13), (6, 8, 12)]),
+        (3, 8, [(3, 8, 13)]),
+        (2, 9, [(2, 9, 13)]),
+        (0, 3, [(0, 3, 13), (3, 8, 12)]),
+        (8, 10, [(3, 8, 12), (8, 10, 13)]),
+    ],
+)
+def test_a_later_range_takes_what_they_have_in_common(base: int, end: int, left: list[tuple[int, int, int]]) -> None:
+    log, _ = filled()
+    log.submit(first := command(3, 8, log.entry))
+    assert log.entry == 13
+    shifted = [(low, high, entry + 1) for low, high, entry in left]
+    log.submit(second := command(base, end, log.entry))
+    assert ranges(log) == shifted
+    runs = {each.run for each in log.segments().rewritten}
+    assert runs == ({first.run, second.run} if len(left) > 1 else {second.run})
+
+
+def test_two_ranges_side_by_side_both_stay_in_order() -> None:
+    log, _ = filled()
+    log.submit(command(6, 8, log.entry))
+    log.submit(command(0, 3, log.entry))
+    log.submit(command(3, 6, log.entry))
+    assert [each[:2] for each in ranges(log)] == [(0, 3), (3, 6), (6, 8)]
+
+
+def test_of_two_that_were_planned_at_once_the_second_is_refused() -> None:
+    log, _ = filled()
+    planned = log.entry
+    log.submit(command(2, 6, planned))
+    assert log.refusal(command(5, 8, planned)) == ErrorCode.RANGE_REWRITTEN
+    assert log.refusal(command(0, 3, planned)) == ErrorCode.RANGE_REWRITTEN
+    log.submit(command(6, 8, planned))
+    log.submit(command(0, 2, planned))
+    log.submit(command(5, 7, log.entry))
+
+
+def test_appends_and_commits_do_not_conflict() -> None:
+    log, producer = filled()
+    wanted = command(0, 10, log.entry)
+    log.submit(producer.append(HERE, 10))
+    owner = log.initialise("orders")
+    log.submit(owner.append(HERE, 0, transaction=1))
+    log.submit(wanted)
+    assert ranges(log) == [(0, 10, log.entry)]
+
+
+def test_nothing_above_the_last_stable_offset_is_replaced() -> None:
+    log, producer = filled()
+    owner = log.initialise("orders")
+    log.submit(owner.append(HERE, 0, transaction=1))
+    log.submit(producer.append(HERE, 10))
+    assert log.refusal(command(5, 11, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    log.submit(command(5, 10, log.entry))
+    log.submit(owner.end(1, committed=True))
+    log.submit(command(5, 13, log.entry))
+    assert log.refusal(command(5, 14, log.entry)) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.holes(37)
+def test_hole_37_a_log_start_that_moves_into_the_range_is_no_conflict() -> None:
+    log, _ = filled()
+    wanted = command(2, 6, log.entry)
+    log.submit(DeleteRecords("trim", *HERE, 5))
+    log.submit(wanted)
+    assert ranges(log) == [(2, 6, log.entry)]
+    log.submit(DeleteRecords("more", *HERE, 6))
+    assert ranges(log) == []
+
+
+@pytest.mark.holes(37)
+def test_hole_37_a_range_that_is_gone_is_refused() -> None:
+    log, _ = filled()
+    wanted = command(2, 6, log.entry)
+    log.submit(DeleteRecords("trim", *HERE, 6))
+    assert log.refusal(wanted) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.holes(36)
+def test_hole_36_a_rewrite_for_a_topic_that_was_made_again_is_refused() -> None:
+    log, _ = filled()
+    wanted = command(2, 6, log.entry)
+    log.submit(DeleteTopic("delete", "topic", 1))
+    assert log.refusal(wanted) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log.submit(CreateTopic("again", "topic", 1))
+    producer = log.initialise(None)
+    for sequence in range(10):
+        log.submit(producer.append((2, 0), sequence))
+    assert log.refusal(wanted) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log.submit(replace(wanted, topic_id=2))
+
+
+@pytest.mark.holes(9)
+def test_hole_9_files_that_a_vacuum_may_have_deleted_are_refused() -> None:
+    log, _ = filled()
+    planned = log.entry
+    wanted, other = command(2, 6, planned), command(6, 8, planned, written=planned)
+    log.submit(Vacuum(1, planned))
+    log.submit(wanted)
+    log.submit(Vacuum(1, planned + 1))
+    assert log.refusal(other) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.submit(command(6, 8, log.entry))
+    last = command(8, 10, log.entry)
+    log.submit(Vacuum(log.entry - 1, planned + 1))
+    log.submit(last)
+    gone = command(8, 10, log.entry, written=log.entry - 4)
+    assert log.refusal(gone) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.refusal(command(8, 10, log.entry, written=log.entry + 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.refusal(command(8, 10, log.entry, segments=("x.parquet",))) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def with_run(base: int, end: int, entry: int, **changes: Any) -> Rewrite:
+    made = command(base, end, entry)
+    return replace(made, run=replace(made.run, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base_offset": 1},
+        {"end_offset": 7},
+        {"base_offset": 6},
+        {"level": 1},
+        {"aborted_count": 1},
+        {"committed_late": (CommittedTransaction(0, 0, 1, 1),)},
+    ],
+)
+def test_a_run_that_contradicts_the_range_is_refused(changes: dict[str, Any]) -> None:
+    log, _ = filled()
+    assert log.refusal(with_run(2, 6, log.entry, **changes)) == ErrorCode.INVALID_REQUEST
+    log.submit(with_run(2, 6, log.entry, base_offset=3, end_offset=5))
+
+
+def test_a_plan_of_an_entry_that_does_not_exist_is_refused() -> None:
+    log, _ = filled()
+    for planned in (-1, log.entry + 1):
+        assert log.refusal(replace(command(2, 6, log.entry), planned_entry=planned)) == ErrorCode.INVALID_REQUEST
+    assert log.refusal(command(2, 6, log.entry, base_offset=-1)) == ErrorCode.INVALID_REQUEST
+    log.submit(replace(command(2, 6, log.entry), planned_entry=0))
+
+
+@pytest.mark.holes(14)
+def test_hole_14_what_a_checkpoint_has_sealed_makes_no_difference() -> None:
+    """One replica has sealed the segments, the other holds them one by one: both answer alike."""
+    whole, _ = filled()
+    whole.submit(command(2, 6, whole.entry))
+    sealed, _ = filled()
+    sealed.submit(command(2, 6, sealed.entry))
+    located = sealed.segments()
+    run = replace(command(0, 10, 1).run, segment_count=10)
+    sealed.records[located.key] = replace(located, sealed=(run,), segments=())
+    planned = whole.entry
+    for wanted in (command(5, 8, planned - 1), command(5, 8, planned), command(9, 12, planned)):
+        answers: list[object] = []
+        for log in (whole, sealed):
+            try:
+                answers.append(log.submit(wanted)[0].base_offset)
+            except Exception as refused:
+                answers.append(str(refused))
+        assert answers[0] == answers[1]
+    assert whole.segments().rewritten == sealed.segments().rewritten
