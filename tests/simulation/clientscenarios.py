@@ -10,6 +10,7 @@ from typing import Final
 from sparktxn.clock import RandomIds
 from sparktxn.format.commands import InitProducerId
 from sparktxn.log.log import Log
+from sparktxn.maintenance import verify
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
@@ -218,7 +219,7 @@ def come_to_rest(
     offered: Sequence[Offer] = (),
     drawn: dict[str, int] | None = None,
 ) -> None:
-    """Ends what was left open, as the next producer of each id would, and reads everything once more."""
+    """Ends what was left open, as the next producer of each id would, and reads and verifies everything once more."""
     clock = ManualClock()
     log = Log.open(objects, settings=_AT_REST, clock=clock, ids=RandomIds(), background=StrictBackground(), create=True)
     tail = log._follower.tail
@@ -245,6 +246,7 @@ def come_to_rest(
                     isolation=isolation,
                 )
                 history.final.append(batch)
+            assert verify(store).problems == ()
             if history.requests:
                 note_offers(history, objects, objects, offered, drawn or {}, view)  # type: ignore[arg-type]
     finally:
