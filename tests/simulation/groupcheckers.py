@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from sparktxn.format import names
-from sparktxn.format.commands import Command, ExpireMember, OffsetCommit
+from sparktxn.format.commands import Command, EndTxn, ExpireMember, OffsetCommit, TxnOffsetCommit
 from sparktxn.format.entry import decode_entry
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.machine import apply_entry
 from sparktxn.structs import MemberState, StateKey
 from tests.groupcommands import Place, check_group, holdings, places
-from tests.simulation.groupprograms import GROUP, GroupHistory
+from tests.simulation.groupprograms import GROUP, GroupCommit, GroupHistory, TransactionKey
 from tests.simulation.truth import RecordedObjects
 
 __all__ = ["GroupStep", "check_groups", "steps_of"]
@@ -83,15 +83,24 @@ def check_groups(objects: RecordedObjects, history: GroupHistory) -> None:
     """
     at: list[Tenures] = [{}]
     owners: dict[tuple[Place, int], str] = {}
-    accepted = set()
+    accepted, begun = set(), set()
+    offsets: dict[tuple[str | int, ...], int] = {}
+    ended: dict[TransactionKey, bool] = {}
     last: Members = {}
     for step in steps_of(objects):
         while len(at) <= step.entry:
             at.append(at[-1])
         command = step.command
         if isinstance(command, OffsetCommit) and command.request_id in history.commits:
-            check_accepted(history, command, step.tenures_before, at)
+            check_accepted(history.commits[command.request_id], step.tenures_before, at)
             accepted.add(command.request_id)
+        elif isinstance(command, TxnOffsetCommit):
+            key = (command.transactional_id, command.producer_epoch, command.transaction)
+            check_accepted(history.transactions[key], step.tenures_before, at)
+            begun.add(key)
+        elif isinstance(command, EndTxn):
+            check_consumed(history, command, offsets, ended)
+        offsets = {key[2:]: record.offset for key, record in step.records.items() if key[:2] == ("offset", GROUP)}
         if step.after != step.before:
             check_group(step.records, GROUP)
             check_moves(step)
@@ -105,22 +114,50 @@ def check_groups(objects: RecordedObjects, history: GroupHistory) -> None:
             is_in_the_log = request_id in accepted
             assert commit.accepted == is_in_the_log, f"{commit} was answered so, and in the log: {is_in_the_log}"
         if commit.accepted is False:
-            check_refused(history, request_id, at)
+            check_refused(commit, at)
+    for refused in history.refused:
+        check_refused(refused, at)
+    for key, transaction in history.transactions.items():
+        if transaction.accepted is not None:
+            assert transaction.accepted == (key in begun), f"{transaction} was answered so, in the log: {key in begun}"
+        if transaction.committed is not None and transaction.accepted:
+            assert transaction.committed == ended.get(key), f"{transaction} was answered so: {ended.get(key)}"
     check_rest(history, last, at[-1])
 
 
-def check_accepted(history: GroupHistory, command: OffsetCommit, tenures: Tenures, at: list[Tenures]) -> None:
+def check_consumed(
+    history: GroupHistory,
+    command: EndTxn,
+    offsets: Mapping[tuple[str | int, ...], int],
+    ended: dict[TransactionKey, bool],
+) -> None:
+    """What a transaction commits begins where the one before has ended: nothing is lost, and nothing comes twice."""
+    epochs = [epoch for name, epoch, number in history.transactions if (name, number) == _named(command)]
+    epoch = max((epoch for epoch in epochs if epoch <= command.producer_epoch), default=-1)
+    key = (command.transactional_id, epoch, command.transaction)
+    if key not in history.transactions or key in ended:
+        return
+    ended[key] = command.committed
+    transaction = history.transactions[key]
+    if command.committed:
+        found = offsets.get(transaction.place, 0)
+        assert found == transaction.begins, f"{transaction} is committed where the group stands at {found}"
+
+
+def _named(command: EndTxn) -> tuple[str, int]:
+    return (command.transactional_id, command.transaction)
+
+
+def check_accepted(commit: GroupCommit, tenures: Tenures, at: list[Tenures]) -> None:
     """A commit is accepted from the member that still holds the partition as it knew."""
-    commit = history.commits[command.request_id]
     then, now = at[commit.known_entry].get(commit.place), tenures.get(commit.place)
     assert now is not None, f"{commit} was accepted, and no member holds the partition"
     assert now[0] == commit.member_id, f"{commit} was accepted, and {now[0]} holds the partition"
     assert then == now, f"{commit} was accepted for a tenure that had ended: {then}, {now}"
 
 
-def check_refused(history: GroupHistory, request_id: str, at: list[Tenures]) -> None:
+def check_refused(commit: GroupCommit, at: list[Tenures]) -> None:
     """A commit is not refused as long as its member's tenure lasts."""
-    commit = history.commits[request_id]
     then = at[commit.known_entry].get(commit.place)
     now = at[min(commit.answered_entry, len(at) - 1)].get(commit.place)
     assert then is None or then != now, f"{commit} was refused, and its member holds the partition"

@@ -16,12 +16,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
+from sparktxn.errors import CommandRefused, ErrorCode, OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import (
     Command,
+    CommandResult,
     CreatePartitions,
     CreateTopic,
     ExpireMember,
+    InitProducerId,
     JoinGroup,
     LeaveGroup,
     OffsetCommit,
@@ -30,14 +32,25 @@ from sparktxn.format.commands import (
     UpdateMember,
 )
 from sparktxn.log.log import Log
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
 from sparktxn.structs import MemberState
 from tests.groupcommands import Place, holdings, places
+from tests.producercommands import ProducerCommands
 from tests.simulation.commandprograms import delete_behind_checkpoints
 from tests.simulation.simulator import FaultRates, Process, Simulator
 
-__all__ = ["GROUP", "TOPIC", "GroupCommit", "GroupHistory", "group_rates_of", "groups"]
+__all__ = [
+    "GROUP",
+    "TOPIC",
+    "GroupCommit",
+    "GroupHistory",
+    "GroupTransaction",
+    "TransactionKey",
+    "group_rates_of",
+    "groups",
+]
 
 GROUP: Final = "group"
 TOPIC: Final = "t"
@@ -48,6 +61,11 @@ _SESSION_S: Final = 12.0
 _REBALANCE_S: Final = 8.0
 _SIGN_S: Final = 3.0
 _ROUNDS: Final = 14
+_TRANSACTION_MS: Final = 20_000
+_PRODUCER_FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE}
+)
+"""Codes for a transaction that a sweep has aborted."""
 _MISSED: Final = (StoreUnavailable, OutcomeUnknown)
 
 
@@ -65,10 +83,24 @@ class GroupCommit(Struct):
     answered_entry: int = 0
 
 
+class GroupTransaction(GroupCommit, kw_only=True):
+    """A transaction that consumes a partition from `begins` up to `ends`. `committed` is None without an answer."""
+
+    begins: int
+    ends: int
+    committed: bool | None = None
+
+
+TransactionKey = tuple[str, int, int]
+"""Transactional id, producer epoch and number."""
+
+
 class GroupHistory(Struct):
-    """What the members of a group did: their commits by request id, and who is still there."""
+    """What the members of a group did: their commits by request id, their transactions, and who is still there."""
 
     commits: dict[str, GroupCommit] = field(default_factory=dict)
+    transactions: dict[TransactionKey, GroupTransaction] = field(default_factory=dict)
+    refused: list[GroupTransaction] = field(default_factory=list)
     working: set[str] = field(default_factory=set)
     live: dict[str, str] = field(default_factory=dict)
     operations: int = 0
@@ -91,6 +123,9 @@ class _Member:
         self._known_entry = 0
         self._signed_s = -1e9
         self._seen: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
+        self._positions: dict[Place, tuple[int, int]] = {}
+        self._producer: ProducerCommands | None = None
+        self._transaction = 0
         self.member_id = process.ids.token()
 
     # What it knows
@@ -110,8 +145,8 @@ class _Member:
 
     # What it does
 
-    def submit(self, *commands: Command) -> None:
-        """Send commands until their outcome is known.
+    def submit(self, *commands: Command) -> list[CommandResult]:
+        """Send commands until their outcome is known, and return their results.
 
         Raises:
             CommandRefused: they are refused.
@@ -119,11 +154,40 @@ class _Member:
         while True:
             self._history.operations += 1
             try:
-                self._log.submit(list(commands), self._log.deadline(_CALL_S))
+                return self._log.submit(list(commands), self._log.deadline(_CALL_S))
+            except _MISSED:
+                self._process.sleep(0.5)
+
+    def _submit_with_others(self, commands: list[Command]) -> None:
+        """Leave commands for other members to write; after a second write them.
+
+        Raises:
+            CommandRefused: they are refused.
+        """
+        with self._log.send(commands) as ticket:
+            with suppress(*_MISSED):
+                ticket.offer(self._log.deadline(_CALL_S))
+            self._process.sleep(self._process.random.random() * 1.5)
+            if self._wait(ticket):
+                return
+        self.submit(*commands)
+
+    def _wait(self, ticket: Ticket) -> bool:
+        """Wait until the outcome of a list is known. Return False if it never will be.
+
+        Raises:
+            CommandRefused: it is refused.
+        """
+        while True:
+            self._history.operations += 1
+            try:
+                ticket.wait(self._log.deadline(_CALL_S))
+            except OutcomeLost:
+                return False
             except _MISSED:
                 self._process.sleep(0.5)
             else:
-                return
+                return True
 
     def create_topics(self) -> None:
         for name, partitions in ((TOPIC, 4), (_OTHER_TOPIC, 2)):
@@ -165,14 +229,20 @@ class _Member:
 
     def _give_back(self, member: MemberState) -> None:
         owed = places(member.revoking)
+        for place in owed:
+            # If it comes back, it is read from where it was committed.
+            self._positions.pop(place, None)
         known = (member.member_epoch, member.changed_entry)
         commands: list[Command] = [ReleasePartitions(self._process.ids.token(), GROUP, self.member_id, *known, owed)]
         commit: GroupCommit | None = None
-        if self._process.random.random() < 0.7:
+        if self._process.random.random() < 0.7 and not self._log.pending_offsets(GROUP, *owed[0]):
             commit, command = self._commit_of(member, owed[0])
             commands.insert(0, command)
         try:
-            self.submit(*commands)
+            if self._process.random.random() < 0.5:
+                self._submit_with_others(commands)
+            else:
+                self.submit(*commands)
         except CommandRefused as refused:
             self._settle(commit, refused)
         else:
@@ -196,7 +266,12 @@ class _Member:
 
     def commit(self, member: MemberState) -> None:
         """Commit an offset of a partition that `member` holds, with what it knows."""
-        commit, command = self._commit_of(member, self._process.random.choice(sorted(holdings(member))))
+        held = holdings(member)
+        place = self._process.random.choice(sorted(held))
+        if self._log.pending_offsets(GROUP, *place):
+            # A transaction of the owner before is open: it is not known where to begin.
+            return
+        commit, command = self._commit_of(member, place)
         if self._process.random.random() < 0.4:
             # It is on its way while other members go on.
             self._process.sleep(self._process.random.choice((0.5, 4.0, 2 * _SESSION_S)))
@@ -206,7 +281,80 @@ class _Member:
             self._settle(commit, refused)
         else:
             self._settle(commit, None)
+            self._positions[commit.place] = (held[commit.place], command.offsets[0].offset)
             self._sign()
+
+    # In transactions
+
+    def transact(self, member: MemberState) -> None:
+        """Consume some of a partition that `member` holds, in a transaction of one entry, or of two.
+
+        It begins where the partition was committed when this member got it, once no transaction has offsets for it.
+        """
+        held = holdings(member)
+        place = self._process.random.choice(sorted(held))
+        if self._log.pending_offsets(GROUP, *place):
+            return
+        since, begins = self._positions.get(place, (0, 0))
+        if since != held[place]:
+            known = self._log.committed_offset(GROUP, *place)
+            begins = 0 if known is None else known.offset
+        producer = self._producer or self._initialise()
+        number = self._transaction + 1
+        made = GroupTransaction(self.member_id, self._known_entry, place, begins=begins, ends=begins + 1)
+        key = (producer.transactional_id or "", producer.producer_epoch, number)
+        self._history.transactions[key] = made
+        offset = replace(
+            producer.offset(number, GROUP, place, made.ends),
+            member_id=self.member_id,
+            generation_id=member.member_epoch,
+            instance_id=self._instance_id,
+        )
+        is_one_entry = self._process.random.random() < 0.5
+        if self._process.random.random() < 0.3:
+            # It is on its way while other members go on.
+            self._process.sleep(self._process.random.choice((0.5, 4.0, 2 * _SESSION_S)))
+        self._positions.pop(place, None)
+        try:
+            # Not sent anew where it is unknown: a transaction has no request id.
+            with self._log.send([offset, *([producer.end(number)] if is_one_entry else [])]) as ticket:
+                is_known = self._wait(ticket)
+        except CommandRefused as refused:
+            if refused.error.code() in _PRODUCER_FENCED:
+                self._producer = None
+            else:
+                self._settle(made, refused)
+                # The next transaction has its number.
+                self._history.refused.append(self._history.transactions.pop(key))
+            return
+        if not is_known:
+            self._producer = None
+            return
+        self._settle(made, None)
+        self._sign()
+        self._transaction = number
+        made.committed = True if is_one_entry else self._end(producer, number)
+        if made.committed is not None:
+            self._positions[place] = (held[place], made.ends if made.committed else begins)
+
+    def _initialise(self) -> ProducerCommands:
+        name = f"producer of {self._process.name}"
+        (answer,) = self.submit(InitProducerId(self._process.ids.token(), name, _TRANSACTION_MS))
+        self._producer, self._transaction = ProducerCommands.of(name, answer), answer.transaction
+        return self._producer
+
+    def _end(self, producer: ProducerCommands, number: int) -> bool | None:
+        """Commit after a pause, or abort, and return which. Return None if a sweep may have aborted meanwhile."""
+        self._process.sleep(self._process.random.choice((0.1, 2.0, 2 * _SESSION_S)))
+        committed = self._process.random.random() < 0.8
+        try:
+            self.submit(producer.end(number, committed=committed))
+        except CommandRefused as refused:
+            if refused.error.code() not in _PRODUCER_FENCED:
+                raise
+            self._producer = None
+            return None
+        return committed
 
     def give_a_sign_of_life(self, member: MemberState) -> None:
         if self._process.simulator.now_s - self._signed_s >= _SIGN_S:
@@ -293,7 +441,7 @@ def _act(process: Process, member: _Member, state: MemberState, rounds: int) -> 
         member.give_a_sign_of_life(state)
     elif drawn < 0.6:
         if holdings(state):
-            member.commit(state)
+            (member.commit if drawn < 0.3 else member.transact)(state)
     elif drawn < 0.68:
         member.leave()
     else:

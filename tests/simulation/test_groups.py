@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
+from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions, SettleIntent
+from sparktxn.log.log import Log
 from sparktxn.state import fencing, groups, machine, reconciliation
 from sparktxn.state.reconciliation import Roster
 from tests.simulation import grouptraces as traces
@@ -33,6 +34,10 @@ def test_the_scenario_meets_what_it_is_for() -> None:
         for commit in history.commits.values():
             met["accepted"] += commit.accepted is True
             met["refused"] += commit.accepted is False
+        met["transactional, refused"] += len(history.refused)
+        for transaction in history.transactions.values():
+            met["consumed"] += transaction.committed is True
+            met["aborted"] += transaction.committed is False
         for step in steps_of(simulator.shared):
             command = step.command
             if isinstance(command, ExpireMember):
@@ -41,10 +46,13 @@ def test_the_scenario_meets_what_it_is_for() -> None:
                 met["left, and keeps its place"] += command.keeps_place and command.member_id in step.after
             elif isinstance(command, JoinGroup):
                 met["took a place"] += len(step.after) == len(step.before) and command.member_id not in step.before
+            elif isinstance(command, SettleIntent):
+                met["waited for others"] += command.intent_id.startswith("v")
             elif isinstance(command, ReleasePartitions):
                 met["gave back"] += step.before != step.after
-    expected = ("accepted", "refused", "expired: session", "expired: rebalance", "left, and keeps its place")
-    assert not [what for what in (*expected, "took a place", "gave back") if met[what] < 3], met
+    expected = {"accepted", "refused", "expired: session", "expired: rebalance", "left, and keeps its place"}
+    expected |= {"took a place", "gave back", "waited for others", "consumed", "aborted", "transactional, refused"}
+    assert not [what for what in expected if met[what] < 3], met
 
 
 @pytest.fixture
@@ -112,6 +120,11 @@ def without_entries_of_releases(patch: Patch) -> None:
     patch.setitem(machine._HANDLERS, ReleasePartitions, release)
 
 
+def without_waiting_for_open_transactions(patch: Patch) -> None:
+    """A new owner begins at the committed offset, whatever a transaction of the owner before has for it."""
+    patch.setattr(Log, "pending_offsets", lambda self, group_id, topic_id, partition: ())
+
+
 BUILDS: list[tuple[Builder, traces.Trace]] = [
     (without_the_last_sign, traces.a_member_that_lived_after_all),
     (without_the_last_sign, traces.two_observers_and_a_member_that_comes_back),
@@ -140,14 +153,17 @@ def test_every_trace_breaks_without_a_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("without", "broken"),
+    ("without", "seeds", "broken"),
     [
-        (without_fencing, "was accepted"),
-        (without_waiting_for_what_is_held, "and has not given it back"),
+        (without_fencing, range(6), "was accepted"),
+        (without_waiting_for_what_is_held, range(6), "and has not given it back"),
+        (without_waiting_for_open_transactions, range(13, 18), "is committed where the group stands at"),
     ],
 )
-def test_a_build_without_a_rule_fails_histories(monkeypatch: Patch, without: Builder, broken: str) -> None:
+def test_a_build_without_a_rule_fails_histories(
+    monkeypatch: Patch, without: Builder, seeds: range, broken: str
+) -> None:
     without(monkeypatch)
-    failures = [error for _, _, error in run_seeds("groups", range(12)).failures]
+    failures = [error for _, _, error in run_seeds("groups", seeds).failures]
     assert failures
     assert any(broken in error for error in failures), failures
