@@ -7,7 +7,22 @@ from typing import Final
 
 import typer
 
-from sparktxn.cli import consume, produce, topics
+from sparktxn.cli import (
+    consume,
+    dump,
+    files,
+    groups,
+    half,
+    log,
+    offsets,
+    produce,
+    producers,
+    retention,
+    sweep,
+    topics,
+    transactions,
+    vacuum,
+)
 from sparktxn.cli.failures import INTERRUPTED, report
 from sparktxn.cli.verb import root_options
 
@@ -21,9 +36,20 @@ APP: Final = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 APP.callback()(root_options)
+APP.add_typer(topics.app, name="topics", help="List, create, describe, alter and delete topics.")
 APP.add_typer(consume.app)
 APP.add_typer(produce.app)
-APP.add_typer(topics.app, name="topics", help="List, create, describe, alter and delete topics.")
+APP.add_typer(groups.app, name="groups", help="List, describe, delete and reset consumer groups.")
+APP.add_typer(transactions.app, name="transactions", help="List, describe, abort, fence and find transactions.")
+APP.add_typer(producers.app)
+APP.add_typer(half.app, name="half", help="List, discard, resume and delete half messages.")
+APP.add_typer(offsets.app)
+APP.add_typer(log.app)
+APP.add_typer(dump.app)
+APP.add_typer(files.app)
+APP.add_typer(retention.app)
+APP.add_typer(vacuum.app)
+APP.add_typer(sweep.app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -54,12 +54,22 @@ class Output:
         for name, value in row.items():
             if name not in below:
                 grid.add_row(Text(_heading(name), style="bold"), Text(value_text(name, value)))
-        console = self._console()
-        console.print(grid)
+        self._show(grid)
         for name, value in below.items():
-            console.print()
-            console.print(Text(_heading(name), style="bold"))
+            self._show("", Text(_heading(name), style="bold"))
             self._table(value)
+
+    def done(self, text: str, row: Row) -> None:
+        """Report that something was done: as a remark for people, or as a JSON object."""
+        if self.json:
+            self._json(row)
+        else:
+            self.remark(text)
+
+    def document(self, row: Row) -> None:
+        """Print nested values as indented JSON, for people who read them whole."""
+        data = msgspec.json.format(msgspec.json.encode(row, enc_hook=str), indent=2)
+        sys.stdout.write(data.decode() + "\n")
 
     def line(self, text: str) -> None:
         """Print one line of a result for people; `text` must be printable."""
@@ -84,6 +94,14 @@ class Output:
         # A half of a surrogate pair has no UTF-8.
         sys.stdout.write(msgspec.json.encode(row, enc_hook=str).decode() + "\n")
 
+    def _show(self, *renderables: RenderableType) -> None:
+        """Print without the spaces that fill a table's last column."""
+        console = self._console()
+        with console.capture() as captured:
+            for renderable in renderables:
+                console.print(renderable)
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
     def _console(self) -> Console:
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
         if not console.is_terminal:
@@ -91,7 +109,6 @@ class Output:
         return console
 
     def _table(self, rows: list[Row]) -> None:
-        console = self._console()
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         names = list(dict.fromkeys(name for row in rows for name in row))
         for name in names:
@@ -99,14 +116,11 @@ class Output:
             table.add_column(Text(_heading(name)), justify="right" if numbers else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(value_text(name, row.get(name))) for name in names))
-        console.print(table)
+        self._show(table)
 
 
 def _heading(name: str) -> str:
-    for suffix in ("_timestamp_ms", "_ms"):
-        if name.endswith(suffix) and name != "timestamp_ms":
-            return name.removesuffix(suffix).replace("_", " ")
-    return "timestamp" if name == "timestamp_ms" else name.replace("_", " ")
+    return name.removesuffix("_ms").replace("_", " ")
 
 
 def _is_number(name: str, value: object) -> bool:

@@ -15,7 +15,7 @@ from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.state.internal import INTERNAL_TOPICS
 
-__all__ = ["Printer", "Record", "format_printer", "json_line", "record_of", "records_of", "unescaped"]
+__all__ = ["Printer", "Record", "format_printer", "json_line", "readable", "record_of", "records_of", "unescaped"]
 
 Printer = Callable[["Record"], bytes]
 
@@ -85,6 +85,21 @@ def json_line(record: Record) -> bytes:
         row |= _json_bytes("key", record.key) | _json_bytes("value", record.value)
         row["headers"] = [{"name": name} | _json_bytes("value", value) for name, value in record.headers]
     return msgspec.json.encode(row, enc_hook=str) + b"\n"
+
+
+def readable(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with bytes as text; those that are not UTF-8 are base64, under their name with ``_base64``."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            found |= _json_bytes(name, value)
+        elif isinstance(value, dict):
+            found[name] = readable(value)
+        elif isinstance(value, list):
+            found[name] = [readable(item) if isinstance(item, dict) else item for item in value]
+        else:
+            found[name] = value
+    return found
 
 
 def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:

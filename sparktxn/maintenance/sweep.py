@@ -52,7 +52,7 @@ class LostRace(Struct, frozen=True):
 
 
 class SweepReport(Struct, frozen=True, kw_only=True):
-    """What a sweep has done.
+    """What a sweep has done, or with `dry_run` would do.
 
     Producers and offsets are counted as they were proposed; some of them may have been used in that instant, and stay.
     `unresolved` proposals had no known outcome at the deadline, or were not made any more: the next sweep looks again.
@@ -64,6 +64,7 @@ class SweepReport(Struct, frozen=True, kw_only=True):
     expired_offsets: int = 0
     lost: tuple[LostRace, ...] = ()
     unresolved: int = 0
+    dry_run: bool = False
 
 
 class Sweeper:
@@ -101,10 +102,17 @@ class Sweeper:
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
-def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> SweepReport:
+def sweep(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> SweepReport:
     """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
 
     Lost races are values in the report, not errors. Safe alongside every other process, and to repeat after a crash.
+    With `dry_run` no entry is written: the report has what is due.
 
     Raises:
         ConfigurationError: a setting is unknown or wrong.
@@ -112,18 +120,20 @@ def sweep(store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s:
     """
     arguments.instance("store", store, Store)
     parsed = SweepSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
     deadline = store.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
     store.log.refresh(deadline)
     transactions = store.log.transactions()
-    round_ = _Round(store, parsed, deadline)
+    round_ = _Round(store, parsed, deadline, dry_run=dry_run)
     return round_.sweep(transactions, round_.overdue(transactions))
 
 
 class _Round:
     """One sweep, at one time of the store."""
 
-    def __init__(self, store: Store, settings: SweepSettings, deadline: Deadline) -> None:
+    def __init__(self, store: Store, settings: SweepSettings, deadline: Deadline, *, dry_run: bool = False) -> None:
         self._log = store.log
+        self._dry_run = dry_run
         self._settings = settings
         self._deadline = deadline
         self._lost: list[LostRace] = []
@@ -175,12 +185,15 @@ class _Round:
             expired_offsets=sum(_named(command) for command in offsets),
             lost=tuple(self._lost),
             unresolved=self._unresolved,
+            dry_run=self._dry_run,
         )
 
     # proposing
 
     def _proposed(self, commands: Sequence[Command]) -> list[Command]:
-        """The commands that this sweep has put into effect."""
+        """Return the commands that this sweep has put into effect; all of them for a dry run."""
+        if self._dry_run:
+            return list(commands)
         done = []
         for batch in _batches(commands):
             if self._deadline.passed():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
-from tests.cli.terminal import txnlog
+import pytest
+
+from tests.cli.terminal import ok, txnlog
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
@@ -37,6 +41,20 @@ def printed(command: str) -> str:
         else:
             data = subprocess.run(part, shell=True, input=data, capture_output=True, check=True, timeout=60).stdout
     return data.decode() + remarks
+
+
+def test_the_page_s_program_reads_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`txnlog` is found by its name, as it is installed."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    ok("topics", "create", "orders")
+    ok("produce", "-t", "orders", stdin=b"1\n2\n")
+    command = folder / "bin" / "txnlog"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m sparktxn "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 def test_the_page_shows_what_the_command_prints() -> None:

@@ -409,7 +409,7 @@ CALLS: Final[dict[str, Call]] = {
     "rocketmq5.Transaction.commit": Call(lambda world: _begun(world).commit, _none),
     "rocketmq5.Transaction.rollback": Call(lambda world: _begun(world).rollback, _none),
     # maintenance
-    "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
+    "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
     "Sweeper.sweep": Call(lambda world: Sweeper(world.store).sweep, lambda _: {"timeout_s": 5.0}),
     "apply_retention": Call(

@@ -94,6 +94,25 @@ def test_one_sweep_aborts_by_the_stores_clock_what_has_timed_out_and_nothing_els
     ]
 
 
+def test_a_dry_run_reports_what_is_due_and_writes_nothing(world: World) -> None:
+    world.published("late", timeout_ms=1_000)
+    world.initialise("idle")
+    world.clock.sleep(8 * DAY_S)
+    world.store.log.refresh(world.store.log.deadline(5))
+    before = world.store.log.entry
+    planned = sweep(world.store, dry_run=True)
+    assert (planned.dry_run, world.store.log.refresh(world.store.log.deadline(5))) == (True, before)
+    assert [found.transactional_id for found in planned.timed_out] == ["late"]
+    assert planned.expired_transactional_ids == ("idle",)
+    assert world.status("late") is TransactionStatus.ONGOING
+    done = sweep(world.store)
+    assert (done.dry_run, done.timed_out, done.expired_transactional_ids) == (
+        False,
+        planned.timed_out,
+        planned.expired_transactional_ids,
+    )
+
+
 @pytest.mark.kafka("K44")
 def test_exactly_at_its_time_out_a_transaction_is_not_aborted(world: World) -> None:
     world.published("id", 60_000)

@@ -1,0 +1,47 @@
+"""`txnlog sweep`: abort transactions that have timed out, and forget what is idle."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sparktxn.cli.address import split_option
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, verb
+from sparktxn.maintenance import sweep as run_sweep
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@verb(
+    app,
+    "sweep",
+    examples=[
+        "txnlog sweep",
+        "txnlog sweep --apply",
+        "txnlog sweep --set transactional.id.expiration.ms=86400000 --json",
+    ],
+)
+def sweep(
+    session: Session,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the sweep.", show_default=False),
+    ] = None,
+    apply: Apply = False,
+) -> None:
+    """Abort transactions that have timed out; forget idle transactional ids, producers, and offsets of deleted topics.
+
+    Without --apply it prints what would be done. It may run alongside all other processes, and other sweeps.
+    """
+    given = dict(split_option("--set", text) for text in settings or ())
+    store = session.store()
+    with session.out.progress("sweep: reading the state …"):
+        report = run_sweep(store, given, dry_run=not apply, timeout_s=session.timeout_s)
+    session.out.row(msgspec.to_builtins(report))
+    if not apply:
+        session.out.remark("nothing was changed: add --apply to do it")

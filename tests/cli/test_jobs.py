@@ -1,0 +1,96 @@
+"""`txnlog sweep`, `vacuum` and `retention`: what they would do, and what they do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sparktxn import Producer
+from tests.cli.shop import store
+from tests.cli.terminal import ok, txnlog
+
+NOW = ("--set", "vacuum.retention.ms=0", "--set", "vacuum.segment.age.ms=0", "--set", "vacuum.temporary.age.ms=0")
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path) for path in (folder / "store").rglob("*") if path.is_file()}
+
+
+def age(folder: Path, hours: int) -> None:
+    """Make all files look old to the store's clock, which is the file system's."""
+    then = time.time() - hours * 3600
+    for name in files(folder):
+        os.utime(name, (then, then))
+
+
+@pytest.fixture(autouse=True)
+def orders() -> None:
+    ok("topics", "create", "orders")
+
+
+def test_a_vacuum_deletes_when_it_is_meant(folder: Path) -> None:
+    with Producer({"bootstrap.servers": store(), "checkpoint.entries": 2, "linger.ms": 0}) as producer:
+        for number in range(12):
+            producer.produce("orders", str(number))
+            producer.flush()
+    age(folder, 24)
+    before = files(folder)
+    (planned,) = ok("vacuum", *NOW, "--names", "--json").json
+    assert planned["dry_run"]
+    assert planned["entries"] > 0
+    assert planned["names"]
+    assert files(folder) == before
+    done = ok("vacuum", *NOW, "--names")
+    assert planned["names"][0] in done.lines
+    assert done.err == "nothing was deleted: add --apply to delete these objects\n"
+    (applied,) = ok("vacuum", *NOW, "--apply", "--json").json
+    assert (applied["dry_run"], applied["entries"], "names" in applied) == (False, planned["entries"], False)
+    assert len(files(folder)) < len(before)
+    assert len(ok("consume", "-t", "orders", "-e").lines) == 12
+
+
+def test_a_sweep_aborts_when_it_is_meant(folder: Path) -> None:
+    settings = {"bootstrap.servers": store(), "transactional.id": "late", "transaction.timeout.ms": 1000}
+    with Producer(settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("orders", "never seen")
+        producer.flush()
+        age(folder, 1)
+        (planned,) = ok("sweep", "--json").json
+        assert ([one["transactional_id"] for one in planned["timed_out"]], planned["dry_run"]) == (["late"], True)
+        assert ok("transactions", "list", "--json").json[0]["state"] == "Ongoing"
+        assert ok("sweep").err == "nothing was changed: add --apply to do it\n"
+        lines = ok("sweep", "--apply").lines
+        assert "dry run                    no" in lines
+        assert ok("transactions", "list", "--json").json[0]["state"] == "CompleteAbort"
+
+
+def test_retention_removes_when_it_is_meant() -> None:
+    ok("topics", "alter", "orders", "--set", "retention.bytes=0")
+    ok("produce", "-t", "orders", stdin=b"1\n2\n")
+    (planned,) = ok("retention", "--json").json
+    assert [(one["topic"], one["new_log_start_offset"]) for one in planned["shortened"]] == [("orders", 2)]
+    assert ok("consume", "-t", "orders", "-e").lines == ["1", "2"]
+    assert "add --apply" in ok("retention", "orders").err
+    ok("retention", "orders", "--apply")
+    assert ok("consume", "-t", "orders", "-e").out == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        (("vacuum", "--set", "vacuum.retention=1"), 2, "vacuum.retention.ms"),
+        (("vacuum", "--set", "vacuum.retention.ms=soon"), 2, "expected a whole number"),
+        (("sweep", "--set", "sweep"), 2, "--set takes name=value"),
+        (("retention", "absent"), 1, "txnlog topics list shows"),
+        (("vacuum", "--store", "absent", "--apply"), 1, "there is no store"),
+    ],
+)
+def test_what_is_wrong_is_an_error(words: tuple[str, ...], code: int, expected: str) -> None:
+    done = txnlog(*words)
+    assert (done.code, done.text) == (code, "")
+    assert expected in done.err
