@@ -147,6 +147,7 @@ class _Verification:
         self._horizon = read_horizon(self._objects)
         self._found = _Found()
         self._read: set[str] = set()
+        self._marks = Marks()
 
     def report(self, run: RunTasks | None) -> VerifyReport:
         """Verify, and report.
@@ -297,6 +298,7 @@ class _Verification:
             self._check_not_overtaken()
             self._note(damaged)
             raise _Damaged from None
+        self._marks = marks
         needed = dict(marks.needed)
         wanted = {(where, name) for where, some in marks.segments.items() for name in some}
         for info in self._objects.list(names.TOPICS):
@@ -333,11 +335,15 @@ class _Verification:
             topic = topics[located.topic_id]
             folder = names.partition_folder(topic.name, topic.topic_id, located.partition)
             partition: PartitionState = replay.parts.get(("partition", located.topic_id, located.partition))
-            segments = self._segments(replay, folder, located)
-            self._found.problems += partition_problems(folder, partition, segments, replay.entry)
+            current, replaced = self._segments(replay, folder, located)
+            self._found.problems += partition_problems(folder, partition, current, replay.entry)
+            # Views from before a rewrite read what it has replaced, until a vacuum has passed them.
+            kept = self._marks.segments.get((located.topic_id, located.partition), set())
             start = partition.log_start_offset
             by_topic[topic.topic_id] += [
-                stored_segment(folder, segment) for segment in segments if segment.end_offset > start
+                stored_segment(folder, segment)
+                for segment in (*current, *(segment for segment in replaced if segment.name in kept))
+                if segment.end_offset > start
             ]
         for half in _records(replay, HALVES_PREFIX, HalfState):
             for segment in half.segments:
@@ -356,16 +362,21 @@ class _Verification:
             )
         ]
 
-    def _segments(self, replay: Replay, folder: str, located: PartitionSegments) -> list[SegmentRef]:
+    def _segments(
+        self, replay: Replay, folder: str, located: PartitionSegments
+    ) -> tuple[list[SegmentRef], list[SegmentRef]]:
+        """Return a partition's segments by offset, and those that rewrites have replaced."""
         manifests = (self._attempt(partial(replay.manifest, folder, run), RESTORE) for run in located.sealed)
         segments = [*(segment for some in manifests for segment in some or ()), *located.segments]
         if not located.rewritten:
-            return segments
+            return segments, []
         current = self._attempt(partial(not_rewritten, segments, located.rewritten), RESTORE) or []
+        stays = {segment.name for segment in current}
         for each in located.rewritten:
             read = partial(rewritten_segments_of, self._objects, folder, [each])
             current += self._attempt(read, RESTORE) or []
-        return sorted(current, key=attrgetter("base_offset"))
+        replaced = [segment for segment in segments if segment.name not in stays]
+        return sorted(current, key=attrgetter("base_offset")), replaced
 
 
 def _read_store_document(objects: ObjectStore) -> None:

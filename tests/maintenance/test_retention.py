@@ -16,7 +16,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.errors import KafkaException, OutcomeUnknown, RetentionPassed, StoreUnavailable
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, InitProducerId
 from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from sparktxn.maintenance import RetentionReport, ShortenedPartition, apply_retention, vacuum
+from sparktxn.maintenance import RetentionReport, ShortenedPartition, apply_retention, rewrite, vacuum
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
@@ -212,7 +212,9 @@ def test_what_stays_is_what_the_settings_keep(
             if draw.random() < 0.2:
                 world.entry()
                 world.store.log.checkpoint()
-        sizes = [segment.size_bytes for segment in segments(world)]
+            if draw.random() < 0.2:
+                rewrite(world.store, {"rewrite.min.segments": 2})
+        sizes = [segment.file_share_bytes for segment in segments(world)]
         retention_bytes = -1 if kept is None else sum(sizes[len(sizes) - kept :]) if kept <= len(sizes) else 10**9
         alter(world, retention_ms=retention_hours * HOUR_MS, retention_bytes=retention_bytes)
         by_age = 0

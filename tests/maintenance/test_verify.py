@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sparktxn import Producer
 from sparktxn.errors import CommandRefused, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.maintenance import Problem, VerifyReport, vacuum, verify
+from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
 from sparktxn.maintenance.segmentcheck import partition_problems
 from sparktxn.store import Store
 from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
@@ -144,7 +144,11 @@ def is_derived_or_unused(name: str) -> bool:
     return name.startswith(("_log/_last_checkpoint.json", "_log/.lock", "_clock/")) or "/." in name
 
 
-def test_damage_to_any_object_is_found_and_named(shop: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rewritten", [False, True], ids=["as written", "rewritten"])
+def test_damage_to_any_object_is_found_and_named(shop: Store, rewritten: bool) -> None:
+    if rewritten:
+        assert rewrite(shop, {"rewrite.min.segments": 2}).new_files
+        shop.log.checkpoint()
     draw = random.Random(7)
     root = Path(shop.uri)
     missed = []
@@ -281,6 +285,8 @@ def test_whatever_was_written_is_whole(seed: int, steps: int) -> None:
             elif step < 0.8:
                 store.log.refresh(store.log.deadline(10))
                 store.log.checkpoint()
+            elif step < 0.9:
+                rewrite(store, {"rewrite.min.segments": 2})
             else:
                 vacuum(store, EVERYTHING)
             report: VerifyReport = verify(store)
