@@ -103,8 +103,8 @@ class _Copying:
         """Upload the file if it is as large as it should be, or would be too large with `more_bytes`."""
         writer = self._writer
         if self._parts and (
-            writer.size_bytes >= self._task.target_bytes
-            or writer.size_bytes + more_bytes > _SEGMENT_BYTES_MAX
+            writer.expected_bytes >= self._task.target_bytes
+            or writer.size_bytes_max + more_bytes > _SEGMENT_BYTES_MAX
             or writer.decoded_bytes + more_bytes > _DECODED_BYTES_MAX
         ):
             self.finish_file()
@@ -112,7 +112,7 @@ class _Copying:
     def add(self, segment: SegmentRef, rows: Any) -> None:
         """Add all records of a segment."""
         self._parts.append((segment, self._writer.record_count))
-        self._writer.add(rows)
+        self._writer.add(rows, segment.file_share_bytes)
 
     def finish_file(self) -> None:
         """Upload the file, if it has records, and note its parts."""

@@ -31,19 +31,26 @@ class SegmentWriter:
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
+        self._waiting_expected_bytes = 0
         self._waiting_rows = 0
         self.record_count = 0
         self.decoded_bytes = 0
 
     @property
-    def size_bytes(self) -> int:
+    def size_bytes_max(self) -> int:
         """How large the file is so far, at most: what waits for its row group counts as it is."""
         return int(self._sink.tell()) + self._waiting_bytes
 
-    def add(self, table: pa.Table) -> None:
-        """Add rows; a row group is written once enough of them wait."""
+    @property
+    def expected_bytes(self) -> int:
+        """About how large the file is so far, if what waits for its row group becomes as large as expected."""
+        return int(self._sink.tell()) + self._waiting_expected_bytes
+
+    def add(self, table: pa.Table, expected_bytes: int) -> None:
+        """Add rows that are expected to take so many bytes of the file; enough of them are written as a row group."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
+        self._waiting_expected_bytes += min(table.nbytes, expected_bytes)
         self._waiting_rows += table.num_rows
         self.record_count += table.num_rows
         self.decoded_bytes += table.nbytes
@@ -52,7 +59,7 @@ class SegmentWriter:
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting).combine_chunks()
-        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+        self._waiting, self._waiting_bytes, self._waiting_expected_bytes, self._waiting_rows = [], 0, 0, 0
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._sink, rows.schema, **parquet_options(rows, self._compression))
         self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)

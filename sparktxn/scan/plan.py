@@ -433,6 +433,9 @@ class _Group(NamedTuple):
 
 
 def _split(whole: ReadTask, rows_per_task: int | None) -> Iterator[ReadTask]:
+    if rows_per_task is None and not whole.aborted:
+        yield whole
+        return
     groups: list[_Group] = []
     rows = 0
     for segments in by_file(whole.segments):

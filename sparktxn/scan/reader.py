@@ -67,11 +67,7 @@ def read(
     aborted = AbortedRanges(task.aborted)
     needs_data = bool(assembly.stored_columns or assembly.conditions)
     for segments, data in _fetched(objects, task, needs_data=needs_data):
-        kept = [
-            _Kept(segment, start, end)
-            for segment in segments
-            for start, end in aborted.kept(segment, task.start_offset, task.end_offset)
-        ]
+        kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
         if not kept:
             continue
         stored = None
@@ -189,6 +185,14 @@ class _Kept(NamedTuple):
         return first, first + self.end - self.start
 
 
+def _kept(segments: Sequence[SegmentRef], aborted: AbortedRanges | None, start: int, end: int) -> list[_Kept]:
+    """Return what a task returns of `segments` from offset `start` to `end`."""
+    if aborted is None and start <= segments[0].base_offset and segments[-1].end_offset <= end:
+        return [_Kept(segment, segment.base_offset, segment.end_offset) for segment in segments]
+    ranges = aborted or AbortedRanges(())
+    return [_Kept(segment, low, high) for segment in segments for low, high in ranges.kept(segment, start, end)]
+
+
 class _Assembly:
     """Puts a task's output columns together from stored columns and from what the task says."""
 
@@ -276,7 +280,7 @@ class _Assembly:
         columns = {}
         for name, make in self._made.items():
             if make is _offsets:
-                columns[name] = pa.concat_arrays([pa.arange(start, end) for _, start, end in kept])
+                columns[name] = _joined_offsets(kept, ends)
             elif make in self._constant_makers:
                 columns[name] = make(kept[0].segment, 0, rows_count)
             else:
@@ -303,6 +307,17 @@ class _Assembly:
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:
+    """Return the offsets of `kept`, whose rows end at `ends` in the result: of each part they grow by one."""
+    rows = 0
+    shifts = []
+    for _, start, end in kept:
+        shifts.append(start - rows)
+        rows += end - start
+    shift = pa.RunEndEncodedArray.from_arrays(ends, pa.array(shifts, pa.int64()))
+    return pc.add(pc.run_end_decode(shift), pa.arange(0, rows))
 
 
 def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:

@@ -41,7 +41,7 @@ from tests.simulation.impatientprograms import (
     slipping,
     storing,
 )
-from tests.simulation.maintenanceprograms import administering, preparing, sweeping, vacuuming
+from tests.simulation.maintenanceprograms import administering, preparing, rewriting, sweeping, vacuuming
 from tests.simulation.offers import note_offers
 from tests.simulation.simulator import Offer, Simulator
 from tests.simulation.truth import records_of
@@ -107,6 +107,8 @@ def maintained(simulator: Simulator, history: ClientHistory) -> None:
     for number in range(2):
         simulator.add(f"sweep {number}", sweeping(world))
         simulator.add(f"vacuum {number}", vacuuming(world))
+    if simulator.seed % 2:
+        simulator.add("rewrite", rewriting(world))
 
 
 def administered(simulator: Simulator, history: ClientHistory) -> None:
@@ -120,6 +122,8 @@ def administered(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("administrator", administering(world))
     simulator.add("follower", following(world))
     simulator.add("vacuum", vacuuming(world))
+    if simulator.seed % 2:
+        simulator.add("rewrite", rewriting(world))
 
 
 def prepared(simulator: Simulator, history: ClientHistory) -> None:

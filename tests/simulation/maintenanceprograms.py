@@ -13,7 +13,8 @@ from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, New
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.maintenance import Sweeper, sweep, vacuum
+from sparktxn.maintenance import Sweeper, apply_rewrite, plan_rewrite, rewrite, sweep, vacuum
+from sparktxn.maintenance.rewritefiles import copy_records
 from sparktxn.producer import Producer
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.store import Store
@@ -22,7 +23,7 @@ from tests.simulation.clientprograms import ClientWorld, Program, connect
 from tests.simulation.history import Outcome
 from tests.simulation.simulator import Process
 
-__all__ = ["Database", "administering", "preparing", "sweeping", "vacuuming"]
+__all__ = ["Database", "administering", "preparing", "rewriting", "sweeping", "vacuuming"]
 
 _CALL_S: Final = 5.0
 _ADMINISTRATIONS: Final = 12
@@ -81,6 +82,33 @@ def vacuuming(world: ClientWorld) -> Program:
                     if process.random.random() < 0.5 and not patience.idle:
                         log.checkpoint()
                     vacuum(store, _VACUUM, timeout_s=_CALL_S)
+                    world.history.operations += 1
+                patience.wait()
+
+    return program
+
+
+def rewriting(world: ClientWorld) -> Program:
+    """Rewrites by targets of all sizes, whole or task by task, as long as another process works."""
+
+    def program(process: Process) -> None:
+        uri, log = connect(process, world)
+        patience = _Patience(process, log, 10.0)
+        with Store.open(uri) as store:
+            while world.working:
+                given = {
+                    "rewrite.min.segments": 2,
+                    "rewrite.target.bytes": process.random.choice((1_024, 4_096, 2**20)),
+                }
+                with suppress(KafkaException):
+                    if process.random.random() < 0.5:
+                        rewrite(store, given, timeout_s=_CALL_S)
+                    else:
+                        tasks = plan_rewrite(store, given, timeout_s=_CALL_S)
+                        process.random.shuffle(tasks)
+                        files = [copy_records(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
+                        process.sleep(process.random.random() * 5)
+                        apply_rewrite(store, files, timeout_s=_CALL_S)
                     world.history.operations += 1
                 patience.wait()
 

@@ -38,8 +38,14 @@ def happened(simulator: Simulator) -> Counter[str]:
     ("scenario", "expected"),
     [
         ("clients", {"commit", "abort", "TxnOffsetCommit", "SettleIntent", "checkpoint"}),
-        ("maintained", {"time-out", "Vacuum", "entry deleted", "segment deleted", "sealed", "TxnOffsetCommit"}),
-        ("administered", {"DeleteTopic", "CreatePartitions", "DeleteRecords", "entry deleted", "SettleIntent"}),
+        (
+            "maintained",
+            {"time-out", "Vacuum", "entry deleted", "segment deleted", "sealed", "TxnOffsetCommit", "Rewrite"},
+        ),
+        (
+            "administered",
+            {"DeleteTopic", "CreatePartitions", "DeleteRecords", "entry deleted", "SettleIntent", "Rewrite"},
+        ),
         ("prepared", {"PrepareTxn", "commit", "abort", "Vacuum"}),
         ("shared", {"commit", "abort", "time-out", "TxnOffsetCommit"}),
     ],

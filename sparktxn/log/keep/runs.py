@@ -94,8 +94,13 @@ def not_rewritten(segments: Iterable[SegmentRef], rewritten: Sequence[RewrittenR
     Raises:
         DamagedObject: a range replaces a part of a segment.
     """
-    if not rewritten:
-        return list(segments)
+    segments = list(segments)
+    if not rewritten or not segments:
+        return segments
+    first, last = segments[0], segments[-1]
+    covering = _ending_after(rewritten, first.base_offset)
+    if covering is not None and covering.base_offset <= first.base_offset and last.end_offset <= covering.end_offset:
+        return []
     return [segment for segment in segments if not _is_replaced(segment, _ending_after(rewritten, segment.base_offset))]
 
 
@@ -115,11 +120,12 @@ def rewritten_segments_of(
     manifests = segments_of(objects, folder, [each.run for each in rewritten], cache=cache, absent=absent)
     found: list[SegmentRef] = []
     for each, manifest in zip(rewritten, manifests, strict=True):
-        for segment in manifest:
-            if segment.committed_entry == 0:
-                raise DamagedObject(segment.name, "a rewritten segment does not name the entry that committed it")
-            if _is_replaced(segment, each):
-                found.append(segment)
+        if any(segment.committed_entry == 0 for segment in manifest):
+            raise DamagedObject(each.run.folder, "a rewritten segment does not name the entry that committed it")
+        if each.base_offset <= each.run.base_offset and each.run.end_offset <= each.end_offset:
+            found += manifest
+        else:
+            found += [segment for segment in manifest if _is_replaced(segment, each)]
     return found
 
 

@@ -1,0 +1,285 @@
+"""The rewrite as a job: what it selects, what it reports, and what other jobs make of it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject
+from sparktxn.format import names
+from sparktxn.format.manifest import decode_manifest
+from sparktxn.log.keep.runs import not_rewritten
+from sparktxn.maintenance import apply_retention, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import segments_between
+from sparktxn.store import read_task
+from sparktxn.structs import ManifestRef, RewrittenRange, SegmentRef
+from tests.world import World
+
+TWO = {"rewrite.min.segments": 2}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World({"t": 2, "other": 1})
+    yield made
+    made.close()
+
+
+def write(world: World, count: int, *, topic: str = "t", partition: int = 0, **kwargs: Any) -> None:
+    """Segments of a record each."""
+    for number in range(count):
+        world.produce(f"{topic} {partition} {number}", topic=topic, partition=partition, **kwargs)
+
+
+def segments(world: World, topic: str = "t", partition: int = 0) -> list[SegmentRef]:
+    view = world.store.view([topic]).partitions[topic, partition]
+    return segments_between(world.store.log.objects, view, 0, view.log_end_offset)
+
+
+def files(world: World, topic: str = "t", partition: int = 0) -> list[str]:
+    return list(dict.fromkeys(segment.name for segment in segments(world, topic, partition)))
+
+
+def objects(world: World) -> set[str]:
+    return {info.name for info in world.store.log.objects.list(names.TOPICS)}
+
+
+def test_a_dry_run_says_what_would_be_merged_and_writes_nothing(world: World) -> None:
+    write(world, 6)
+    before, entry = objects(world), world.entry()
+    report = rewrite(world.store, dry_run=True)
+    assert (report.ranges, report.segment_files, report.new_files) == (1, 6, 0)
+    assert (objects(world), world.entry()) == (before, entry)
+    done = rewrite(world.store)
+    assert (done.ranges, done.segment_files, done.size_bytes) == (1, 6, report.size_bytes)
+    assert (done.new_files, done.lost, done.unresolved) == (1, (), 0)
+    assert len(files(world)) == 1
+    assert done.new_size_bytes == segments(world)[0].size_bytes
+
+
+def test_few_segments_are_left_as_they_are(world: World) -> None:
+    write(world, 4)
+    assert rewrite(world.store).ranges == 0
+    write(world, 1)
+    assert rewrite(world.store).ranges == 1
+    assert rewrite(world.store).ranges == 0, "what is merged is not merged again"
+    write(world, 4)
+    assert rewrite(world.store).ranges == 1, "a small file of a rewrite counts as one"
+    assert len(files(world)) == 1
+
+
+def test_topics_and_partitions_are_selected(world: World) -> None:
+    for topic, partition in (("t", 0), ("t", 1), ("other", 0)):
+        write(world, 5, topic=topic, partition=partition)
+    assert rewrite(world.store, {"rewrite.topics": "t", "rewrite.partitions": "1"}).ranges == 1
+    assert (len(files(world, "t", 1)), len(files(world, "t", 0)), len(files(world, "other"))) == (1, 5, 5)
+    assert rewrite(world.store, {"rewrite.topics": " other , t"}).ranges == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rewrite.partitions": "x"},
+        {"rewrite.partitions": "-1"},
+        {"rewrite.partitions": "1,,x"},
+        {"rewrite.partitions": 2},
+        {"rewrite.target.bytes": 2**26},
+        {"rewrite.min.segments": 1},
+        {"rewrite.topic": "t"},
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_written(world: World, wrong: dict[str, Any]) -> None:
+    write(world, 6)
+    before = objects(world)
+    with pytest.raises(ConfigurationError, match=r"rewrite\."):
+        rewrite(world.store, wrong)
+    assert objects(world) == before
+
+
+def test_a_topic_that_does_not_exist_is_named(world: World) -> None:
+    with pytest.raises(CommandRefused, match="'orders'"):
+        rewrite(world.store, {"rewrite.topics": "orders"})
+
+
+def test_young_segments_wait(world: World) -> None:
+    write(world, 5, timestamp=1_000)
+    write(world, 5)
+    assert rewrite(world.store, {"rewrite.min.age.ms": 3_600_000}).segment_files == 5
+    assert len(files(world)) == 6
+
+
+def test_files_end_at_the_target_and_are_not_written_again(world: World) -> None:
+    rows = pa.table({"value": [f"{number * 7919 % 10_007:05}" * 40 for number in range(400)]})
+    for _ in range(12):
+        with world.producer() as producer:
+            producer.produce_arrow("t", rows.append_column("partition", pa.nulls(400, pa.int32()).fill_null(0)))
+    before = world.rows("t")
+    smallest = min(segment.size_bytes for segment in segments(world))
+    given = {**TWO, "rewrite.target.bytes": 3 * smallest}
+    report = rewrite(world.store, given)
+    assert 1 < report.new_files < 12
+    assert world.rows("t") == before
+    assert rewrite(world.store, {**given, "rewrite.min.segments": report.new_files + 1}).ranges == 0
+
+
+def test_arrow_becomes_parquet_whatever_its_size(world: World) -> None:
+    world.store.create_topic("arrow", 1, settings={"segment.format": "arrow"})
+    write(world, 1, topic="arrow")
+    before = world.rows("arrow")
+    size_bytes = segments(world, "arrow")[0].size_bytes
+    assert rewrite(world.store, {"rewrite.target.bytes": max(1_024, size_bytes)}).ranges == 1
+    assert files(world, "arrow")[0].endswith(".parquet")
+    assert world.rows("arrow") == before
+
+
+def test_append_time_stays_that_of_each_entry(world: World) -> None:
+    world.store.create_topic("appended", 1, settings={"message.timestamp.type": "LogAppendTime"})
+    write(world, 6, topic="appended", timestamp=1_000)
+    before = world.rows("appended")
+    assert rewrite(world.store).ranges == 1
+    assert world.rows("appended") == before
+    # The times that the producers gave are kept too: they show once the setting says so.
+    with AdminClient({"bootstrap.servers": world.uri}) as admin:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "appended")
+        entry = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(10)
+    assert {row["timestamp"].timestamp() for row in world.rows("appended")} == {1.0}
+
+
+def test_an_open_transaction_holds_the_range_back(world: World) -> None:
+    write(world, 5)
+    producer = world.transactional()
+    producer.begin_transaction()
+    producer.produce("t", "open", partition=0)
+    producer.flush()
+    write(world, 5)
+    assert rewrite(world.store).segment_files == 5
+    producer.commit_transaction()
+    assert rewrite(world.store).segment_files == 7
+    assert len(files(world)) == 1
+
+
+def test_a_partition_of_aborted_records_alone_is_left(world: World) -> None:
+    producer = world.transactional()
+    for _ in range(6):
+        producer.begin_transaction()
+        producer.produce("t", "aborted", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+    assert rewrite(world.store, TWO).ranges == 0
+    assert world.values("t") == []
+
+
+def test_tasks_are_picklable_and_their_results_may_come_in_any_order(world: World) -> None:
+    for partition in (0, 1):
+        write(world, 6, partition=partition)
+    before = world.rows("t")
+    tasks = pickle.loads(pickle.dumps(plan_rewrite(world.store)))
+    done = [pickle.loads(pickle.dumps(run_rewrite_task(task, world.options))) for task in reversed(tasks)]
+    report = apply_rewrite(world.store, done)
+    assert (report.ranges, report.segment_files, report.new_files) == (2, 12, 2)
+    assert world.rows("t") == before
+    again = apply_rewrite(world.store, done)
+    assert (again.ranges, len(again.lost)) == (0, 2)
+    assert all("plan again" in lost.reason for lost in again.lost)
+    assert world.rows("t") == before
+
+
+def test_one_entry_takes_the_tasks_that_follow_each_other(world: World) -> None:
+    write(world, 40)
+    before, entry = world.rows("t"), world.entry()
+    tasks = plan_rewrite(world.store, {**TWO, "rewrite.target.bytes": 1_024})
+    assert len(tasks) > 2
+    done = [run_rewrite_task(task, world.options) for task in tasks]
+    assert apply_rewrite(world.store, done).ranges == 1
+    assert world.entry() == entry + 1
+    assert world.rows("t") == before
+
+
+def test_a_rewrite_that_is_out_of_time_says_what_is_left(world: World) -> None:
+    write(world, 6)
+    report = apply_rewrite(world.store, [run_rewrite_task(task) for task in plan_rewrite(world.store)], timeout_s=0)
+    assert (report.ranges, report.unresolved) == (0, 1)
+    assert rewrite(world.store).ranges == 1
+
+
+def test_offsets_by_time_are_found_in_every_part(world: World) -> None:
+    for number in range(8):
+        world.produce(str(number), partition=0, timestamp=1_000 * (number + 1))
+    assert rewrite(world.store).ranges == 1
+    write(world, 1, timestamp=100_000)
+    view = world.store.view(["t"]).partitions["t", 0]
+    found = [offset_for_time(world.store.log.objects, view, 1_000 * number) for number in range(10)]
+    assert found == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert offset_for_time(world.store.log.objects, view, 100_001) is None
+
+
+def test_retention_by_size_counts_the_new_files(world: World) -> None:
+    world.store.create_topic("kept", 1, settings={"retention.bytes": "400"})
+    write(world, 12, topic="kept")
+    (before,) = apply_retention(world.store, ["kept"], dry_run=True).shortened
+    rewrite(world.store)
+    assert sum(segment.file_share_bytes for segment in segments(world, "kept")) < 2_000
+    (after,) = apply_retention(world.store, ["kept"]).shortened
+    assert 0 < after.new_log_start_offset < before.new_log_start_offset
+    assert [row["offset"] for row in world.rows("kept")] == list(range(after.new_log_start_offset, 12))
+    assert verify(world.store).problems == ()
+
+
+def test_tasks_do_not_divide_a_file(world: World) -> None:
+    write(world, 10)
+    rewrite(world.store)
+    write(world, 3)
+    view = world.store.view(["t"])
+    tasks = world.store.plan(view, {("t", 0): (0, 13)}, rows_per_task=2)
+    assert [len(task.segments) for task in tasks] == [10, 2, 1]
+    rows = [row["offset"] for task in tasks for batch in read_task(task) for row in batch.to_pylist()]
+    assert rows == list(range(13))
+    commits = world.store.plan_commits(view, 0, rows_per_task=2)
+    assert [len(task.segments) for task in commits] == [10, 2, 1]
+    batches = [batch.num_rows for task in tasks for batch in read_task(task, batch_rows=3)]
+    assert batches == [3, 3, 3, 1, 1, 1, 1]
+
+
+def test_counting_alone_reads_no_file(world: World) -> None:
+    write(world, 10)
+    rewrite(world.store)
+    view = world.store.view(["t"])
+    for columns in ([], ["offset"], ["partition", "producer_id"]):
+        (task,) = world.store.plan(view, {("t", 0): (2, 9)}, columns=columns)
+        assert sum(batch.num_rows for batch in read_task(task)) == 7
+
+
+def test_a_segment_that_lies_across_a_range_is_damage() -> None:
+    segment = SegmentRef("s", 2, 3, 1, "00000000", 1, 0, 0, 0, -1, 1, 1, 1)
+    run = ManifestRef("run", 0, 9, 1, 0, 1, 1, 1, 1, 1, "00000000")
+    assert not_rewritten([segment], [RewrittenRange(2, 5, 1, run)]) == []
+    assert not_rewritten([segment], [RewrittenRange(0, 2, 1, run), RewrittenRange(5, 9, 1, run)]) == [segment]
+    for range_ in (RewrittenRange(0, 3, 1, run), RewrittenRange(4, 9, 1, run), RewrittenRange(3, 4, 1, run)):
+        with pytest.raises(DamagedObject, match="lie across"):
+            not_rewritten([segment], [range_])
+
+
+def test_a_manifest_that_contradicts_its_file_is_damage(world: World) -> None:
+    write(world, 6)
+    rewrite(world.store)
+    (manifest,) = [name for name in objects(world) if name.endswith("/manifest")]
+    data = world.store.log.objects.get(manifest)
+    assert data is not None
+    table = pa.parquet.read_table(pa.BufferReader(data))
+    assert [row["first_row"] for row in table.to_pylist()] == list(range(6))
+    index = table.schema.get_field_index("first_row")
+    wrong = table.set_column(index, table.schema.field(index), pa.array([6] * 6, pa.int64()))
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(wrong, sink, store_schema=False)
+    with pytest.raises(DamagedObject, match="its file has 6 rows"):
+        decode_manifest(sink.getvalue().to_pybytes(), manifest)
