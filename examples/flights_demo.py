@@ -8,8 +8,11 @@ by Spark, and by a reader that has only `json` and `pyarrow` (flights/independen
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import shlex
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +29,15 @@ KILL_AT_COMMIT = 3
 """The second driver dies in its third commit."""
 KILL_BETWEEN = (0.15, 0.45)
 """The first driver dies when this part of the flights is split, about."""
+COMMANDS = (
+    ("topics", "list"),
+    ("log", "-n", "3"),
+    ("transactions", "list"),
+    ("offsets", "late"),
+    ("consume", "-t", "late", "-o", "-1", "-e", "-f", "%t [%p] at %o: %s\\n"),
+    ("verify", "--no-records"),
+)
+"""What the demo shows of the store at the end."""
 
 
 def main() -> int:
@@ -56,6 +68,7 @@ def main() -> int:
     chart.draw(folder / "flights.png", watch.samples, watch.kills, flights)
     seconds = time.monotonic() - started
     print_report(console, report, folder, seconds, seed)
+    show_store(console, folder / "store")
     return 0 if all(check.right for check in report) else 1
 
 
@@ -91,6 +104,15 @@ def print_report(console: Console, report: list[proof.Check], folder: Path, seco
     wrong = sum(not check.right for check in report)
     console.print(f"chart: {folder / 'flights.png'}")
     console.print(f"{seconds:.0f} s, installation not counted (kill seed {seed}); {wrong or 'no'} figures off")
+
+
+def show_store(console: Console, store: Path) -> None:
+    """Show what is in the store, by the command that users have."""
+    console.print(f"\nexport TXNLOG_STORE={store}", markup=False, highlight=False)
+    for words in COMMANDS:
+        console.print(f"\n$ txnlog {shlex.join(words)}", markup=False, highlight=False)
+        command = [sys.executable, "-m", "sparktxn", *words]
+        subprocess.run(command, env=os.environ | {"TXNLOG_STORE": str(store)}, check=True)
 
 
 if __name__ == "__main__":

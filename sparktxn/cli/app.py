@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import typer
 
 from sparktxn.cli import (
     consume,
+    doctor,
     dump,
     files,
     groups,
@@ -22,6 +24,7 @@ from sparktxn.cli import (
     topics,
     transactions,
     vacuum,
+    verify,
 )
 from sparktxn.cli.failures import INTERRUPTED, report
 from sparktxn.cli.verb import root_options
@@ -49,6 +52,8 @@ APP.add_typer(dump.app)
 APP.add_typer(files.app)
 APP.add_typer(retention.app)
 APP.add_typer(vacuum.app)
+APP.add_typer(verify.app)
+APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
 
 
@@ -56,9 +61,15 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; return its exit code: 0, 1 for failures, 2 for wrong usage, 130 after Ctrl-C."""
     debug = "--debug" in arguments
     try:
-        code = typer.main.get_command(APP).main(args=list(arguments), prog_name="txnlog", standalone_mode=False)
+        code = _command().main(args=list(arguments), prog_name="txnlog", standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error becomes one line
         return report(error, debug=debug)
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _command() -> Any:
+    """Return the command that Typer makes of all verbs, which takes longer than most of them."""
+    return typer.main.get_command(APP)

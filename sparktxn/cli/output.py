@@ -7,7 +7,7 @@ A result is a row, or rows: dictionaries whose names are the names in JSON. They
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -81,14 +81,14 @@ class Output:
             sys.stderr.write(f"{text}\n")
 
     @contextmanager
-    def progress(self, doing: str) -> Iterator[None]:
-        """Show on a terminal that something is under way."""
+    def progress(self, doing: str) -> Iterator[Callable[[str], None]]:
+        """Show on a terminal what is under way; the block gets a function that shows another text."""
         console = Console(stderr=True, highlight=False)
         if self.json or not console.is_terminal:
-            yield
+            yield lambda text: None
             return
-        with console.status(Text(doing)):
-            yield
+        with console.status(Text(doing)) as status:
+            yield lambda text: status.update(Text(text))
 
     def _json(self, row: Row) -> None:
         # A half of a surrogate pair has no UTF-8.

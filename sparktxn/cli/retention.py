@@ -30,7 +30,7 @@ def retention(
     """
     store = session.store()
     with session.out.progress("retention: finding old segments …"):
-        report = apply_retention(store, topics or None, dry_run=not apply, timeout_s=session.timeout_s)
+        report = apply_retention(store, topics or None, dry_run=not apply, timeout_s=session.job_timeout_s)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was removed: add --apply to remove these records")

@@ -29,7 +29,7 @@ class Given(Struct, frozen=True, kw_only=True):
     option: tuple[str, ...] = ()
     config: tuple[Path, ...] = ()
     profile: str | None = None
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float | None = None
     json: bool = False
 
     def joined(self, later: Given) -> Given:
@@ -39,7 +39,7 @@ class Given(Struct, frozen=True, kw_only=True):
             option=(*self.option, *later.option),
             config=(*self.config, *later.config),
             profile=later.profile or self.profile,
-            timeout_s=later.timeout_s if later.timeout_s != TIMEOUT_S else self.timeout_s,
+            timeout_s=self.timeout_s if later.timeout_s is None else later.timeout_s,
             json=self.json or later.json,
         )
 
@@ -50,7 +50,8 @@ class Session:
     def __init__(self, given: Given) -> None:
         self.given = given
         self.out = Output(json=given.json)
-        self.timeout_s = given.timeout_s
+        self.timeout_s = TIMEOUT_S if given.timeout_s is None else given.timeout_s
+        self.job_timeout_s = given.timeout_s
         self._address: Address | None = None
         self._opened: list[Any] = []
 
@@ -88,17 +89,17 @@ class Session:
         Raises:
             StoreNotFound: there is none at the address.
         """
-        store = Store.open(self.address.store, options=self._store_settings())
+        store = Store.open(self.address.store, options=self.store_settings())
         self._opened.append(store)
         return store
 
     def admin(self) -> AdminClient:
         """Return an administrator of the store."""
-        client = AdminClient({"bootstrap.servers": self.address.store, **self._store_settings()})
+        client = AdminClient({"bootstrap.servers": self.address.store, **self.store_settings()})
         self._opened.append(client)
         return client
 
-    def _store_settings(self) -> StoreOptions:
+    def store_settings(self) -> StoreOptions:
         """Return the settings of the store's handle, without those of consumers and producers.
 
         One file of settings then serves every verb; a name that is no setting at all is refused when the store opens.

@@ -41,7 +41,7 @@ def sweep(
     given = dict(split_option("--set", text) for text in settings or ())
     store = session.store()
     with session.out.progress("sweep: reading the state …"):
-        report = run_sweep(store, given, dry_run=not apply, timeout_s=session.timeout_s)
+        report = run_sweep(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was changed: add --apply to do it")

@@ -42,7 +42,7 @@ def vacuum(
     given = dict(split_option("--set", text) for text in settings or ())
     store = session.store()
     with session.out.progress("vacuum: verifying checkpoints, finding what is not needed …"):
-        report = run_vacuum(store, given, dry_run=not apply, timeout_s=session.timeout_s)
+        report = run_vacuum(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
     row = msgspec.to_builtins(report)
     objects = row.pop("names")
     session.out.row(row | ({"names": list(objects)} if names and session.out.json else {}))

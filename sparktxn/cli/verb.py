@@ -75,9 +75,14 @@ _Profile = Annotated[
     ),
 ]
 _Timeout = Annotated[
-    float,
+    float | None,
     typer.Option(
-        "--timeout", metavar="SECONDS", min=0.001, help="How long the store may take.", rich_help_panel=_SHARED
+        "--timeout",
+        metavar="SECONDS",
+        min=0.001,
+        help=f"How long the store may take. Default: {TIMEOUT_S:g}; jobs have no limit.",
+        rich_help_panel=_SHARED,
+        show_default=False,
     ),
 ]
 _Json = Annotated[
@@ -98,7 +103,7 @@ def _shared(
     option: _Option = None,
     config: _Config = None,
     profile: _Profile = None,
-    timeout: _Timeout = TIMEOUT_S,
+    timeout: _Timeout = None,
     json: _Json = False,
     debug: _Debug = False,
 ) -> Given:

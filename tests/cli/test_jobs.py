@@ -80,9 +80,26 @@ def test_retention_removes_when_it_is_meant() -> None:
     assert ok("consume", "-t", "orders", "-e").out == b""
 
 
+def test_verify_finds_nothing_in_a_whole_store_and_names_what_is_damaged(folder: Path) -> None:
+    ok("produce", "-t", "orders", stdin=b"1\n2\n")
+    (row,) = ok("verify", "--json").json
+    assert (row["segments"], row["records"], row["problems"]) == (1, 2, [])
+    assert "problems            -" in ok("verify", "orders").lines
+    (segment,) = (folder / "store").rglob("*.parquet")
+    segment.write_bytes(segment.read_bytes()[:-1] + b"\0")
+    done = txnlog("verify", "--json")
+    assert (done.code, done.err) == (1, "")
+    (problem,) = done.json[0]["problems"]
+    assert problem["object"].endswith(segment.name)
+    assert "restore" in problem["fix"]
+    assert ok("verify", "--no-records", "--json").json[0]["problems"] == []
+    assert segment.name in txnlog("verify").text
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
+        (("verify", "absent"), 1, "txnlog topics list shows"),
         (("vacuum", "--set", "vacuum.retention=1"), 2, "vacuum.retention.ms"),
         (("vacuum", "--set", "vacuum.retention.ms=soon"), 2, "expected a whole number"),
         (("sweep", "--set", "sweep"), 2, "--set takes name=value"),

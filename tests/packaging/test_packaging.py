@@ -161,6 +161,14 @@ def test_the_wheel_carries_the_licence(wheel: Path) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
 
 
+def test_the_wheel_has_the_command_and_its_packages_are_an_extra(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {name.rpartition("/")[2]: archive.read(name).decode() for name in archive.namelist()}
+    assert "txnlog = sparktxn.cli.launch:main" in texts["entry_points.txt"].splitlines()
+    extra = re.findall(r"""^Requires-Dist: ([a-z]+)[^;\n]*; extra == ['"]cli['"]$""", texts["METADATA"], re.MULTILINE)
+    assert sorted(extra) == ["rich", "typer"]
+
+
 def test_the_core_needs_neither_spark_nor_fsspec(wheel: Path) -> None:
     metadata = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
@@ -169,7 +177,7 @@ def test_the_core_needs_neither_spark_nor_fsspec(wheel: Path) -> None:
         "msgspec",
         "google-crc32c",
     }
-    assert set(re.findall(r"^Provides-Extra: (\S+)$", text, re.MULTILINE)) >= {"spark", "s3", "demo", "dev"}
+    assert set(re.findall(r"^Provides-Extra: (\S+)$", text, re.MULTILINE)) >= {"spark", "s3", "cli", "demo", "dev"}
 
 
 def test_the_sdist_holds_sources_documents_and_examples_of_settings(built: Path) -> None:

@@ -1,0 +1,65 @@
+"""`txnlog doctor`: prove that a store and this machine keep what sparktxn relies on."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+
+import typer
+
+from sparktxn.cli.examining import FAILED as WRONG
+from sparktxn.cli.examining import OK, WARNING, Check, examine
+from sparktxn.cli.failures import FAILED
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import verb
+from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.errors import StoreError, StoreNotFound
+from sparktxn.registry import objects_of
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "pyspark")
+
+
+@verb(app, "doctor", examples=["txnlog doctor", "txnlog doctor --json"])
+def doctor(session: Session) -> None:
+    """Prove on your store and machine that conditional puts are honoured; check permissions, clocks and versions.
+
+    It writes small objects, and deletes them. The address need not hold a store yet. The exit code is 1 if a check
+    fails.
+    """
+    with session.out.progress("doctor: examining the store …"):
+        checks = list(_checks(session))
+    session.out.rows((check._asdict() for check in checks), none="")
+    failed = [check for check in checks if check.result == WRONG]
+    if failed:
+        session.out.remark(f"{len(failed)} checks failed: this store or machine must not be used as it is")
+        raise typer.Exit(FAILED)
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    yield _versions()
+    objects = objects_of(session.address.store, session.store_settings())
+    yield from examine(objects, SystemClock(), RandomIds())
+    try:
+        store = session.store()
+        view = store.view(None, timeout_s=session.timeout_s)
+    except StoreNotFound:
+        yield Check("store", WARNING, "there is no store at this address yet", "txnlog topics create NAME makes one")
+    except StoreError as error:
+        yield Check("store", WRONG, str(error), "txnlog verify says what else is wrong")
+    else:
+        yield Check("store", OK, f"its log ends at entry {view.entry}, and it has {len(view.topics)} topics")
+
+
+def _versions() -> Check:
+    found = [f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return Check("versions", OK, ", ".join(found))
