@@ -163,9 +163,10 @@ def _even(owned: dict[int, list[Place]], sizes: list[int], members: Sequence[Sub
     """Move partitions of one topic while that makes the targets more even; return True if one was moved."""
     moved = False
     while True:
-        most = max((index for index in owned if owned[index]), key=lambda index: (sizes[index], index), default=-1)
+        # A topic has a partition, and each of them an owner.
+        most = max((index for index in owned if owned[index]), key=lambda index: (sizes[index], index))
         least = min(owned, key=lambda index: (sizes[index], index))
-        if most < 0 or sizes[most] <= sizes[least] + 1:
+        if sizes[most] <= sizes[least] + 1:
             return moved
         places = owned[most]
         held = members[most].held

@@ -24,7 +24,7 @@ from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_k
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState
+from sparktxn.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState, SettledHalf
 from tests.purelog import PureLog
 
 GROUP, ID = "shop", "t1"
@@ -327,3 +327,59 @@ def test_outcomes_are_kept_for_the_window_and_the_last_ones_beyond_it(log: PureL
     assert kept == [*many, late][-HALF_OUTCOMES_KEPT:]
     assert log.refusal(EndHalf(GROUP, many[0], committed=True)) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert log.submit(EndHalf(GROUP, many[-1], committed=True))[0].duplicate
+
+
+def test_the_window_ends_at_its_very_entry(log: PureLog) -> None:
+    many = in_one_bucket(HALF_OUTCOMES_KEPT + 3)
+    late = many.pop()
+    for number, name in enumerate(many):
+        log.submit(prepare(segment(100 + number), name=name), EndHalf(GROUP, name, committed=True))
+    first: SettledHalf = log.records[outcomes_key(late)].settled[0]
+    log.entries += [log.entries[0]] * (first.entry + REQUEST_WINDOW - log.entry - 1)
+    log.submit(prepare(segment(999), name=late), EndHalf(GROUP, late, committed=True))
+    assert log.entry == first.entry + REQUEST_WINDOW
+    kept = [settled.transaction_id for settled in log.records[outcomes_key(late)].settled]
+    assert kept == [*many[1:], late]
+
+
+@pytest.mark.parametrize(("max_ms", "placed_ms"), [(-1, 1_000), (0, 0), (1, 1)])
+def test_records_without_times_get_that_of_the_commit(log: PureLog, max_ms: int, placed_ms: int) -> None:
+    log.submit(prepare(segment(timestamp_min_ms=min(max_ms, 0), timestamp_max_ms=max_ms)))
+    log.submit(COMMIT)
+    assert log.segments().segments[0].timestamp_max_ms == placed_ms
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        prepare(immunity_ms=-1),
+        CheckHalf(GROUP, ID, 0, "checker", -1),
+        CheckHalf(GROUP, ID, 5, "checker", 30_000),
+        ResumeHalf(GROUP, ID, -1),
+        DiscardHalf(GROUP, ID, 5),
+        DeleteHalf(GROUP, ID),
+        EndHalf(GROUP, "unknown", committed=True),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_refusal_names_the_half_transaction(log: PureLog, command: Any) -> None:
+    if not isinstance(command, PrepareHalf):
+        log.submit(prepare())
+    named = f"half transaction '{command.transaction_id}' of producer group 'shop'"
+    with pytest.raises(CommandRefused, match=named):
+        log.submit(command)
+
+
+def test_a_refusal_of_what_was_discarded_names_it(log: PureLog) -> None:
+    log.submit(prepare())
+    log.submit(DiscardHalf(GROUP, ID, 0))
+    for command in (COMMIT, ROLL_BACK, CheckHalf(GROUP, ID, 0, "checker", 30_000)):
+        with pytest.raises(CommandRefused, match="half transaction 't1' of producer group 'shop' was discarded"):
+            log.submit(command)
+
+
+def test_a_commit_that_cannot_be_placed_names_its_half_transaction(log: PureLog) -> None:
+    log.submit(prepare())
+    log.submit(DeleteTopic("r", "topic", 1))
+    with pytest.raises(CommandRefused, match="half transaction 't1' of producer group 'shop' cannot be committed"):
+        log.submit(COMMIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteGroup, DeleteTopic, JoinGroup
 from sparktxn.state import limits
 from sparktxn.structs import GroupState, HeldPartition, MemberState, SubscribedTopic
@@ -146,6 +146,8 @@ class TestJoining:
         ]
         for command, code in wrong:
             assert log.refusal(command) == code, command
+        with pytest.raises(CommandRefused, match="no topic!"):
+            log.submit(replace(good, topics=("no topic!",)))
         log.submit(replace(good, session_timeout_ms=1, rebalance_timeout_ms=2**31 - 1))
 
 
@@ -277,6 +279,13 @@ class TestReconciling:
         changed = log.entry
         log.submit(log.updating("m1", "a"))
         assert log.member("m1").changed_entry == changed
+
+    def test_a_member_keeps_of_its_target_what_it_does_not_hold_yet(self, log: GroupLog) -> None:
+        log.join("m1", "a")
+        waiting = log.join("m2", "a")
+        assert (waiting.target, waiting.assigned) == (tuple(EVEN[3:]), ())
+        log.join("m3", "a")
+        assert log.member("m2").target == (EVEN[3], EVEN[4])
 
     @pytest.mark.kafka("G09")
     def test_a_member_that_owes_partitions_gets_no_others(self, log: GroupLog) -> None:
