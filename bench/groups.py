@@ -1,4 +1,4 @@
-"""Dividing a group's partitions, and applying the entry that does: milliseconds, and how many partitions move."""
+"""Dividing a group's partitions, and applying the entry that does; and a rebalance of consumers on a local disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 from bench.figures import Figure, median
+from bench.records import temporary_folder
+from sparktxn import Consumer, Store
 from sparktxn.format.commands import JoinGroup
 from sparktxn.state.assignors import Subscriber, Topics, uniform_targets
 from sparktxn.state.delta import Context
@@ -18,6 +20,9 @@ _TRIES = 5
 _SIZES = ((100, 1_000), (1_000, 10_000))
 _TARGETS_MS = {("divide", 1_000): 100.0, ("apply", 100): 10.0}
 """By what is measured and the number of members."""
+_REBALANCE_S = 2.0
+_PASS_S = 0.02
+_ENTRIES_MAX = 3
 
 
 def _median_ms(work: Callable[[], object]) -> float:
@@ -49,7 +54,80 @@ def measure() -> list[Figure]:
         )
         least = partitions // (members + 1)
         figures.append(Figure(f"partitions that move, {size}", moved, "partitions", least, at_most=True))
-    return figures
+    return figures + _rebalances()
+
+
+class _Consumers:
+    """Consumers of one group in this process, which one thread polls in turn, with fsync."""
+
+    def __init__(self, uri: str, members: int, partitions: int) -> None:
+        self._uri, self._partitions = uri, partitions
+        self.store = Store.open(uri, create=True)
+        self.store.create_topic("t", partitions)
+        self._consumers = [self._consumer() for _ in range(members)]
+        self._settle()
+
+    def _consumer(self) -> Consumer:
+        settings = {"group.id": "g", "partition.assignment.strategy": "cooperative-sticky"}
+        consumer = Consumer({"bootstrap.servers": self._uri, **settings})
+        consumer.subscribe(["t"])
+        return consumer
+
+    def entry(self) -> int:
+        return self.store.log.refresh(self.store.log.deadline(10))
+
+    def _settle(self) -> None:
+        """Poll all until the group's state gives each its share, and none owes a partition."""
+        while True:
+            for consumer in self._consumers:
+                consumer.poll(0)
+            self.entry()
+            members = self.store.log.group_members("g")
+            is_shared = all(len(member.assigned) == len(member.target) and not member.revoking for member in members)
+            if is_shared and len(members) == len(self._consumers):
+                return
+            time.sleep(_PASS_S)
+
+    def restart_one(self) -> tuple[float, float, int]:
+        """A member leaves, and another joins: the seconds of both rebalances, and the entries of both together."""
+        before = self.entry()
+        left_s = self._seconds(lambda: self._consumers.pop(0).close())
+        joined_s = self._seconds(lambda: self._consumers.append(self._consumer()))
+        return left_s, joined_s, self.entry() - before
+
+    def _seconds(self, change: Callable[[], None]) -> float:
+        started = time.perf_counter()
+        change()
+        self._settle()
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        for consumer in self._consumers:
+            consumer.close()
+        self.store.close()
+
+
+def _rebalances() -> list[Figure]:
+    members, partitions = _SIZES[0]
+    with temporary_folder() as folder:
+        consumers = _Consumers(f"{folder}/store", members, partitions)
+        try:
+            found = [consumers.restart_one() for _ in range(_TRIES)]
+        finally:
+            consumers.close()
+    left_s, joined_s, entries = (list(column) for column in zip(*found, strict=True))
+    size = f"{members} members, {partitions:,} partitions"
+    rebalances = (("a member leaves", left_s), ("one joins", joined_s))
+    figures = [
+        Figure(f"rebalance, {what}, {size}", median(times), "s", _REBALANCE_S, True, _range(times, ".2f"))
+        for what, times in rebalances
+    ]
+    of_both = _range(entries, "")
+    return [*figures, Figure(f"entries of a restart, {size}", median(entries), "entries", _ENTRIES_MAX, True, of_both)]
+
+
+def _range(values: list[float], shown: str) -> str:
+    return f"{min(values):{shown}} to {max(values):{shown}}"
 
 
 def _join_ms(targets: list[tuple[tuple[int, int], ...]], partitions: int) -> float:

@@ -191,9 +191,15 @@ class Commits:
         return any(not commit.ended.is_set() for commit in self._under_way)
 
     def under_way(self) -> list[threading.Event]:
-        """The ends of the commits that are under way; none of them waits for company any more."""
-        self.hurry()
-        return [commit.ended for commit in self._under_way]
+        """The ends of the commits that are under way.
+
+        What waits for company is left out, unless one of its partitions has come back: it then waits no more.
+        """
+        waiting = [commit for commit in self._under_way if commit.is_patient]
+        if any((offset.topic, offset.partition) in self._assignment for one in waiting for offset in one.offsets):
+            self.hurry()
+            waiting = []
+        return [commit.ended for commit in self._under_way if commit not in waiting]
 
     def close(self, deadline: Deadline) -> None:
         """Waits for what is under way, and takes back what the deadline leaves unsent."""

@@ -367,6 +367,22 @@ class TestHandOver:
         first.close()
         assert world.entry() == before + 1
 
+    def test_a_partition_that_comes_back_while_its_release_waits_goes_on_where_it_was(self, world: World) -> None:
+        for partition in range(4):
+            world.produce(f"a{partition}", f"b{partition}", partition=partition)
+        first, second = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("first", "second"))
+        assert len(world.run(first, second)) == 8
+        third, fourth = (world.member(name, callbacks=False, **INCREMENTAL) for name in ("third", "fourth"))
+        third.poll(0)
+        fourth.poll(0)
+        world.run(first, seconds=0.2)
+        assert len(owned(first)) == 1
+        third.close()
+        fourth.close()
+        world.produce("c", partition=0)
+        assert world.run(first, second) == ["c"]
+        assert sorted(owned(first) + owned(second)) == [0, 1, 2, 3]
+
     def test_a_user_who_does_not_poll_does_not_hold_up_a_release(self, tmp_path: Path) -> None:
         """By the machine's clock: the thread that shows that members live sends it."""
         uri = str(tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
+from sparktxn.format.commands import CreateTopic
 from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before, first_entry
 from sparktxn.structs import TransactionState
 from sparktxn.testing.faultystore import Fault, Operation
@@ -106,3 +107,20 @@ def test_the_first_entry_that_is_not_older(shared: Shared, client: Client) -> No
     shared.vacuum(4)
     with pytest.raises(ViewExpired):
         entry_not_before(objects, stamps[0], 1, 6)
+
+
+def test_clients_of_one_process_share_the_view_of_a_state(shared: Shared, client: Client) -> None:
+    """A hundred consumers of a thousand partitions would capture each of them a hundred times."""
+    deadline = client.log.deadline(5)
+    client.submit(CreateTopic("create", "wide", 2))
+    view = client.log.view(["wide"], deadline)
+    assert client.log.view(["wide"], deadline) is view
+    assert client.log.view([], deadline).topics == {}
+    client.submit(CreateTopic("create more", "more", 1))
+    newer = client.log.view(["wide"], deadline)
+    assert newer.entry == view.entry + 1
+    client.log.checkpoint()
+    client.log._follower.reopen()
+    opened = client.log.view(["wide"], deadline)
+    assert opened is not newer, "its base may be another checkpoint"
+    assert opened.partitions["wide", 0].base_entry == newer.entry

@@ -32,6 +32,7 @@ class Viewer:
         self._objects = objects
         self._follower = follower
         self._window = window
+        self._captured_last: tuple[tuple[object, ...], ReadView] | None = None
 
     def view(
         self, topics: Iterable[str] | None, deadline: Deadline, entry: int | None, timestamp_ms: int | None
@@ -82,8 +83,19 @@ class Viewer:
                     "AdminClient.create_topics([NewTopic(…)]) creates one",
                 )
             found.append(topic)
-        view = capture_view(tail.parts.get, found, tail.entry, tail.timestamp_ms, tail.parts.base)
+        view = self._view_of(tail, found)
         return with_internal(view, internal, first_entry(self._objects)) if internal else view
+
+    def _view_of(self, tail: Tail, topics: Sequence[TopicState]) -> ReadView:
+        """Capture topics; a view that another client of this process has captured of the same state is shared."""
+        names = tuple(topic.name for topic in topics)
+        # Parts that stand on another checkpoint, or are other parts, stand otherwise.
+        key = (tail.entry, tail.checksum, tail.parts.standing, names)
+        if self._captured_last is not None and self._captured_last[0] == key:
+            return self._captured_last[1]
+        view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms, tail.parts.base)
+        self._captured_last = (key, view)
+        return view
 
     def _tail_at(self, entry: int, newest: Tail) -> Tail:
         """Return a replica at an older entry: from the newest checkpoint not after it, and the entries between."""
