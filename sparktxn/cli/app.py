@@ -16,6 +16,7 @@ from sparktxn.cli import (
     groups,
     half,
     log,
+    maintain,
     offsets,
     produce,
     producers,
@@ -50,6 +51,7 @@ APP.add_typer(offsets.app)
 APP.add_typer(log.app)
 APP.add_typer(dump.app)
 APP.add_typer(files.app)
+APP.add_typer(maintain.app)
 APP.add_typer(retention.app)
 APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)

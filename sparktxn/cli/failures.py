@@ -8,10 +8,10 @@ from typing import Final
 
 import typer
 
-from sparktxn.cli.text import printable
+from sparktxn.cli.text import parse_duration_ms, printable
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
 
-__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "report"]
+__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "duration_ms", "report"]
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -30,6 +30,18 @@ _HINTS: Final[dict[int, str]] = {
 
 class WrongUsage(Exception):
     """The command line is wrong; the text says what was expected."""
+
+
+def duration_ms(option: str, text: str) -> int:
+    """Return the duration that was given with an option, such as ``15m``, in milliseconds.
+
+    Raises:
+        WrongUsage: it has another form.
+    """
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise WrongUsage(f"{option}: {error}") from None
 
 
 def report(error: BaseException, *, debug: bool) -> int:

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from sparktxn.admin import AbortTransactionSpec, TransactionState
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, duration_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import parse_duration_ms
 from sparktxn.cli.verb import verb
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.kafka.message import TopicPartition
@@ -57,7 +56,7 @@ def list_transactions(
         .list_transactions(
             states=[_state(text) for text in state] if state else None,
             producer_ids=producer_id or None,
-            duration_filter_ms=-1 if longer_than is None else _age("--longer-than", longer_than),
+            duration_filter_ms=-1 if longer_than is None else duration_ms("--longer-than", longer_than),
             transactional_id_pattern=pattern,
             request_timeout=session.timeout_s,
         )
@@ -77,13 +76,6 @@ def _state(text: str) -> TransactionState:
         nearest = did_you_mean(text, map(str, TransactionState))
         raise WrongUsage(f"--state {text!r} is unknown: expected one of {expected}{nearest}")
     return known[text.lower()]
-
-
-def _age(option: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise WrongUsage(f"{option}: {error}") from None
 
 
 @verb(app, "describe", examples=["txnlog transactions describe shop-1"])
@@ -195,7 +187,7 @@ def find_hanging(
         .find_hanging_transactions(
             topic=topic,
             partition=partition,
-            max_transaction_timeout_ms=_age("--longer-than", longer_than),
+            max_transaction_timeout_ms=duration_ms("--longer-than", longer_than),
             request_timeout=session.timeout_s,
         )
         .result()

@@ -1,5 +1,6 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
+from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
 from sparktxn.maintenance.rewrite import (
     RewriteReport,
@@ -15,7 +16,9 @@ from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 
 __all__ = [
+    "FailedJob",
     "LostRace",
+    "MaintenanceReport",
     "Problem",
     "RetentionReport",
     "RewriteReport",
@@ -29,6 +32,7 @@ __all__ = [
     "VerifyReport",
     "apply_retention",
     "apply_rewrite",
+    "maintain",
     "plan_rewrite",
     "rewrite",
     "run_rewrite_task",

@@ -42,6 +42,7 @@ from sparktxn.maintenance import (
     Sweeper,
     apply_retention,
     apply_rewrite,
+    maintain,
     plan_rewrite,
     rewrite,
     run_rewrite_task,
@@ -416,6 +417,10 @@ CALLS: Final[dict[str, Call]] = {
         lambda _: apply_retention,
         lambda world: {"store": world.store, "topics": ["t"], "dry_run": True, "timeout_s": 5.0},
     ),
+    "maintain": Call(
+        lambda _: maintain,
+        lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0},
+    ),
     "verify": Call(
         lambda _: verify,
         lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
@@ -503,7 +508,10 @@ NOT_CALLED: Final = {
         ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport", "RewriteReport"),
         "an answer",
     ),
-    **dict.fromkeys(("Problem", "RetentionReport", "ShortenedPartition", "VerifyReport"), "an answer"),
+    **dict.fromkeys(
+        ("FailedJob", "MaintenanceReport", "Problem", "RetentionReport", "ShortenedPartition", "VerifyReport"),
+        "an answer",
+    ),
 }
 """Public names without a call, and why."""
 

@@ -1,0 +1,85 @@
+"""`txnlog maintain`: all jobs of a store, once or again and again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sparktxn.cli.address import split_option
+from sparktxn.cli.failures import FAILED, WrongUsage, duration_ms
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, verb
+from sparktxn.maintenance import MaintenanceReport
+from sparktxn.maintenance import maintain as run_maintain
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@verb(
+    app,
+    "maintain",
+    examples=[
+        "txnlog maintain",
+        "txnlog maintain --apply",
+        "txnlog maintain --apply --set vacuum.retention.ms=86400000",
+    ],
+)
+def maintain(
+    session: Session,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of any job.", show_default=False),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="Again after so long, such as 30m or 1h, until it is ended.",
+            show_default=False,
+        ),
+    ] = None,
+    apply: Apply = False,
+) -> None:
+    """Run all jobs, as the settings of topics say: sweep, retention, rewrite, vacuum.
+
+    Without --apply it prints what each would do. It may be killed at any moment, and run alongside all other
+    processes. A job that fails stops no other. The exit code is 1 if one has failed. With --every it goes on.
+    """
+    given = dict(split_option("--set", text) for text in settings or ())
+    pause_s = None if every is None else duration_ms("--every", every) / 1000
+    if pause_s is not None and not apply:
+        raise WrongUsage("--every without --apply would print the same again and again: add --apply")
+    store = session.store()
+    while True:
+        with session.out.progress("maintain: sweep, retention, rewrite, vacuum …"):
+            report = run_maintain(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
+        _print(session, report)
+        if pause_s is None:
+            break
+        store.log.clock.sleep(pause_s)
+    if not apply:
+        session.out.remark("nothing was changed: add --apply to do it")
+    if report.failed:
+        raise typer.Exit(FAILED)
+
+
+def _print(session: Session, report: MaintenanceReport) -> None:
+    """Print one object for programs; for people the jobs one after the other, without what is nothing."""
+    row = msgspec.to_builtins(report)
+    if session.out.json:
+        session.out.row(row)
+        return
+    rows = [
+        {"job": job, "what": name.replace("_", " "), "count": len(value) if isinstance(value, list | tuple) else value}
+        for job in ("sweep", "retention", "rewrite", "vacuum")
+        for name, value in (row[job] or {}).items()
+        if value and name not in ("dry_run", "horizon", "segment_floor", "names")
+    ]
+    session.out.rows(rows, none="sweep, retention, rewrite and vacuum have found nothing to do")
+    for job in report.failed:
+        session.out.remark(f"{job.job} has failed: {job.error}")

@@ -1,0 +1,93 @@
+"""All maintenance of a store in one call: sweep, retention, rewrite and vacuum, by the settings of its topics.
+
+The order is that in which each job makes work for the next. A sweep ends transactions that hold up the last stable
+offset, and retention names less. A rewrite merges what is left, and the vacuum deletes what nothing names any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from sparktxn import arguments
+from sparktxn.clock import in_time
+from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.settings import Setting, parse_settings
+from sparktxn.errors import KafkaException
+from sparktxn.maintenance.retention import RetentionReport, apply_retention
+from sparktxn.maintenance.rewrite import RewriteReport, rewrite
+from sparktxn.maintenance.sweep import SweepReport, sweep
+from sparktxn.maintenance.vacuum import VacuumReport, vacuum
+from sparktxn.store import Store
+
+__all__ = ["FailedJob", "MaintenanceReport", "maintain"]
+
+_SETTINGS = (*SWEEP_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
+
+
+class FailedJob(Struct, frozen=True):
+    """A job that has failed, and why. What it did before is complete, and the other jobs were run."""
+
+    job: str
+    error: str
+
+
+class MaintenanceReport(Struct, frozen=True, kw_only=True):
+    """What each job has done, or with `dry_run` would do; None for one that has failed, which is in `failed`."""
+
+    dry_run: bool
+    sweep: SweepReport | None = None
+    retention: RetentionReport | None = None
+    rewrite: RewriteReport | None = None
+    vacuum: VacuumReport | None = None
+    failed: tuple[FailedJob, ...] = ()
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def maintain(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> MaintenanceReport:
+    """Run all jobs once: sweep, retention, rewrite, vacuum. One that fails stops no other.
+
+    Safe alongside every other process, and to repeat after a crash. Call it from cron, or in a loop.
+
+    Args:
+        store: an open store.
+        settings: settings of any job, such as ``vacuum.retention.ms``.
+        dry_run: only return what each job would do. What one would do is not seen by the next.
+        timeout_s: how long all of it may take; what is left is done by the next call.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong; no job was run.
+    """
+    arguments.instance("store", store, Store)
+    given = arguments.mapping("settings", settings)
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.timeout_s("timeout_s", timeout_s)
+    parse_settings(_SETTINGS, given, "maintenance")
+    jobs: dict[str, Callable[..., Any]] = {
+        "sweep": partial(sweep, store, _of(SWEEP_SETTINGS, given)),
+        "retention": partial(apply_retention, store),
+        "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given)),
+        "vacuum": partial(vacuum, store, _of(VACUUM_SETTINGS, given)),
+    }
+    reports: dict[str, Any] = {}
+    failed = []
+    for job, run in jobs.items():
+        try:
+            reports[job] = run(dry_run=dry_run)
+        except KafkaException as error:
+            failed.append(FailedJob(job, error.error.str()))
+    return MaintenanceReport(dry_run=dry_run, **reports, failed=tuple(failed))
+
+
+def _of(known: tuple[Setting, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    names = {setting.name for setting in known}
+    return {name: value for name, value in given.items() if name in names}
