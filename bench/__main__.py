@@ -19,6 +19,7 @@ _NAMES = (
     "groups",
     "halfmessages",
     "verifying",
+    "rewriting",
     "spark",
 )
 

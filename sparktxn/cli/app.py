@@ -21,6 +21,7 @@ from sparktxn.cli import (
     produce,
     producers,
     retention,
+    rewrite,
     sweep,
     topics,
     transactions,
@@ -53,6 +54,7 @@ APP.add_typer(dump.app)
 APP.add_typer(files.app)
 APP.add_typer(maintain.app)
 APP.add_typer(retention.app)
+APP.add_typer(rewrite.app)
 APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)
 APP.add_typer(doctor.app)

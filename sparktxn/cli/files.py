@@ -12,15 +12,14 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import verb
 from sparktxn.clock import SystemClock
-from sparktxn.scan.files import whole_files
-from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["app"]
 
 app = typer.Typer()
 
-_ANY_OFFSET = 2**63 - 1
+_PARQUET = ".parquet"
 
 
 @verb(
@@ -44,8 +43,8 @@ def files(
     """List the committed files of a read view, in the order of offsets.
 
     A file that is whole is a Parquet file of which every row belongs to the view: row N has the offset base offset + N.
-    The rows of another file must be filtered, as sparktxn does: those outside of the offsets, and of aborted
-    transactions.
+    In a file that a rewrite has made offsets grow too, with gaps. The rows of another file must be filtered, as
+    sparktxn does: those outside of the offsets, and of aborted transactions.
     """
     if entry is not None and time is not None:
         raise WrongUsage("--entry and --time exclude each other: leave one of them out")
@@ -56,11 +55,7 @@ def files(
     at_ms = None if time is None else _time_ms(time)
     view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)
     tasks = store.plan(view, store.ranges(view))
-    whole, others = whole_files(tasks, offset_max=_ANY_OFFSET)
-    rows = sorted(
-        [*_rows(whole, whole=True), *_rows(others, whole=False)],
-        key=lambda row: (row["topic"], row["partition"], row["base_offset"]),
-    )
+    rows = sorted(_rows(tasks), key=lambda row: (row["topic"], row["partition"], row["base_offset"]))
     if not paths:
         session.out.rows(({**row, "view_entry": view.entry} for row in rows), none="no files")
         return
@@ -79,15 +74,18 @@ def _time_ms(text: str) -> int:
         raise WrongUsage(f"--time: {error}") from None
 
 
-def _rows(tasks: list[ReadTask], *, whole: bool) -> Iterator[dict[str, Any]]:
+def _rows(tasks: list[ReadTask]) -> Iterator[dict[str, Any]]:
     for task in tasks:
-        for segment in task.segments:
+        kept = list(task.kept_offsets())
+        for segments in by_file(task.segments):
+            first, last = segments[0], segments[-1]
+            read = sum(end - start for start, end in kept if first.base_offset <= start < last.end_offset)
             yield {
                 "topic": task.topic,
                 "partition": task.partition,
-                "base_offset": segment.base_offset,
-                "record_count": segment.record_count,
-                "size_bytes": segment.size_bytes,
-                "whole": whole,
-                "path": f"{task.store_uri.rstrip('/')}/{task.segment_name(segment)}",
+                "base_offset": first.base_offset,
+                "record_count": sum(segment.record_count for segment in segments),
+                "size_bytes": first.size_bytes,
+                "whole": read == first.file_records and first.name.endswith(_PARQUET),
+                "path": f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
             }

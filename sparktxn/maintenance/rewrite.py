@@ -9,7 +9,9 @@ It may die between any two steps. Files that no entry names are left, and a vacu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -29,7 +31,7 @@ from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.maintenance.sweep import LostRace
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.store import Store
-from sparktxn.structs import ManifestRef, SegmentRef
+from sparktxn.structs import ManifestRef
 
 __all__ = [
     "RewriteReport",
@@ -41,7 +43,13 @@ __all__ = [
     "run_rewrite_task",
 ]
 
+RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTask]], Iterable[RewrittenFiles]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
+
+_Work = Callable[[Iterable[RewriteTask], Deadline], Iterator[RewrittenFiles | LostRace | None]]
+
 _ATTEMPTS: Final = 3
+_TASKS_PER_RUN: Final = 256
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
 
@@ -72,9 +80,10 @@ def rewrite(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
+    run: RunTasks | None = None,
     timeout_s: float | None = None,
 ) -> RewriteReport:
-    """Merges the segments that `settings` select, in this process; see REWRITE_SETTINGS.
+    """Merges the segments that `settings` select; see REWRITE_SETTINGS.
 
     No record and no offset changes. Safe alongside every other process, other rewrites too; appends never conflict with
     it. A range that another rewrite takes first is planned again, up to three times.
@@ -83,6 +92,9 @@ def rewrite(
         store: an open store.
         settings: ``rewrite.*`` settings.
         dry_run: only return what would be done: nothing is written.
+        run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
+            both picklable, and returns the results. For Spark:
+            ``lambda work, tasks: context.parallelize(tasks, len(tasks)).map(work).collect()``.
         timeout_s: how long all of it may take; ranges that are not begun by then are counted in the report.
 
     Raises:
@@ -95,32 +107,73 @@ def rewrite(
     log = arguments.instance("store", store, Store).log
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("run", run)
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
     report = RewriteReport(dry_run=dry_run)
+    work = partial(_in_other_processes, run, store.options) if run is not None else partial(_one_by_one, log)
     for attempt in range(_ATTEMPTS):
-        report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0))
+        report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
         if dry_run or not report.lost or report.unresolved or attempt == _ATTEMPTS - 1:
             break
     return report
 
 
-def _round(log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport) -> RewriteReport:
+def _round(
+    log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport, work: _Work
+) -> RewriteReport:
     view = log.view(settings.topics or None, deadline)
-    waiting: list[RewrittenFiles] = []
-    for task in plan_tasks(log.objects, view, settings):
-        if report.dry_run:
+    planned = plan_tasks(log.objects, view, settings)
+    if report.dry_run:
+        for task in planned:
             report = _counted(report, task)
-        elif deadline.passed():
+        return report
+    waiting: list[RewrittenFiles] = []
+    for done in work(planned, deadline):
+        if done is None:
             report = replace(report, unresolved=report.unresolved + 1)
+        elif isinstance(done, LostRace):
+            report = replace(report, lost=(*report.lost, done))
         else:
-            if waiting and not _may_join(waiting, task):
+            if waiting and not _may_join(waiting, done):
                 report = _applied(log, waiting, deadline, report)
                 waiting = []
-            try:
-                waiting.append(copy_records(log.objects, log.ids, log.clock, task))
-            except ViewExpired as expired:
-                report = replace(report, lost=(*report.lost, LostRace(_about(task), str(expired))))
+            waiting.append(done)
     return _applied(log, waiting, deadline, report) if waiting else report
+
+
+def _one_by_one(
+    log: Log, tasks: Iterable[RewriteTask], deadline: Deadline
+) -> Iterator[RewrittenFiles | LostRace | None]:
+    """Do tasks here, in their order; None is yielded for one that is not begun."""
+    for task in tasks:
+        if deadline.passed():
+            yield None
+            continue
+        try:
+            yield copy_records(log.objects, log.ids, log.clock, task)
+        except ViewExpired as expired:
+            yield LostRace(_about(task), str(expired))
+
+
+def _in_other_processes(
+    run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline
+) -> Iterator[RewrittenFiles | None]:
+    """Let `run` do tasks, some at a time, so that what is done is kept if a later one fails."""
+    left = iter(tasks)
+    while some := list(islice(left, _TASKS_PER_RUN)):
+        if deadline.passed():
+            yield from (None for _ in some)
+            continue
+        found = arguments.items("what run returns", run(partial(_task, options), some), RewrittenFiles)
+        yield from sorted(found, key=_place)
+
+
+def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:
+    return run_rewrite_task(task, options)
+
+
+def _place(files: RewrittenFiles) -> tuple[int, int, int]:
+    return files.topic_id, files.partition, files.base_offset
 
 
 def _counted(report: RewriteReport, task: RewriteTask) -> RewriteReport:
@@ -178,7 +231,7 @@ def apply_rewrite(
 def _joined(rewritten: Iterable[RewrittenFiles]) -> Iterator[list[RewrittenFiles]]:
     """Yield the results that follow each other without a gap together: one entry names them all."""
     waiting: list[RewrittenFiles] = []
-    for item in sorted(rewritten, key=lambda item: (item.topic_id, item.partition, item.base_offset)):
+    for item in sorted(rewritten, key=_place):
         if waiting and not _may_join(waiting, item):
             yield waiting
             waiting = []
@@ -187,19 +240,14 @@ def _joined(rewritten: Iterable[RewrittenFiles]) -> Iterator[list[RewrittenFiles
         yield waiting
 
 
-def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles | RewriteTask) -> bool:
+def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
     """Return whether one entry may name `waiting` and what follows."""
     last = waiting[-1]
-    where = item if isinstance(item, RewrittenFiles) else item.read
-    follows = (last.topic_id, last.partition, last.end_offset) == (where.topic_id, where.partition, item.base_offset)
-    segments, more = (sum(len(each.segments) for each in waiting), len(_segments(item)))
+    follows = (last.topic_id, last.partition, last.end_offset) == _place(item)
+    segments = sum(len(each.segments) for each in (*waiting, item))
     files = sum(len(each.files()) for each in waiting)
     same_plan = last.planned_entry == item.planned_entry
-    return follows and same_plan and segments + more <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
-
-
-def _segments(item: RewrittenFiles | RewriteTask) -> Sequence[SegmentRef]:
-    return item.segments if isinstance(item, RewrittenFiles) else item.read.segments
+    return follows and same_plan and segments <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
 
 
 def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, report: RewriteReport) -> RewriteReport:

@@ -426,7 +426,7 @@ CALLS: Final[dict[str, Call]] = {
         lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
     ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
-    "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
+    "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "apply_rewrite": Call(lambda _: apply_rewrite, lambda world: {"store": world.store, "rewritten": [], "timeout_s": 5.0}),

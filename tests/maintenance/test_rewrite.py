@@ -194,6 +194,24 @@ def test_tasks_are_picklable_and_their_results_may_come_in_any_order(world: Worl
     assert world.rows("t") == before
 
 
+def test_other_processes_may_do_the_tasks(world: World) -> None:
+    for partition in (0, 1):
+        write(world, 6, partition=partition)
+    before = world.rows("t")
+
+    def run(work: Any, tasks: Any) -> list[Any]:
+        work, tasks = pickle.loads(pickle.dumps((work, tasks)))
+        return [work(task) for task in reversed(tasks)]
+
+    report = rewrite(world.store, run=run)
+    assert (report.ranges, report.new_files, report.lost) == (2, 2, ())
+    assert world.rows("t") == before
+    write(world, 6)
+    with pytest.raises(TypeError, match="what run returns"):
+        rewrite(world.store, run=lambda work, tasks: ["nothing"])  # type: ignore[list-item]
+    assert world.rows("t")[: len(before) // 2] == before[: len(before) // 2]
+
+
 def test_one_entry_takes_the_tasks_that_follow_each_other(world: World) -> None:
     write(world, 40)
     before, entry = world.rows("t"), world.entry()
