@@ -194,10 +194,15 @@ class World:
 
 
 class ClockedWorld:
-    """A store in memory on a clock that the test moves; each process has a log with `settings`."""
+    """A store in memory on a clock that the test moves; each process has a log with `settings`.
 
-    def __init__(self, **settings: Any) -> None:
+    Ids are other ones in each world. With a `seed` two worlds in which the same happens have the same, and then the
+    same operations of the store: which parts of the state an id belongs to follows from the id.
+    """
+
+    def __init__(self, *, seed: int | None = None, **settings: Any) -> None:
         self.settings = settings
+        self._seeds = None if seed is None else count(seed)
         self.name = f"clocked-{next_number()}"
         self.clock = ManualClock()
         self.objects = MemoryStore(self.name, self.clock)
@@ -205,7 +210,8 @@ class ClockedWorld:
 
     def process(self, objects: ObjectStore | None = None, clock: ManualClock | None = None, **settings: Any) -> Log:
         """A new process's log, through `objects` and by `clock` if its own differ from the world's."""
-        return open_log(objects or self.objects, clock or self.clock, next_number(), **{**self.settings, **settings})
+        seed = next_number() if self._seeds is None else next(self._seeds)
+        return open_log(objects or self.objects, clock or self.clock, seed, **{**self.settings, **settings})
 
     def lend(self, name: str, log: Log) -> str:
         """Has the clients of the URI that this returns work on `log`, as in its process."""

@@ -115,6 +115,8 @@ _End = tuple[int, str]
 
 def _limits(partition: PartitionView) -> tuple[int, int]:
     settings: Mapping[str, Any] = partition.topic.settings
+    if topic_setting(settings, "cleanup.policy") != "delete":
+        return -1, -1
     return topic_setting(settings, "retention.ms"), topic_setting(settings, "retention.bytes")
 
 

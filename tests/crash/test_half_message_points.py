@@ -32,7 +32,7 @@ class Trial:
     """A store with two settled messages, a process that is about to meet a fault, and the program's database."""
 
     def __init__(self, fault_at: int, fault: Fault) -> None:
-        self.world = HalfWorld(checkpoint_entries=5)
+        self.world = HalfWorld(seed=1_000, checkpoint_entries=5)
         self.fault_at, self.fault = fault_at, fault
         self.begun: int | None = None
         self.late: list[Callable[[], object]] = []
