@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,9 +32,11 @@ ALLOWED = {
 
 
 @pytest.fixture
-def membership() -> Membership:
+def membership() -> Iterator[Membership]:
     log = open_log(MemoryStore("membership", SystemClock()))
-    return Membership(log, ConsumerSettings.parse({"bootstrap.servers": "memory://x", "group.id": "g"}))
+    membership = Membership(log, ConsumerSettings.parse({"bootstrap.servers": "memory://x", "group.id": "g"}))
+    yield membership
+    membership.let_go()
 
 
 def test_the_matrix_is_whole() -> None:
