@@ -196,8 +196,8 @@ class World:
 class ClockedWorld:
     """A store in memory on a clock that the test moves; each process has a log with `settings`.
 
-    Ids are other ones in each world. With a `seed` two worlds in which the same happens have the same, and then the
-    same operations of the store: which parts of the state an id belongs to follows from the id.
+    Ids are other ones in each world, unless it is given a `seed`. They decide which parts of the state are read. So
+    only worlds with the same seed do the same operations of the store.
     """
 
     def __init__(self, *, seed: int | None = None, **settings: Any) -> None:
