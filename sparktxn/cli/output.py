@@ -37,18 +37,22 @@ class Output:
         if self.json:
             for row in rows:
                 self._json(row)
-            return
-        found = list(rows)
-        if found:
+        elif found := list(rows):
             self._table(found)
         else:
             self.remark(none)
+        # A verb that goes on may be killed, or be followed by a program.
+        sys.stdout.flush()
 
     def row(self, row: Row) -> None:
         """Print one result: its members in a line each, and lists of rows below as tables; or one JSON object."""
         if self.json:
             self._json(row)
-            return
+        else:
+            self._grid(row)
+        sys.stdout.flush()
+
+    def _grid(self, row: Row) -> None:
         grid = Table.grid(padding=(0, 2))
         below = {name: value for name, value in row.items() if _is_rows(value)}
         for name, value in row.items():

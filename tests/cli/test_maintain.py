@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,20 @@ def test_with_every_it_goes_on_until_it_is_ended() -> None:
         process.terminate()
     assert all('"failed":[]' in line for line in rounds)
     assert ok("verify").code == 0
+
+
+def test_with_every_each_round_is_printed_before_the_pause() -> None:
+    """A program that reads along has it at once, and a kill takes nothing of it away."""
+    command = [sys.executable, "-m", "sparktxn", "maintain", "--apply", "--every", "1h", "--json"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=buffered) as process:
+        assert process.stdout is not None
+        killing = threading.Timer(60, process.kill)
+        killing.start()
+        line = process.stdout.readline()
+        killing.cancel()
+        process.kill()
+    assert '"failed":[]' in line
 
 
 def test_verify_names_what_is_damaged_and_ends_with_1(folder: Path) -> None:
