@@ -9,7 +9,8 @@ It may die at any moment, and several may run at once: each partition is one lis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,9 +21,10 @@ from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.log.write.tickets import Ticket
+from sparktxn.maintenance.newviews import on_a_view
 from sparktxn.maintenance.sweep import LostRace
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import segments_between
@@ -94,16 +96,8 @@ def apply_retention(
     names = None if topics is None else arguments.identifiers("topics", topics)
     dry_run = arguments.boolean("dry_run", dry_run)
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    view = log.view(names, deadline)
-    partitions = [
-        partition
-        for _, partition in sorted(view.partitions.items())
-        if not is_internal(partition.topic) and _limits(partition) != (-1, -1)
-    ]
-    if not partitions:
-        return RetentionReport(dry_run=dry_run)
-    now_ms = store_now_ms(log.objects, log.clock, log.ids)
-    found = [(partition, end) for partition in partitions if (end := _end_of_old(log.objects, partition, now_ms))]
+    now_ms = partial(store_now_ms, log.objects, log.clock, log.ids)
+    found = on_a_view(log, names, deadline, lambda view: _planned(log.objects, view, now_ms))
     if dry_run:
         return RetentionReport(dry_run=True, shortened=tuple(_shortened(partition, *end) for partition, end in found))
     return _remove(log, found, deadline)
@@ -111,6 +105,19 @@ def apply_retention(
 
 _End = tuple[int, str]
 """The offset before which everything may go, and why."""
+
+
+def _planned(objects: ObjectStore, view: ReadView, now_ms: Callable[[], int]) -> list[tuple[PartitionView, _End]]:
+    """Return the partitions that become shorter. The store's time is asked for only if a topic has a limit."""
+    partitions = [
+        partition
+        for _, partition in sorted(view.partitions.items())
+        if not is_internal(partition.topic) and _limits(partition) != (-1, -1)
+    ]
+    if not partitions:
+        return []
+    time_ms = now_ms()
+    return [(partition, end) for partition in partitions if (end := _end_of_old(objects, partition, time_ms))]
 
 
 def _limits(partition: PartitionView) -> tuple[int, int]:

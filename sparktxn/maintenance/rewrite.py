@@ -26,6 +26,7 @@ from sparktxn.format.commands import Rewrite
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.log.log import Log
+from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
 from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.maintenance.sweep import LostRace
@@ -46,9 +47,8 @@ __all__ = [
 RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTask]], Iterable[RewrittenFiles]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
-_Work = Callable[[Iterable[RewriteTask], Deadline], Iterator[RewrittenFiles | LostRace | None]]
+_Work = Callable[[Iterable[RewriteTask], Deadline], Iterator[RewrittenFiles | None]]
 
-_ATTEMPTS: Final = 3
 _TASKS_PER_RUN: Final = 256
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
@@ -109,12 +109,23 @@ def rewrite(
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    report = RewriteReport(dry_run=dry_run)
+    if dry_run:
+        return on_a_view(
+            log, parsed.topics or None, deadline, lambda view: _foreseen(plan_tasks(log.objects, view, parsed))
+        )
+    report = RewriteReport(dry_run=False)
     work = partial(_in_other_processes, run, store.options) if run is not None else partial(_one_by_one, log)
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
-        if dry_run or not report.lost or report.unresolved or attempt == _ATTEMPTS - 1:
+        if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
             break
+    return report
+
+
+def _foreseen(tasks: Iterable[RewriteTask]) -> RewriteReport:
+    report = RewriteReport(dry_run=True)
+    for task in tasks:
+        report = _counted(report, task)
     return report
 
 
@@ -122,37 +133,30 @@ def _round(
     log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport, work: _Work
 ) -> RewriteReport:
     view = log.view(settings.topics or None, deadline)
-    planned = plan_tasks(log.objects, view, settings)
-    if report.dry_run:
-        for task in planned:
-            report = _counted(report, task)
-        return report
     waiting: list[RewrittenFiles] = []
-    for done in work(planned, deadline):
-        if done is None:
-            report = replace(report, unresolved=report.unresolved + 1)
-        elif isinstance(done, LostRace):
-            report = replace(report, lost=(*report.lost, done))
-        else:
+    try:
+        for done in work(plan_tasks(log.objects, view, settings), deadline):
+            if done is None:
+                report = replace(report, unresolved=report.unresolved + 1)
+                continue
             if waiting and not _may_join(waiting, done):
                 report = _applied(log, waiting, deadline, report)
                 waiting = []
             waiting.append(done)
+    except ViewExpired as expired:
+        # Tasks are planned one after the other: what is left of this plan is planned again.
+        report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
     return _applied(log, waiting, deadline, report) if waiting else report
 
 
-def _one_by_one(
-    log: Log, tasks: Iterable[RewriteTask], deadline: Deadline
-) -> Iterator[RewrittenFiles | LostRace | None]:
-    """Do tasks here, in their order; None is yielded for one that is not begun."""
+def _one_by_one(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> Iterator[RewrittenFiles | None]:
+    """Do tasks here, in their order; None is yielded for one that is not begun.
+
+    Raises:
+        ViewExpired: a vacuum has passed the view of this plan.
+    """
     for task in tasks:
-        if deadline.passed():
-            yield None
-            continue
-        try:
-            yield copy_records(log.objects, log.ids, log.clock, task)
-        except ViewExpired as expired:
-            yield LostRace(_about(task), str(expired))
+        yield None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task)
 
 
 def _in_other_processes(
@@ -200,7 +204,11 @@ def plan_rewrite(
     log = arguments.instance("store", store, Store).log
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    return list(plan_tasks(log.objects, log.view(parsed.topics or None, deadline), parsed))
+    return _planned(log, parsed, deadline)
+
+
+def _planned(log: Log, settings: RewriteSettings, deadline: Deadline) -> list[RewriteTask]:
+    return on_a_view(log, settings.topics or None, deadline, lambda view: list(plan_tasks(log.objects, view, settings)))
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
