@@ -17,7 +17,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import did_you_mean
 
-__all__ = ["Address", "find_address", "profiles_file", "split_option"]
+__all__ = ["Address", "find_address", "profiles_file", "settings_of", "split_option"]
 
 STORE_VARIABLE: Final = "TXNLOG_STORE"
 PROFILE_VARIABLE: Final = "TXNLOG_PROFILE"
@@ -75,6 +75,15 @@ def split_option(option: str, text: str) -> tuple[str, str]:
     if not separator or not name.strip():
         raise WrongUsage(f"{option} takes name=value: one that is given has no name before a '='")
     return name.strip(), value
+
+
+def settings_of(given: Sequence[str] | None) -> dict[str, str]:
+    """Return the settings that were given with ``--set``, by their names.
+
+    Raises:
+        WrongUsage: one has no name, or no value.
+    """
+    return dict(split_option("--set", text) for text in given or ())
 
 
 def profiles_file(environment: Mapping[str, str]) -> Path:

@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.address import split_option
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import FAILED, WrongUsage, duration_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.maintenance import MaintenanceReport
 from sparktxn.maintenance import maintain as run_maintain
 
@@ -30,10 +30,7 @@ app = typer.Typer()
 )
 def maintain(
     session: Session,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of any job.", show_default=False),
-    ] = None,
+    settings: Annotated[list[str] | None, set_option("any job")] = None,
     every: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +47,7 @@ def maintain(
     Without --apply it prints what each would do. It may be killed at any moment, and run alongside all other
     processes. A job that fails stops no other. The exit code is 1 if one has failed. With --every it goes on.
     """
-    given = dict(split_option("--set", text) for text in settings or ())
+    given = settings_of(settings)
     pause_s = None if every is None else duration_ms("--every", every) / 1000
     if pause_s is not None and not apply:
         raise WrongUsage("--every without --apply would print the same again and again: add --apply")

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.address import split_option
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.maintenance import rewrite as run_rewrite
 
 __all__ = ["app"]
@@ -32,10 +32,7 @@ def rewrite(
         list[str] | None,
         typer.Argument(metavar="[TOPIC]…", help="Names of topics; all topics without any.", show_default=False),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the rewrite.", show_default=False),
-    ] = None,
+    settings: Annotated[list[str] | None, set_option("the rewrite")] = None,
     apply: Apply = False,
 ) -> None:
     """Merge small segments into large Parquet files, without aborted records.
@@ -43,7 +40,7 @@ def rewrite(
     Without --apply it prints what would be merged. Records and offsets stay as they are. It may run alongside writers,
     readers and other rewrites.
     """
-    given = dict(split_option("--set", text) for text in settings or ())
+    given = settings_of(settings)
     if topics:
         given["rewrite.topics"] = ",".join(topics)
     store = session.store()

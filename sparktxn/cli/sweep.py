@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.address import split_option
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.maintenance import sweep as run_sweep
 
 __all__ = ["app"]
@@ -28,17 +28,14 @@ app = typer.Typer()
 )
 def sweep(
     session: Session,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the sweep.", show_default=False),
-    ] = None,
+    settings: Annotated[list[str] | None, set_option("the sweep")] = None,
     apply: Apply = False,
 ) -> None:
     """Abort transactions that have timed out; forget idle transactional ids, producers, and offsets of deleted topics.
 
     Without --apply it prints what would be done. It may run alongside all other processes, and other sweeps.
     """
-    given = dict(split_option("--set", text) for text in settings or ())
+    given = settings_of(settings)
     store = session.store()
     with session.out.progress("sweep: reading the state …"):
         report = run_sweep(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)

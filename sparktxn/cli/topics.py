@@ -9,11 +9,11 @@ import pyarrow as pa
 import typer
 
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from sparktxn.cli.address import split_option
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.output import Row
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.errors import ErrorCode, KafkaException
 from sparktxn.format.schema import parse_type
 from sparktxn.log.look.views import ReadView
@@ -28,10 +28,7 @@ _COLUMN = re.compile(r"(\S+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE | re.DOTALL
 
 _Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)]
 _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
-_Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic.", show_default=False),
-]
+_Settings = Annotated[list[str] | None, set_option("the topic")]
 _Columns = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,7 +71,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave topics alone that exist.")] = False,
 ) -> None:
     """Create topics, and the store if there is none at the address."""
-    config = _settings(settings)
+    config = settings_of(settings)
     schema = [_column(text) for text in columns] if columns else None
     new = [NewTopic(name, partitions, config=config, schema=schema) for name in names]
     made = []
@@ -146,7 +143,7 @@ def alter(
     admin, timeout_s = session.admin(), session.timeout_s
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in _settings(settings).items()
+        for key, value in settings_of(settings).items()
     ]
     entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset or ()]
     new = [_column(text) for text in columns or ()]
@@ -204,10 +201,6 @@ def _columns(topic: TopicState) -> list[Row]:
 
 def _schema(columns: list[tuple[str, str, bool]]) -> pa.Schema:
     return pa.schema([pa.field(name, parse_type(type_), nullable=nullable) for name, type_, nullable in columns])
-
-
-def _settings(given: list[str] | None) -> dict[str, str]:
-    return dict(split_option("--set", text) for text in given or ())
 
 
 def _column(text: str) -> tuple[str, str, bool]:

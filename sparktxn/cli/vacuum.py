@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.address import split_option
+from sparktxn.cli.address import settings_of
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import Apply, verb
+from sparktxn.cli.verb import Apply, set_option, verb
 from sparktxn.maintenance import vacuum as run_vacuum
 
 __all__ = ["app"]
@@ -28,10 +28,7 @@ app = typer.Typer()
 )
 def vacuum(
     session: Session,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the vacuum.", show_default=False),
-    ] = None,
+    settings: Annotated[list[str] | None, set_option("the vacuum")] = None,
     names: Annotated[bool, typer.Option("--names", help="Print what would be deleted, by name.")] = False,
     apply: Apply = False,
 ) -> None:
@@ -39,7 +36,7 @@ def vacuum(
 
     Without --apply it prints what would be deleted. It may run alongside writers, readers and other vacuums.
     """
-    given = dict(split_option("--set", text) for text in settings or ())
+    given = settings_of(settings)
     store = session.store()
     with session.out.progress("vacuum: verifying checkpoints, finding what is not needed …"):
         report = run_vacuum(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)

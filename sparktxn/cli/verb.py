@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 
-__all__ = ["EXAMPLES", "Apply", "discard_output", "root_options", "verb"]
+__all__ = ["EXAMPLES", "Apply", "discard_output", "root_options", "set_option", "verb"]
 
 EXAMPLES: Final[dict[str, list[str]]] = {}
 """The examples of each verb's help, by the function's name with its module."""
@@ -96,6 +96,11 @@ Apply = Annotated[
     bool,
     typer.Option("--apply/--dry-run", help="Do it; else only print what would be done.", show_default="--dry-run"),
 ]
+
+
+def set_option(what: str) -> Any:
+    """Return the option ``--set``, for settings of `what`: a job or a topic."""
+    return typer.Option("--set", metavar="NAME=VALUE", help=f"A setting of {what}.", show_default=False)
 
 
 def _shared(

@@ -1,6 +1,7 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
+from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
 from sparktxn.maintenance.rewrite import (
     RewriteReport,
@@ -11,7 +12,7 @@ from sparktxn.maintenance.rewrite import (
     rewrite,
     run_rewrite_task,
 )
-from sparktxn.maintenance.sweep import LostRace, Sweeper, SweepReport, TimedOutTransaction, sweep
+from sparktxn.maintenance.sweep import Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.topic import topic_setting
-from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.log.write.storeclock import store_now_ms
-from sparktxn.log.write.tickets import Ticket
 from sparktxn.maintenance.newviews import on_a_view
-from sparktxn.maintenance.sweep import LostRace
+from sparktxn.maintenance.proposing import LostRace, Proposals
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import segments_between
 from sparktxn.state.internal import is_internal
@@ -33,8 +31,6 @@ from sparktxn.store import Store
 from sparktxn.structs import SegmentRef
 
 __all__ = ["RetentionReport", "ShortenedPartition", "apply_retention"]
-
-_LISTS_PER_ENTRY: Final = 500
 
 
 class ShortenedPartition(Struct, frozen=True, kw_only=True):
@@ -191,43 +187,22 @@ def _shortened(partition: PartitionView, end: int, reason: str) -> ShortenedPart
     )
 
 
-def _remove(log: Log, found: Sequence[tuple[PartitionView, _End]], deadline: Deadline) -> RetentionReport:
-    """Propose the new log starts: a list for each partition, so that one that is gone stops no other."""
-    done: list[ShortenedPartition] = []
-    lost: list[LostRace] = []
-    unresolved = 0
-    for first in range(0, len(found), _LISTS_PER_ENTRY):
-        some = found[first : first + _LISTS_PER_ENTRY]
-        if deadline.passed():
-            unresolved += len(some)
-            continue
-        sent = [(partition, end, log.send([_command(log, partition, end)])) for partition, end in some]
-        try:
-            for partition, end, ticket in sent:
-                outcome = _outcome(ticket, deadline)
-                if outcome is None:
-                    unresolved += 1
-                elif isinstance(outcome, CommandRefused):
-                    about = f"partition {partition.partition} of topic {partition.topic.name!r}"
-                    lost.append(LostRace(about, outcome.error.str()))
-                else:
-                    done.append(_shortened(partition, *end))
-        finally:
-            for *_, ticket in sent:
-                ticket.let_go()
-    return RetentionReport(dry_run=False, shortened=tuple(done), lost=tuple(lost), unresolved=unresolved)
+def _remove(log: Log, found: Iterable[tuple[PartitionView, _End]], deadline: Deadline) -> RetentionReport:
+    """Propose the new log starts."""
+    shortened = {_command(log, partition, end): _shortened(partition, *end) for partition, end in found}
+    proposals = Proposals(log, deadline)
+    accepted = proposals.accepted(shortened, lambda command: _about(shortened[command]))
+    return RetentionReport(
+        dry_run=False,
+        shortened=tuple(shortened[command] for command, _ in accepted),
+        lost=tuple(proposals.lost),
+        unresolved=proposals.unresolved,
+    )
 
 
 def _command(log: Log, partition: PartitionView, end: _End) -> DeleteRecords:
     return DeleteRecords(log.ids.token(), partition.topic.topic_id, partition.partition, end[0])
 
 
-def _outcome(ticket: Ticket, deadline: Deadline) -> bool | CommandRefused | None:
-    """Return True, why the state refuses it, or None if that is not known."""
-    try:
-        ticket.wait_once(deadline)
-    except CommandRefused as refused:
-        return refused
-    except (OutcomeUnknown, StoreUnavailable):
-        return None
-    return True
+def _about(shortened: ShortenedPartition) -> str:
+    return f"partition {shortened.partition} of topic {shortened.topic!r}"

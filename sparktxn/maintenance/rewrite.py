@@ -27,9 +27,9 @@ from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.log.log import Log
 from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
+from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.maintenance.sweep import LostRace
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.store import Store
 from sparktxn.structs import ManifestRef

@@ -84,29 +84,24 @@ RESTORE: Final = "restore the object from a copy of the store"
 
 def stored_segment(folder: str, segment: SegmentRef) -> StoredSegment:
     """Return what the log says of a segment; `folder` is its partition's."""
-    return StoredSegment(
-        folder + segment.name,
-        segment.record_count,
-        segment.size_bytes,
-        segment.checksum,
-        segment.timestamp_min_ms,
-        segment.timestamp_max_ms,
-        segment.first_row,
-        segment.file_records,
-    )
+    return _stored(folder + segment.name, segment, segment.first_row, segment.file_records)
 
 
 def stored_half(folder: str, segment: HalfSegment) -> StoredSegment:
     """Return what the log says of a half transaction's segment; `folder` is its partition's."""
+    return _stored(folder + segment.segment, segment, 0, segment.record_count)
+
+
+def _stored(name: str, segment: SegmentRef | HalfSegment, first_row: int, file_records: int) -> StoredSegment:
     return StoredSegment(
-        folder + segment.segment,
+        name,
         segment.record_count,
         segment.size_bytes,
         segment.checksum,
         segment.timestamp_min_ms,
         segment.timestamp_max_ms,
-        0,
-        segment.record_count,
+        first_row,
+        file_records,
     )
 
 

@@ -16,22 +16,19 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
-from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
-from sparktxn.log.write.committer import Ticket
 from sparktxn.log.write.storeclock import rounding_ms, store_now_ms
 from sparktxn.log.write.timeouts import Observations, Overdue, may_time_out, timeout_abort
 from sparktxn.maintenance.idle import Ages, IdleFrom
+from sparktxn.maintenance.proposing import LostRace, Proposals, named
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
 from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
 
-__all__ = ["LostRace", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
+__all__ = ["SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
 
 _IDLE: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 _NAMED_PER_COMMAND: Final = 100
-# What is queued at once: not more than one entry takes, so that others' commits wait for at most one entry.
-_NAMED_PER_ROUND: Final = 500
 
 
 class TimedOutTransaction(Struct, frozen=True):
@@ -42,13 +39,6 @@ class TimedOutTransaction(Struct, frozen=True):
     producer_epoch: int
     transaction: int
     timed_out_after_ms: int
-
-
-class LostRace(Struct, frozen=True):
-    """A proposal that came too late: what it was about had changed since."""
-
-    about: str
-    reason: str
 
 
 class SweepReport(Struct, frozen=True, kw_only=True):
@@ -135,9 +125,7 @@ class _Round:
         self._log = store.log
         self._dry_run = dry_run
         self._settings = settings
-        self._deadline = deadline
-        self._lost: list[LostRace] = []
-        self._unresolved = 0
+        self._proposals = Proposals(store.log, deadline)
         self._now_ms = store_now_ms(self._log.objects, self._log.clock, self._log.ids)
         self._ages = Ages(self._log, self._now_ms)
 
@@ -181,44 +169,24 @@ class _Round:
         return SweepReport(
             timed_out=timed_out,
             expired_transactional_ids=expired_ids,
-            expired_producers=sum(_named(command) for command in producers),
-            expired_offsets=sum(_named(command) for command in offsets),
-            lost=tuple(self._lost),
-            unresolved=self._unresolved,
+            expired_producers=sum(named(command) for command in producers),
+            expired_offsets=sum(named(command) for command in offsets),
+            lost=tuple(self._proposals.lost),
+            unresolved=self._proposals.unresolved,
             dry_run=self._dry_run,
         )
-
-    # proposing
 
     def _proposed(self, commands: Sequence[Command]) -> list[Command]:
         """Return the commands that this sweep has put into effect; all of them for a dry run."""
         if self._dry_run:
             return list(commands)
         done = []
-        for batch in _batches(commands):
-            if self._deadline.passed():
-                self._unresolved += len(batch)
-                continue
-            tickets = [(command, self._log.send([command])) for command in batch]
-            try:
-                done += [command for command, ticket in tickets if self._took_effect(command, ticket)]
-            finally:
-                for _, ticket in tickets:
-                    ticket.let_go()
+        for command, result in self._proposals.accepted(commands, _about):
+            if result.duplicate:
+                self._proposals.lost.append(LostRace(_about(command), "another sweep has done it"))
+            else:
+                done.append(command)
         return done
-
-    def _took_effect(self, command: Command, ticket: Ticket) -> bool:
-        try:
-            result = ticket.wait_once(self._deadline)[0]
-        except CommandRefused as refused:
-            self._lost.append(LostRace(_about(command), refused.error.str()))
-            return False
-        except (OutcomeUnknown, StoreUnavailable):
-            self._unresolved += 1
-            return False
-        if result.duplicate:
-            self._lost.append(LostRace(_about(command), "another sweep has done it"))
-        return not result.duplicate
 
     # what is idle
 
@@ -303,25 +271,6 @@ def _last_entry(producer: ProducerState, located: PartitionSegments) -> int:
 
 def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (values[start : start + _NAMED_PER_COMMAND] for start in range(0, len(values), _NAMED_PER_COMMAND))
-
-
-def _named(command: Command) -> int:
-    """How many things a command is about."""
-    return len(getattr(command, "producers", ())) or len(getattr(command, "partitions", ())) or 1
-
-
-def _batches(commands: Iterable[Command]) -> Iterator[list[Command]]:
-    """The commands in batches that fit one entry each (K47)."""
-    batch: list[Command] = []
-    size = 0
-    for command in commands:
-        if batch and size + _named(command) > _NAMED_PER_ROUND:
-            yield batch
-            batch, size = [], 0
-        batch.append(command)
-        size += _named(command)
-    if batch:
-        yield batch
 
 
 def _about(command: Command) -> str:

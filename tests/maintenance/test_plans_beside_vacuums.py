@@ -1,4 +1,4 @@
-"""Jobs that plan from a read view go on with a newer one when a vacuum passes it."""
+"""Jobs that plan from a read view continue with a newer one when a vacuum passes it."""
 
 from __future__ import annotations
 
