@@ -5,6 +5,7 @@ The summary says how long each group took. The S3 servers are shared by all grou
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("time by group")
     for group in sorted(seconds, key=_rank):
         terminalreporter.line(f"{group:<14}{counts[group]:>6} tests {seconds[group]:>8.1f} s")
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No warnings of the product: for tests that inject a fault at each operation."""
+    logger = logging.getLogger("sparktxn")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

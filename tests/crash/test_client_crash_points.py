@@ -6,8 +6,7 @@ clients saw, and those of the log as it truly was.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -35,7 +34,7 @@ from tests.simulation.sharedobjects import SharedObjects
 from tests.simulation.truth import digest_of, replay
 from tests.world import next_number, open_log
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 SETTINGS: dict[str, Any] = {"checkpoint_entries": 7, "checkpoint_seal_segments": 2, "timeout_check_interval_ms": 10**12}
 ARROW = {"segment.format": "arrow", "compression.type": "none"}
@@ -334,15 +333,6 @@ CASES: dict[str, Callable[[World], None]] = {
     "sweep": sweep_time_outs,
     "fence": fence,
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ whole or not at all, and the store works on.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from tests.simulation.history import observe
 from tests.simulation.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
 from tests.world import next_number, open_log
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 SETTINGS: dict[str, Any] = {"checkpoint_entries": 4, "checkpoint_seal_segments": 2, "fsync": False}
@@ -278,15 +277,6 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], W
         return World(LocalStore(str(tmp_path / str(number)), fsync=False), number)
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
 
 
 @pytest.mark.kafka("K50", "K80", "K88", "K138")

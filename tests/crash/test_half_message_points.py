@@ -6,8 +6,7 @@ transaction has committed is then delivered exactly once, and no other one.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +19,7 @@ from sparktxn.halfmessage.rocketmq5 import Message, TransactionResolution
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.halfworld import COMMIT, ROLLBACK, UNKNOWN, HalfWorld, Process, Process5
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 READ_FAULTS = (Fault.DIE_AFTER, Fault.UNAVAILABLE)
 WRITE_FAULTS = (*READ_FAULTS, Fault.REFUSED, Fault.RESPONSE_LOST, Fault.LATE, Fault.COPY_LATER, Fault.TWICE)
@@ -192,15 +191,6 @@ def administer(trial: Trial) -> None:
                     future.result()
                 admin.resume_half_messages([kept], request_timeout=1.0)[kept].result()
                 admin.delete_half_messages([deleted], request_timeout=1.0)[deleted].result()
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
 
 
 def suppress_store_errors() -> Any:

@@ -7,8 +7,7 @@ work, and a vacuum deletes what is no longer named.
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -24,20 +23,11 @@ from sparktxn.scan.reader import read
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import Process, World
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 ALL = {"rewrite.min.segments": 2, "rewrite.target.bytes": 4_096}
 Rows = list[tuple[str, int, int, bytes]]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
 
 
 class RealWorld(World):

@@ -7,8 +7,7 @@ leaves what an undisturbed vacuum would have left. The same for a checkpoint tha
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,18 +19,9 @@ from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, Process, World
 from tests.simulation.truth import digest_of
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logger = logging.getLogger("sparktxn")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    yield
-    logger.setLevel(level)
 
 
 @pytest.fixture(scope="module")
