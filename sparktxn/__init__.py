@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.registry import read_object as read_object
+    from sparktxn.scan.files import CommittedFile as CommittedFile
     from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import rows_at_most as rows_at_most
@@ -65,6 +66,10 @@ if TYPE_CHECKING:
     from sparktxn.store import Store as Store
     from sparktxn.store import read_task as read_task
     from sparktxn.structs import TopicState as TopicState
+    from sparktxn.tables import read_arrow as read_arrow
+    from sparktxn.tables import to_duckdb as to_duckdb
+    from sparktxn.tables import to_pandas as to_pandas
+    from sparktxn.tables import to_polars as to_polars
 
     __version__: str
 
@@ -110,7 +115,7 @@ _HOMES: Final = {
     ),
     "sparktxn.producer": ("PreparedTransaction", "Producer"),
     "sparktxn.registry": ("read_object",),
-    "sparktxn.scan.files": ("whole_files",),
+    "sparktxn.scan.files": ("CommittedFile", "whole_files"),
     "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema", "segment_values"),
     "sparktxn.stage.columns": ("check_columns",),
@@ -125,6 +130,7 @@ _HOMES: Final = {
         "read_task",
     ),
     "sparktxn.structs": ("TopicState",),
+    "sparktxn.tables": ("read_arrow", "to_duckdb", "to_pandas", "to_polars"),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
 

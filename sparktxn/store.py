@@ -41,6 +41,7 @@ from sparktxn.registry import acquire_log, objects_of, release_dropped, release_
 from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
+from sparktxn.scan.files import CommittedFile, committed_files
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
@@ -129,7 +130,9 @@ class Store:
         self._commits = BatchCommits(log)
 
     @classmethod
-    def open(cls, uri: str, *, options: Mapping[str, Any] | None = None, create: bool = False) -> Store:
+    def open(
+        cls, uri: str | os.PathLike[str], *, options: Mapping[str, Any] | None = None, create: bool = False
+    ) -> Store:
         """Opens the store at `uri` (a folder, ``file://``, ``s3://``, ``memory://``).
 
         Args:
@@ -311,6 +314,18 @@ class Store:
             rows_per_task=rows_per_task,
         )
         return with_metadata(view, tasks, self.log)
+
+    def files(self, view: ReadView) -> list[CommittedFile]:
+        """Return the files that hold a view's committed records, by topic, partition and offset: for other engines.
+
+        They stay as long as the vacuum keeps the view. Internal topics have none.
+
+        Raises:
+            DamagedObject: a manifest or an index is missing or altered.
+            ViewExpired: it is missing because the vacuum has passed the view.
+        """
+        files = committed_files(self.plan(view, self.ranges(view)))
+        return sorted(files, key=lambda file: (file.topic, file.partition, file.base_offset))
 
     @in_time("timeout_s", _clock_of)
     def plan_table(

@@ -23,6 +23,7 @@ from sparktxn.fieldtypes import (
     TopicNameText,
 )
 from sparktxn.groupstructs import GroupState, HeldPartition, MemberState, SubscribedTopic
+from sparktxn.notebooks import html_table
 from sparktxn.segmentstructs import CommittedTransaction, ManifestRef, RewrittenRange, RewrittenSegment, SegmentRef
 
 __all__ = [
@@ -167,6 +168,11 @@ class TopicState(Struct, frozen=True, tag="topic", forbid_unknown_fields=True):
     def key(self) -> StateKey:
         """The record's key."""
         return ("topic", self.name)
+
+    def _repr_html_(self) -> str:
+        columns = None if self.schema is None else ", ".join(f"{name} {kind}" for name, kind, _ in self.schema)
+        rows = [("partitions", self.partition_count), ("columns", columns or "Kafka's record"), *self.settings.items()]
+        return html_table(f"topic {self.name}", ("", ""), rows)
 
 
 class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields=True):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
 from sparktxn.cli.failures import WrongUsage
@@ -12,14 +12,11 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import verb
 from sparktxn.clock import SystemClock
-from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.state.internal import INTERNAL_TOPICS
 
 __all__ = ["app"]
 
 app = typer.Typer()
-
-_PARQUET = ".parquet"
 
 
 @verb(
@@ -54,15 +51,15 @@ def files(
     store = session.store()
     at_ms = None if time is None else _time_ms(time)
     view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)
-    tasks = store.plan(view, store.ranges(view))
-    rows = sorted(_rows(tasks), key=lambda row: (row["topic"], row["partition"], row["base_offset"]))
+    found = store.files(view)
     if not paths:
-        session.out.rows(({**row, "view_entry": view.entry} for row in rows), none="no files")
+        rows = ({**msgspec.to_builtins(file), "view_entry": view.entry} for file in found)
+        session.out.rows(rows, none="no files")
         return
-    for row in rows:
-        if row["whole"]:
-            session.out.line(row["path"])
-    left = sum(not row["whole"] for row in rows)
+    for file in found:
+        if file.is_whole:
+            session.out.line(file.path)
+    left = sum(not file.is_whole for file in found)
     if left:
         session.out.remark(f"{left} files are left out: they are not whole, txnlog files without --paths shows them")
 
@@ -72,20 +69,3 @@ def _time_ms(text: str) -> int:
         return parse_time_ms(text, SystemClock().wall_ms())
     except ValueError as error:
         raise WrongUsage(f"--time: {error}") from None
-
-
-def _rows(tasks: list[ReadTask]) -> Iterator[dict[str, Any]]:
-    for task in tasks:
-        kept = list(task.kept_offsets())
-        for segments in by_file(task.segments):
-            first, last = segments[0], segments[-1]
-            read = sum(end - start for start, end in kept if first.base_offset <= start < last.end_offset)
-            yield {
-                "topic": task.topic,
-                "partition": task.partition,
-                "base_offset": first.base_offset,
-                "record_count": sum(segment.record_count for segment in segments),
-                "size_bytes": first.size_bytes,
-                "whole": read == first.file_records and first.name.endswith(_PARQUET),
-                "path": f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
-            }

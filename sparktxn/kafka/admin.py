@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.notebooks import html_table
 
 __all__ = [
     "AlterConfigOpType",
@@ -297,6 +298,11 @@ class TopicDescription(Struct, frozen=True):
     partitions: list[TopicPartitionInfo]
     schema: tuple[tuple[str, str, bool], ...] | None = None
     authorized_operations: list[str] | None = None
+
+    def _repr_html_(self) -> str:
+        columns = None if self.schema is None else ", ".join(f"{name} {kind}" for name, kind, _ in self.schema)
+        rows = [("partitions", len(self.partitions)), ("columns", columns or "Kafka's record")]
+        return html_table(f"topic {self.name}", ("", ""), rows)
 
 
 class TopicCollection:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.kafka.admin import Node
 from sparktxn.kafka.message import TopicPartition, topic_partitions
+from sparktxn.notebooks import html_table
 
 __all__ = [
     "ConsumerGroupDescription",
@@ -97,6 +98,13 @@ class ConsumerGroupDescription(Struct, frozen=True):
     type: ConsumerGroupType = ConsumerGroupType.CLASSIC
     group_epoch: int = -1
 
+    def _repr_html_(self) -> str:
+        rows = (
+            (member.member_id, member.client_id, ", ".join(map(_place, member.assignment.topic_partitions)))
+            for member in self.members
+        )
+        return html_table(f"group {self.group_id}: {self.state.name}", ("member", "client", "partitions"), rows)
+
 
 class ConsumerGroupLag(Struct, frozen=True):
     """How far a group is behind in a partition.
@@ -111,6 +119,10 @@ class ConsumerGroupLag(Struct, frozen=True):
     end_offset: int
     lag: int | None
     member_id: str | None
+
+
+def _place(partition: TopicPartition) -> str:
+    return f"{partition.topic} [{partition.partition}]"
 
 
 def _name(argument: str) -> Callable[[object], str]:

@@ -125,6 +125,16 @@ class Message(Struct, gc=False):
         """Replaces the headers in this object, for deserialisers."""
         self._headers = headers
 
+    def __repr__(self) -> str:
+        """Where the record is; of its key and value only how long they are: they are the application's."""
+        sizes = [
+            f"{name}={None if content is None else f'{len(content)} bytes'}"
+            for name, content in (("key", self._key), ("value", self._value))
+        ]
+        error = "" if self._error is None else f", error={self._error}"
+        place = f"topic={self._topic!r}, partition={self._partition}, offset={self._offset}"
+        return f"Message({place}, {', '.join(sizes)}{error})"
+
     def __len__(self) -> int:
         """The value's length in bytes."""
         return 0 if self._value is None else len(self._value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.commands import EndTxn, SinkBatchCommit
@@ -52,7 +53,9 @@ def committing_entry(log: Log, name: str, deadline: Deadline) -> int:
             return entry
         if (record.transactional_id, record.producer_id, record.transaction) == named.transaction:
             if record.status is TransactionStatus.ONGOING:
-                raise ConfigurationError(f"transaction {name!r} is open: only a committed one can be read as of")
+                raise ConfigurationError(
+                    f"transaction {arguments.shown(name)} is open: only a committed one can be read as of"
+                )
             start = max(oldest, record.start_entry)
     found = find_ending(log.objects, start, newest, named.is_ended_by)
     return _committed(name, found, oldest, newest)
@@ -62,8 +65,8 @@ def _parsed(name: str) -> _Named:
     transaction, batch = _TRANSACTION.fullmatch(name), _BATCH.fullmatch(name)
     if batch is None:
         raise ConfigurationError(
-            f"{name!r} names no transaction: expected transactionalId:producerId:number as the table 'entries' shows "
-            "it, or queryId:batchId of a sink"
+            f"transaction {arguments.shown(name)} is no name of one: expected transactionalId:producerId:number as the "
+            "table 'entries' shows it, or queryId:batchId of a sink"
         )
     return _Named(
         None if transaction is None else (transaction[1], int(transaction[2]), int(transaction[3])),
@@ -82,9 +85,11 @@ def _committed(name: str, found: Ending | None, oldest: int, newest: int) -> int
     if found is None:
         passed = f", or an entry below {oldest}, which a vacuum may have passed, has" if oldest > 1 else ""
         raise ConfigurationError(
-            f"transaction {name!r} is unknown: none of the entries {oldest} to {newest} has committed it{passed}; "
-            "the table 'entries' lists those that they have"
+            f"transaction {arguments.shown(name)} is unknown: none of the entries {oldest} to {newest} has committed "
+            f"it{passed}; the table 'entries' lists those that they have"
         )
     if not found.committed:
-        raise ConfigurationError(f"transaction {name!r} was aborted, by entry {found.entry}: it has no records to read")
+        raise ConfigurationError(
+            f"transaction {arguments.shown(name)} was aborted, by entry {found.entry}: it has no records to read"
+        )
     return found.entry

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = ["OPERATORS", "Condition", "checked_condition", "matching", "may_hold", "meets"]
@@ -71,11 +72,13 @@ def checked_condition(condition: Condition, schema: pa.Schema) -> Condition:
     if name not in schema.names:
         known = ", ".join(schema.names)
         raise ConfigurationError(
-            f"a condition names column {name!r}: expected one of {known}{did_you_mean(name, schema.names)}"
+            f"a condition names column {arguments.shown(name)}: expected one of {known}"
+            f"{did_you_mean(name, schema.names)}"
         )
     if operator not in OPERATORS:
         raise ConfigurationError(
-            f"the condition on column {name!r} has the operator {operator!r}: expected one of {', '.join(OPERATORS)}"
+            f"the condition on column {name!r} has the operator {arguments.shown(operator)}: expected one of "
+            f"{', '.join(OPERATORS)}"
         )
     data_type = schema.field(name).type
     if operator in _NULLS:

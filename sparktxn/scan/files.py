@@ -1,24 +1,61 @@
-"""Read tasks → whole files: which Parquet segments an engine may read with its own reader, every row of them.
+"""Read tasks → files: which objects hold a view's records, and which of them another engine may read as they are.
 
-It may because a segment belongs to at most one transaction (PROTOCOL.md, "Reading records"). A file is read whole or
-not at all, but for bounds that a read sets itself. The offsets of its rows follow from the file's base offset.
+Those are Parquet files of which every row belongs to the view. The log knows them, because a segment belongs to at most
+one transaction (PROTOCOL.md, "Reading records"). A file is read whole or not at all, but for bounds that a read sets
+itself. The offsets of its rows follow from the file's base offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.structs import SegmentRef
 
-__all__ = ["whole_files"]
+__all__ = ["CommittedFile", "committed_files", "whole_files"]
 
 _PARQUET: Final = ".parquet"
+
+
+class CommittedFile(Struct, frozen=True, kw_only=True):
+    """A file that holds records of a view.
+
+    `record_count` counts the records in it that are the view's, or of aborted transactions that only a filter leaves
+    out. If `is_whole`, it is a Parquet file of which every row belongs to the view: another engine may read `path`.
+    Then row N has the offset `base_offset` + N, unless a rewrite has made the file: there offsets grow with gaps.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    size_bytes: int
+    is_whole: bool
+    path: str
+
+
+def committed_files(tasks: Iterable[ReadTask]) -> Iterator[CommittedFile]:
+    """Yield the files that `tasks` read, in their order."""
+    for task in tasks:
+        kept = list(task.kept_offsets())
+        for segments in by_file(task.segments):
+            first, last = segments[0], segments[-1]
+            read = sum(end - start for start, end in kept if first.base_offset <= start < last.end_offset)
+            yield CommittedFile(
+                topic=task.topic,
+                partition=task.partition,
+                base_offset=first.base_offset,
+                record_count=sum(segment.record_count for segment in segments),
+                size_bytes=first.size_bytes,
+                is_whole=read == first.file_records and first.name.endswith(_PARQUET),
+                path=f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
+            )
 
 
 def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[ReadTask], list[ReadTask]]:

@@ -130,7 +130,10 @@ class TestFiles:
     def test_committed_files_are_named_with_their_offsets(self) -> None:
         ok("produce", "-t", "orders", "-p", "0", stdin=b"2\n")
         rows = ok("files", "orders", "--json").json
-        assert [(row["base_offset"], row["record_count"], row["whole"]) for row in rows] == [(0, 2, True), (3, 1, True)]
+        assert [(row["base_offset"], row["record_count"], row["is_whole"]) for row in rows] == [
+            (0, 2, True),
+            (3, 1, True),
+        ]
         values = [value for row in rows for value in pq.read_table(row["path"]).column("value").to_pylist()]
         assert values == [b"0", b"1", b"2"]
         assert ok("files", "orders").lines[0].startswith("topic   partition  base offset")

@@ -54,5 +54,5 @@ def test_a_merged_file_is_whole_for_other_engines() -> None:
     fill()
     ok("rewrite", "orders", "--apply")
     (row,) = ok("files", "orders", "--json").json
-    assert (row["base_offset"], row["record_count"], row["whole"]) == (0, 6, True)
+    assert (row["base_offset"], row["record_count"], row["is_whole"]) == (0, 6, True)
     assert len(ok("files", "orders", "--paths").lines) == 1

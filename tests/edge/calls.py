@@ -146,6 +146,15 @@ def _reads(world: World) -> Callable[..., Any]:
     return lambda **arguments: list(sparktxn.read_task(**arguments))
 
 
+def _read_arrow(world: World) -> Callable[..., Any]:
+    return lambda **arguments: sparktxn.read_arrow(**arguments).read_all()
+
+
+def _table_arguments(world: World) -> dict[str, Any]:
+    selection = {"columns": ["key", "offset"], "where": [("offset", ">=", 0)], "as_of": None, "batch_rows": 10}
+    return {"uri": world.store, "topics": ["t"], "isolation": "read_committed", **selection}
+
+
 def _stages(world: World) -> Callable[..., Any]:
     def stage(**arguments: Any) -> None:
         stager = world.store.stage_plan(["t"]).open(**arguments)
@@ -363,6 +372,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
+    "Store.files": Call(lambda world: world.store.files, lambda world: {"view": _view(world)}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.plan_table": Call(lambda world: world.store.plan_table, lambda _: {"table": "segments", "selection": TableSelection(topics=("t",)), "timeout_s": 5.0}),
@@ -409,6 +419,11 @@ CALLS: Final[dict[str, Call]] = {
     "rocketmq5.Producer.send": Call(_sends, lambda _: {"message": message_5()}),
     "rocketmq5.Transaction.commit": Call(lambda world: _begun(world).commit, _none),
     "rocketmq5.Transaction.rollback": Call(lambda world: _begun(world).rollback, _none),
+    # tables
+    "read_arrow": Call(_read_arrow, _table_arguments),
+    "to_pandas": Call(lambda _: sparktxn.to_pandas, _table_arguments),
+    "to_polars": Call(lambda _: sparktxn.to_polars, _table_arguments),
+    "to_duckdb": Call(lambda _: sparktxn.to_duckdb, lambda world: {**_table_arguments(world), "connection": None}),
     # maintenance
     "sweep": Call(lambda _: sweep, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "Sweeper": Call(lambda _: Sweeper, lambda world: {"store": world.store, "settings": {}}),
@@ -491,6 +506,7 @@ NOT_CALLED: Final = {
     "ReadTask": "made by Store.plan",
     "TopicState": "an answer",
     "CommitResult": "an answer",
+    "CommittedFile": "an answer",
     "ReplayMismatch": "an answer",
     "TransactionDescription": "an answer",
     "did_you_mean": "text for errors",

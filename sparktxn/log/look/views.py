@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from sparktxn.notebooks import html_table
 from sparktxn.state.delta import ReadState
 from sparktxn.state.internal import first_offset
 from sparktxn.state.laststable import last_stable_offset
@@ -54,6 +55,14 @@ class ReadView(Struct, frozen=True):
     timestamp_ms: int
     topics: dict[str, TopicState]
     partitions: dict[tuple[str, int], PartitionView]
+
+    def _repr_html_(self) -> str:
+        columns = ("topic", "partition", "log start offset", "last stable offset", "log end offset")
+        rows = (
+            (name, number, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
+            for (name, number), found in self.partitions.items()
+        )
+        return html_table(f"read view at entry {self.entry}", columns, rows)
 
 
 def capture_view(

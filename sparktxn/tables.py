@@ -1,0 +1,264 @@
+"""Topics as tables: for pandas, Polars, DuckDB and whatever else takes Arrow data.
+
+Each function reads one view of the store: only committed records, the same for all topics, and never changing while it
+is read. A glob over a store's Parquet files is no such view: it has aborted records, and those of later transactions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError
+from sparktxn.log.look.views import ReadView
+from sparktxn.scan.columns import known_columns, output_schema
+from sparktxn.scan.conditions import Condition, checked_condition, matching
+from sparktxn.scan.plan import Isolation, ReadTask
+from sparktxn.store import Store, read_task
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+__all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
+
+AsOf: TypeAlias = int | datetime | str | None
+Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
+_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
+
+
+def read_arrow(
+    uri: str | os.PathLike[str] | Store,
+    topics: str | Iterable[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where = None,
+    as_of: AsOf = None,
+    isolation: Isolation = "read_committed",
+    options: Mapping[str, Any] | None = None,
+    batch_rows: int | None = None,
+) -> pa.RecordBatchReader:
+    """Return a reader of the topics' records, partition by partition in offset order; a topic without any gives none.
+
+    Nothing is fetched before the first batch is asked for, and only some segments at a time are held in memory. A
+    vacuum may delete what a reader asks for late: it then raises ViewExpired.
+
+    Args:
+        uri: the store's address, or an open store.
+        topics: a topic's name, or several of topics with the same columns.
+        columns: names of columns, in the order that is wanted; None: all but those of the record's transaction.
+        where: tuples of a column, an operator of `sparktxn.scan.conditions` and a value; a record meets all of them.
+            Files without such a record are not decoded. Or a pyarrow Expression over the columns.
+        as_of: read the store as it was at this entry (an int), or at this time (a datetime with its zone). A str names
+            a transaction, as `Store.transaction_entry` takes it. None: now.
+        isolation: ``read_uncommitted`` gives records of open and aborted transactions, too.
+        options: as for `Store.open`; for a `uri` that is an address only.
+        batch_rows: the most rows of a batch; None: as the segments hold them.
+
+    Raises:
+        ConfigurationError: an argument is wrong, or the topics have different columns.
+        StoreNotFound: there is no store.
+        CommandRefused: a topic does not exist, or the entry is not in the log.
+        ViewExpired: a vacuum has passed the entry.
+    """
+    if isinstance(uri, Store):
+        if options is not None:
+            raise ConfigurationError("options are given with an open store: give them to Store.open")
+        opened: Any = nullcontext(uri)
+    else:
+        opened = Store.open(uri, options=options)
+    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(arguments.identifiers("topics", topics)))
+    if not names:
+        raise ConfigurationError("topics is empty: name at least one topic")
+    arguments.choice("isolation", isolation, _ISOLATIONS)
+    batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
+    with opened as store:
+        view = _view(store, names, as_of)
+        selection = _selection(view, names, columns, where)
+        tasks = _tasks(store, view, names, selection, isolation)
+        store_options = store.options
+    read = partial(read_task, options=store_options, batch_rows=batch_rows)
+    batches = (batch for task in tasks for rows in read(task) for batch in selection.of(rows))
+    return pa.RecordBatchReader.from_batches(selection.schema, batches)
+
+
+def to_pandas(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pd.DataFrame:
+    """Return the topics' records as a pandas DataFrame; the arguments and errors are those of `read_arrow`.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    _imported("pandas")
+    frame: pd.DataFrame = read_arrow(uri, topics, **selection).read_pandas()
+    return frame
+
+
+def to_polars(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pl.DataFrame:
+    """Return the topics' records as a Polars DataFrame; the arguments and errors are those of `read_arrow`.
+
+    Raises:
+        ImportError: polars is not installed.
+    """
+    polars = _imported("polars")
+    frame: pl.DataFrame = polars.from_arrow(read_arrow(uri, topics, **selection).read_all())
+    return frame
+
+
+def to_duckdb(
+    uri: str | os.PathLike[str] | Store,
+    topics: str | Iterable[str],
+    *,
+    connection: duckdb.DuckDBPyConnection | None = None,
+    **selection: Any,
+) -> duckdb.DuckDBPyRelation:
+    """Return the topics' records as a relation of DuckDB, which can be queried any number of times.
+
+    The records are held in memory. For more than that, let DuckDB read `read_arrow`'s reader once, or the paths of
+    `Store.files`.
+
+    Args:
+        uri: as in `read_arrow`.
+        topics: as in `read_arrow`.
+        connection: the database that the relation belongs to; None: DuckDB's default one.
+        selection: the other arguments of `read_arrow`.
+
+    Raises:
+        ImportError: duckdb is not installed.
+    """
+    database = _imported("duckdb")
+    if connection is not None:
+        database = arguments.instance("connection", connection, database.DuckDBPyConnection)
+    relation: duckdb.DuckDBPyRelation = database.from_arrow(read_arrow(uri, topics, **selection).read_all())
+    return relation
+
+
+def _imported(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ModuleNotFoundError(f"{package} is not installed: pip install {package}", name=package) from None
+
+
+def _view(store: Store, topics: Sequence[str], as_of: AsOf) -> ReadView:
+    if as_of is None:
+        return store.view(topics)
+    if isinstance(as_of, str):
+        try:
+            entry = store.transaction_entry(arguments.text("as_of", as_of))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"as_of: {error}") from None
+        return store.view(topics, entry=entry)
+    if isinstance(as_of, datetime):
+        return store.view(topics, timestamp_ms=_milliseconds(as_of))
+    if isinstance(as_of, int) and not isinstance(as_of, bool):
+        return store.view(topics, entry=arguments.integer("as_of", as_of, 0))
+    raise TypeError(
+        f"as_of is {arguments.described(as_of)}: expected an entry (int), a time (datetime) or a transaction (str)"
+    )
+
+
+def _milliseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"as_of is {moment}, a time without a zone: add one, as in .replace(tzinfo=UTC)")
+    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ConfigurationError(f"as_of is {moment}: expected a time from 1970 on")
+    return milliseconds
+
+
+class _Selection(NamedTuple):
+    """Which columns and rows of each batch are returned."""
+
+    schema: pa.Schema
+    read: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    expression: pc.Expression | None
+
+    def of(self, rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+        """Return what is wanted of `rows`, as batches with the columns of `schema`."""
+        found = matching(rows, self.conditions)
+        if self.expression is None:
+            return [found.select(self.schema.names)] if found.num_rows else []
+        table = pa.Table.from_batches([found]).filter(self.expression)
+        batches: Sequence[pa.RecordBatch] = table.select(self.schema.names).to_batches()
+        return batches
+
+
+def _selection(view: ReadView, topics: Sequence[str], columns: Sequence[str] | None, where: Where) -> _Selection:
+    first = view.topics[topics[0]]
+    for name in topics[1:]:
+        if view.topics[name].schema != first.schema:
+            raise ConfigurationError(f"topics {first.name!r} and {name!r} have different columns: read them one by one")
+    names = None if columns is None else arguments.identifiers("columns", columns)
+    schema = output_schema(first.schema, names)
+    if isinstance(where, pc.Expression):
+        read = tuple(dict.fromkeys([*output_schema(first.schema).names, *schema.names]))
+        _check_expression(where, output_schema(first.schema, read))
+        return _Selection(schema, read, (), where)
+    conditions = tuple(_condition(given, known_columns(first.schema)) for given in _tuples(where))
+    read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
+    return _Selection(schema, read, conditions, None)
+
+
+def _check_expression(where: pc.Expression, schema: pa.Schema) -> None:
+    try:
+        schema.empty_table().filter(where)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigurationError(
+            f"where cannot be evaluated ({reason}): the columns are {', '.join(schema.names)}"
+        ) from None
+
+
+def _tuples(where: object) -> list[Any]:
+    if where is None:
+        return []
+    if not isinstance(where, Sequence) or isinstance(where, str | bytes):
+        raise TypeError(f"where is {arguments.described(where)}: {_EXPECTED}")
+    given = list(where)
+    if given and isinstance(given[0], str):
+        raise ConfigurationError("where is one condition, expected a list of them: write [(column, operator, value)]")
+    return given
+
+
+def _condition(given: Any, known: pa.Schema) -> Condition:
+    """Return a condition of a tuple such as ``("amount", ">=", 10)``."""
+    if (
+        not isinstance(given, tuple | list)
+        or not 2 <= len(given) <= 3
+        or not all(isinstance(x, str) for x in given[:2])
+    ):
+        raise ConfigurationError(f"where has {arguments.shown(given)}: {_EXPECTED}")
+    column, operator, *rest = given
+    operator = "=" if operator == "==" else " ".join(operator.lower().split())
+    value = rest[0] if rest else None
+    if operator == "in" and not isinstance(value, str | bytes) and isinstance(value, Iterable):
+        value = tuple(value)
+    try:
+        return checked_condition(Condition(column, operator, value), known)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"where: {error}") from None
+
+
+def _tasks(
+    store: Store, view: ReadView, topics: Sequence[str], selection: _Selection, isolation: Isolation
+) -> Iterator[ReadTask]:
+    tasks = store.plan(view, store.ranges(view, isolation=isolation), isolation=isolation, columns=selection.read)
+    order = {name: number for number, name in enumerate(topics)}
+    tasks.sort(key=lambda task: (order[task.topic], task.partition, task.start_offset))
+    return iter([replace(task, conditions=selection.conditions) for task in tasks])
