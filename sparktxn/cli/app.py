@@ -10,6 +10,7 @@ import typer
 
 from sparktxn.cli import (
     consume,
+    copy,
     doctor,
     dump,
     files,
@@ -57,6 +58,7 @@ APP.add_typer(retention.app)
 APP.add_typer(rewrite.app)
 APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)
+APP.add_typer(copy.app)
 APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
 

@@ -59,7 +59,9 @@ def _line(error: BaseException) -> tuple[str, int]:
     if isinstance(error, typer.TyperException):
         return f"{error.format_message().rstrip('.')}: see {_path(error)} --help", WRONG_USAGE
     if isinstance(error, StoreNotFound):
-        where = str(error).partition(": create one")[0]
+        where, separator, _ = str(error).partition(": create one")
+        if not separator:
+            return where, FAILED
         return f"{where}: check --store, or create it with its first topic: txnlog topics create NAME", FAILED
     if isinstance(error, KafkaException):
         hint = _HINTS.get(error.error.code())

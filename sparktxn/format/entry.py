@@ -41,11 +41,15 @@ class LogEntry(Struct, frozen=True, kw_only=True):
 
 
 class StoreDocument(Struct, frozen=True, kw_only=True):
-    """The store's own object, written once: its format and its identity."""
+    """The store's own object, written once: its format and its identity.
+
+    `copied_from` is the id of the store that this one is a copy of; empty for a store that is none.
+    """
 
     format: Int64
     store_id: str
     created_ms: Int64
+    copied_from: str = ""
     checksum: str = ""
 
 
@@ -154,10 +158,11 @@ def decode_entry(data: bytes, name: str, number: int) -> LogEntry:
     return entry
 
 
-def encode_store(store_id: str, created_ms: int) -> bytes:
+def encode_store(store_id: str, created_ms: int, copied_from: str = "") -> bytes:
     """The bytes of the store's own object."""
-    document = StoreDocument(format=FORMAT_VERSION, store_id=store_id, created_ms=created_ms)
-    fields = {name: getattr(document, name) for name in ("format", "store_id", "created_ms")}
+    fields: dict[str, object] = {"format": FORMAT_VERSION, "store_id": store_id, "created_ms": created_ms}
+    if copied_from:
+        fields["copied_from"] = copied_from
     return seal_document(_encoder.encode(fields))[0]
 
 

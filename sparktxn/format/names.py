@@ -17,11 +17,13 @@ __all__ = [
     "APPENDS",
     "CHECKPOINTS",
     "CLOCKS",
+    "COPIES",
     "ENTRIES",
     "GROUPS",
     "HORIZONS",
     "INTENTS",
     "LAST_CHECKPOINT",
+    "LOG",
     "PARTITION_COLUMN",
     "STORE",
     "TOPICS",
@@ -31,6 +33,7 @@ __all__ = [
     "checkpoint_head",
     "checkpoint_part",
     "clock",
+    "copy",
     "entry",
     "group_folder",
     "horizon",
@@ -41,6 +44,7 @@ __all__ = [
     "parse_appends",
     "parse_checkpoint_head",
     "parse_checkpoint_part",
+    "parse_copy",
     "parse_entry",
     "parse_horizon",
     "parse_intent",
@@ -58,12 +62,14 @@ __all__ = [
 ]
 
 STORE: Final = "_txnlog.json"
-ENTRIES: Final = "_log/"
+LOG: Final = "_log/"
+ENTRIES: Final = LOG
 CHECKPOINTS: Final = "_log/_checkpoints/"
 APPENDS: Final = "_log/_appends/"
 HORIZONS: Final = "_log/_horizon/"
 CLOCKS: Final = "_log/_clock/"
 INTENTS: Final = "_log/_intents/"
+COPIES: Final = "_log/_copies/"
 LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
 TOPICS: Final = "topics/"
 GROUPS: Final = "_groups/"
@@ -79,6 +85,7 @@ _CHECKPOINT = re.compile(r"_log/_checkpoints/([0-9]{20})-([0-9a-v]{20})\.json")
 _CHECKPOINT_PART = re.compile(r"_log/_checkpoints/([0-9]{20})-[0-9a-v]{20}/[0-9]+\.json")
 _APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-v]{20}\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
+_COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
 _PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
@@ -162,6 +169,17 @@ def parse_intent(name: str) -> tuple[int, str] | None:
     """(base entry, token) of an intent's name; None for any other name."""
     match = _INTENT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
+
+
+def copy(number: int) -> str:
+    """The name of the `number`-th document that says how far a copy of a store is; 1 is the first."""
+    return f"{COPIES}{_padded(number)}.json"
+
+
+def parse_copy(name: str) -> int | None:
+    """The number in the name of a copy's document; None for any other name."""
+    match = _COPY.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def clock(token: str) -> str:

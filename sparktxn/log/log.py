@@ -15,6 +15,7 @@ from sparktxn.errors import StoreNotFound
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_store, encode_store
+from sparktxn.log.follow.copies import check_copied
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.log.look.known import Known
@@ -101,7 +102,7 @@ class Log(Known):
         With `check_clock`, nothing is written while `clock` is far from the store's; see `ClockCheck`.
 
         Raises:
-            StoreNotFound: there is no store, and `create` is False.
+            StoreNotFound: there is no store, and `create` is False; or there is an unfinished copy of one.
             DamagedObject, FormatVersionError: the store cannot be read.
             StoreUnavailable: the object store does not answer.
             ClockSkewError: the store would be made by a wrong clock.
@@ -117,14 +118,15 @@ class Log(Known):
                 f"there is no store at {objects.uri!r}: create one with its first topic, "
                 f"AdminClient({{'bootstrap.servers': {objects.uri!r}}}).create_topics([NewTopic(…)])"
             )
-        store_id = decode_store(document, names.STORE).store_id
+        store = decode_store(document, names.STORE)
+        check_copied(objects, store)
         return cls(
             objects,
             settings=settings,
             clock=clock,
             ids=ids,
             background=background,
-            store_id=store_id,
+            store_id=store.store_id,
             hint=hint,
             clock_check=clock_check,
         )

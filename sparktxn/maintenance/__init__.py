@@ -1,5 +1,6 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
+from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
@@ -12,11 +13,15 @@ from sparktxn.maintenance.rewrite import (
     rewrite,
     run_rewrite_task,
 )
+from sparktxn.maintenance.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.sweep import Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 
 __all__ = [
+    "CopiedObjects",
+    "CopyReport",
+    "CopyTask",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",
@@ -33,9 +38,11 @@ __all__ = [
     "VerifyReport",
     "apply_retention",
     "apply_rewrite",
+    "copy_store",
     "maintain",
     "plan_rewrite",
     "rewrite",
+    "run_copy_task",
     "run_rewrite_task",
     "sweep",
     "vacuum",

@@ -356,7 +356,7 @@ class _Verification:
             for topic_id, segments in by_topic.items()
             if self._topic_ids is None or topic_id in self._topic_ids
             for task in tasks_of(
-                self._store.uri,
+                self._objects.uri,
                 topics[topic_id].schema,
                 [segment for segment in segments if segment.name not in missing],
             )

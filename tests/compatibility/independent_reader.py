@@ -213,6 +213,11 @@ class StoreReader:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.document = unseal("_txnlog.json", self.get("_txnlog.json"))
+        if "copied_from" in self.document:
+            copies = self.names("_log/_copies")
+            expect(bool(copies), "_txnlog.json", "it is of a copy that is not complete")
+            name = f"_log/_copies/{copies[-1]}"
+            expect(unseal(name, self.get(name))["complete"], name, "the copy is not complete")
 
     # objects
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import DamagedObject, StoreUnavailable
+from sparktxn.maintenance import copy_store, storecopy
+from sparktxn.store import Store
 from tests.compatibility.independent_reader import Damaged, StoreReader
 from tests.compatibility.make_golden import contents
-from tests.compatibility.workload import Workload
+from tests.compatibility.workload import Workload, written
 
 SETTINGS = {"store.fsync": False, "checkpoint.entries": 8, "checkpoint.seal.segments": 4}
 LOG_FIRST, TOPICS_FIRST = ("_log", "topics"), ("topics", "_log")
@@ -52,3 +54,26 @@ def test_only_the_log_may_be_older(tmp_path: Path, order: tuple[str, str]) -> No
         contents(str(reader.root))
     with pytest.raises(Damaged, match="topics/"):
         reader.records(reader.state_from_first(), "orders", "read_committed")
+
+
+def test_an_independent_reader_finds_in_a_copy_what_the_source_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise StoreUnavailable("killed")
+
+    with written(str(tmp_path / "store"), SETTINGS, 4), Store.open(str(tmp_path / "store")) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(storecopy.Copying, "_hint", killed)
+            with pytest.raises(StoreUnavailable, match="killed"):
+                copy_store(store, str(tmp_path / "copy"))
+        with pytest.raises(Damaged, match="the copy is not complete"):
+            StoreReader(tmp_path / "copy")
+        copy_store(store, str(tmp_path / "copy"))
+        source, copy = StoreReader(tmp_path / "store"), StoreReader(tmp_path / "copy")
+        assert copy.document["copied_from"] == source.document["store_id"] != copy.document["store_id"]
+        assert copy.state_from_first().records == source.state_from_first().records
+        assert copy.state_from_checkpoint().records == source.state_from_checkpoint().records
+        for topic in ("orders", "typed"):
+            found = copy.records(copy.state_from_checkpoint(), topic, "read_committed")
+            assert found == source.records(source.state_from_first(), topic, "read_committed")

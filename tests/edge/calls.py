@@ -38,13 +38,16 @@ from sparktxn.admin import (
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.maintenance import (
+    CopyTask,
     RewriteTask,
     Sweeper,
     apply_retention,
     apply_rewrite,
+    copy_store,
     maintain,
     plan_rewrite,
     rewrite,
+    run_copy_task,
     run_rewrite_task,
     sweep,
     vacuum,
@@ -140,6 +143,14 @@ def _rewrite_task(world: World) -> RewriteTask:
         producer.produce("t", value, partition=0)
         producer.flush(5.0)
     return plan_rewrite(world.store, {"rewrite.topics": "t", "rewrite.min.segments": 2})[0]
+
+
+def _free_root(world: World) -> str:
+    return f"memory://{world.name('copy')}"
+
+
+def _copy_task(world: World) -> CopyTask:
+    return CopyTask(world.store.uri, _free_root(world), ())
 
 
 def _reads(world: World) -> Callable[..., Any]:
@@ -442,6 +453,8 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
+    "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
+    "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "apply_rewrite": Call(lambda _: apply_rewrite, lambda world: {"store": world.store, "rewritten": [], "timeout_s": 5.0}),
@@ -498,6 +511,9 @@ NOT_CALLED: Final = {
     "rocketmq4.MessageExt": "what a check shows",
     **dict.fromkeys(("rocketmq4.MessageQueue", "rocketmq4.SendResult", "rocketmq4.TransactionSendResult"), "an answer"),
     **dict.fromkeys(("rocketmq5.MessageQueue", "rocketmq5.SendReceipt"), "an answer"),
+    "CopyTask": "made by copy_store",
+    "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
+    "CopyReport": "an answer",
     "RewriteTask": "made by plan_rewrite",
     "RewrittenFiles": "made by run_rewrite_task; apply_rewrite's list is tried with wrong ones",
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",

@@ -37,6 +37,8 @@ _ALSO_NAMED: Final = {
     "config": ("setting", "config", "option", "store URI", "No such configuration property", "must be configured"),
     "store": ("setting", "No such configuration property", "must be configured"),
     "options": ("setting", "option", "storage."),
+    "source_options": ("setting", "option", "storage."),
+    "target_options": ("setting", "option", "storage."),
     "settings": ("setting", "settings", "No such configuration property"),
     "headers": ("header",),
     "messages": ("messages",),

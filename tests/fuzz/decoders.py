@@ -25,6 +25,7 @@ from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, encode_appends
 from sparktxn.format.checkpoint import PartRef, decode_head, decode_hint, decode_part, digest
 from sparktxn.format.commands import Append
+from sparktxn.format.copies import CopyDocument, decode_copy, encode_copy
 from sparktxn.format.entry import decode_entry, decode_store
 from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.format.intent import decode_intent, encode_intent
@@ -187,6 +188,11 @@ def _intents() -> list[bytes]:
     return [encode_intent(TOKEN, 3, [appends[:2], appends[2:3]])]
 
 
+def _copies() -> list[bytes]:
+    members: Any = {"token": TOKEN, "horizon": 3, "entry": 42, "entry_checksum": "0c7e11fa"}
+    return [encode_copy(CopyDocument(copy=2, complete=complete, **members)) for complete in (False, True)]
+
+
 def _marker(data: bytes) -> object:
     return decode_marker(data)
 
@@ -209,6 +215,7 @@ DECODERS = {
         Decoder("store", lambda data: decode_store(data, OBJECT_NAME), lambda: _objects(names.STORE), "sealed"),
         Decoder("head", _head, lambda: _objects(r"_log/_checkpoints/[^/]*\.json")[-1:], "sealed"),
         Decoder("intent", lambda data: decode_intent(data, OBJECT_NAME, 3, TOKEN), _intents, "sealed"),
+        Decoder("copy", lambda data: decode_copy(data, OBJECT_NAME, 2), _copies, "sealed"),
         Decoder("part", _part, lambda: _objects(r"_log/_checkpoints/.*/\d+\.json"), "json"),
         Decoder("hint", decode_hint, lambda: _objects(names.LAST_CHECKPOINT), "json", ()),
         Decoder("marker", _marker, lambda: [encode_marker([TOKEN])], "json", ()),

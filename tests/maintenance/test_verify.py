@@ -291,3 +291,14 @@ def test_whatever_was_written_is_whole(seed: int, steps: int) -> None:
                 vacuum(store, EVERYTHING)
             report: VerifyReport = verify(store)
             assert report.problems == ()
+
+
+def test_tasks_name_the_store_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative address means another folder where a task runs, or once the process has changed its own."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with Store.open("relative", options=OPTIONS, create=True) as store:
+            store.create_topic("orders", 2)
+            trade("relative", 2)
+            assert problems_of(store, run=lambda check, tasks: [check(task) for task in tasks]) == []

@@ -1,0 +1,89 @@
+"""`txnlog copy`: copy a store to another root, or bring an earlier copy forward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sparktxn.cli.address import find_address
+from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, verb
+from sparktxn.config.store import StoreOptions
+from sparktxn.maintenance import copy_store
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_ADDRESSES_MAX = 2
+
+
+@verb(
+    app,
+    "copy",
+    examples=[
+        "txnlog copy backup",
+        "txnlog copy backup --apply",
+        "txnlog copy store backup --apply --threads 2 --json",
+    ],
+)
+def copy(
+    session: Session,
+    addresses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SOURCE] TARGET", help="Where to copy to, after the store if not --store.", show_default=False
+        ),
+    ],
+    target_option: Annotated[
+        list[str] | None,
+        typer.Option("--target-option", metavar="NAME=VALUE", help="A setting of the target.", show_default=False),
+    ] = None,
+    target_config: Annotated[
+        list[Path] | None,
+        typer.Option("--target-config", metavar="FILE", help="Settings of the target.", show_default=False),
+    ] = None,
+    target_profile: Annotated[
+        str | None, typer.Option("--target-profile", metavar="NAME", help="The target's profile.", show_default=False)
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="How many objects are copied at once.")] = 8,
+    apply: Apply = False,
+) -> None:
+    """Copy a store with its offsets, transactions, groups and settings, or bring an earlier copy forward.
+
+    Without --apply it prints how much would be copied. It may run alongside everything else. If it is killed, run it
+    again: what was copied stays. The target opens as a store once the copy is complete.
+
+    A target of the same kind as the source (s3 and s3) gets the settings of the source, where it has none of its own.
+    """
+    if len(addresses) > _ADDRESSES_MAX:
+        raise WrongUsage(f"{len(addresses)} addresses are given: expected the target, or the source and the target")
+    target = addresses[-1]
+    if len(addresses) == _ADDRESSES_MAX:
+        session.given = session.given.joined(type(session.given)(store=addresses[0]))
+    store = session.store()
+    own = find_address(target, target_option or (), target_config or (), target_profile).settings
+    same_kind = _scheme(store.uri) == _scheme(target)
+    options = StoreOptions({**(session.store_settings() if same_kind else {}), **own})
+    with session.out.progress("copy: replaying the log …") as shown:
+        report = copy_store(
+            store,
+            target,
+            target_options=options,
+            dry_run=not apply,
+            threads=threads,
+            on_progress=lambda done, of: shown(f"copy: {done} of {of} objects …"),
+            timeout_s=session.job_timeout_s,
+        )
+    session.out.row(msgspec.to_builtins(report))
+    if not apply:
+        session.out.remark("nothing was copied: add --apply to copy these objects")
+
+
+def _scheme(address: str) -> str:
+    scheme, separator, _ = address.partition("://")
+    return scheme.lower().replace("s3a", "s3") if separator else "file"
