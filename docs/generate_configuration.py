@@ -5,6 +5,7 @@ Run by ``make docs``; a test compares the file with what this makes.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pyspark_txnlog.options import OPTIONS
 from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.topic import TOPIC_SETTINGS
+from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, TOPIC_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
@@ -63,6 +64,10 @@ TOPIC = """\
 
 Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept
 in the log.
+"""
+
+IGNORED_TOPIC = """\
+Kafka's other settings of topics are accepted, kept and shown by `describe_configs`, and change nothing here:
 """
 
 MAINTENANCE = """\
@@ -139,6 +144,11 @@ def kafka_table() -> str:
     return table(("setting", "here"), [*mapped, *refused])
 
 
+def wrapped(text: str) -> str:
+    """A paragraph whose lines are not too long."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def document() -> str:
     """The whole document."""
     sections = [
@@ -153,6 +163,8 @@ def document() -> str:
         settings_table(CONSUMER_SETTINGS),
         TOPIC,
         settings_table(TOPIC_SETTINGS),
+        IGNORED_TOPIC,
+        wrapped(f"{', '.join(f'`{name}`' for name in sorted(IGNORED_TOPIC_SETTINGS))}."),
         MAINTENANCE,
         settings_table(SWEEP_SETTINGS),
         VACUUM,

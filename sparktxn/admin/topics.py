@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparktxn import arguments
 from sparktxn.clock import Deadline
-from sparktxn.config.topic import TOPIC_SETTINGS, check_topic_settings
+from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn.format.names import check_topic_name
@@ -181,6 +181,8 @@ def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntr
             ConfigSource.DYNAMIC_TOPIC_CONFIG if given else ConfigSource.DEFAULT_CONFIG,
             is_default=not given,
         )
+    for name in sorted(topic.settings.keys() & IGNORED_TOPIC_SETTINGS):
+        entries[name] = ConfigEntry(name, topic.settings[name], ConfigSource.DYNAMIC_TOPIC_CONFIG, is_default=False)
     return entries
 
 
@@ -208,7 +210,8 @@ def _changes(entries: Sequence[ConfigEntry]) -> dict[str, str | None]:
             if operation is AlterConfigOpType.SET:
                 changes |= check_topic_settings({entry.name: entry.value})
             elif operation is AlterConfigOpType.DELETE:
-                check_topic_settings({entry.name: _default_of(entry.name)})
+                if entry.name not in IGNORED_TOPIC_SETTINGS:
+                    check_topic_settings({entry.name: _default_of(entry.name)})
                 changes[entry.name] = None
             else:
                 reason = f"incremental_operation is {operation!r} for {entry}: expected AlterConfigOpType.SET or DELETE"

@@ -14,6 +14,7 @@ from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = [
+    "Parser",
     "Setting",
     "boolean",
     "choice",

@@ -23,6 +23,7 @@ from sparktxn.admin import (
     OffsetSpec,
     TopicCollection,
 )
+from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreNotFound
 from sparktxn.format.commands import OffsetToCommit, TxnOffsetCommit
 from sparktxn.kafka.message import OFFSET_END, OFFSET_INVALID, IsolationLevel, TopicPartition
@@ -189,6 +190,22 @@ class TestSettings:
         good = ("retention.ms", "5", AlterConfigOpType.SET)
         assert refused(admin.incremental_alter_configs([self.resource(good, change)])).code() == code
         assert only(admin.describe_configs([self.resource()]))["retention.ms"].value == "1000"
+
+    def test_what_means_nothing_without_brokers_is_kept_and_shown(self, admin: AdminClient) -> None:
+        """Each setting of Kafka's topics can be given, so that scripts which create topics run as they are."""
+        given = dict.fromkeys(IGNORED_TOPIC_SETTINGS, "1") | {"preallocate": True, "segment.ms": 5}
+        only(admin.create_topics([NewTopic("ported", 1, config=given)]))
+        described = only(admin.describe_configs([ConfigResource("topic", "ported")]))
+        shown = {name: described[name].value for name in given}
+        assert shown == {name: str(value) for name, value in given.items()} | {"preallocate": "true"}
+        removed = ConfigEntry("segment.ms", None, incremental_operation=AlterConfigOpType.DELETE)
+        only(admin.incremental_alter_configs([ConfigResource("topic", "ported", incremental_configs=[removed])]))
+        assert "segment.ms" not in only(admin.describe_configs([ConfigResource("topic", "ported")]))
+
+    def test_a_segment_size_above_the_greatest_is_the_greatest(self, admin: AdminClient) -> None:
+        only(admin.create_topics([NewTopic("large", 1, config={"segment.bytes": str(2**30)})]))
+        described = only(admin.describe_configs([ConfigResource("topic", "large")]))
+        assert described["segment.bytes"].value == str(2**28)
 
     def test_only_topics_have_settings(self, admin: AdminClient) -> None:
         assert refused(admin.describe_configs([ConfigResource("broker", "0")])).code() == ErrorCode.INVALID_REQUEST
