@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from sparktxn.consumer import Consumer as Consumer
+    from sparktxn.consumer import DeserializingConsumer as DeserializingConsumer
     from sparktxn.errors import BatchRefused as BatchRefused
     from sparktxn.errors import ClockSkewError as ClockSkewError
     from sparktxn.errors import CommandRefused as CommandRefused
@@ -31,9 +32,19 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
+    from sparktxn.kafka.admin import ElectionType as ElectionType
+    from sparktxn.kafka.admin import Node as Node
+    from sparktxn.kafka.admin import TopicCollection as TopicCollection
+    from sparktxn.kafka.admin import TopicPartitionInfo as TopicPartitionInfo
     from sparktxn.kafka.groups import ConsumerGroupState as ConsumerGroupState
     from sparktxn.kafka.groups import ConsumerGroupTopicPartitions as ConsumerGroupTopicPartitions
     from sparktxn.kafka.groups import ConsumerGroupType as ConsumerGroupType
+    from sparktxn.kafka.library import ConcurrentModificationException as ConcurrentModificationException
+    from sparktxn.kafka.library import IllegalStateException as IllegalStateException
+    from sparktxn.kafka.library import ThrottleEvent as ThrottleEvent
+    from sparktxn.kafka.library import Uuid as Uuid
+    from sparktxn.kafka.library import libversion as libversion
+    from sparktxn.kafka.library import version as version
     from sparktxn.kafka.message import OFFSET_BEGINNING as OFFSET_BEGINNING
     from sparktxn.kafka.message import OFFSET_END as OFFSET_END
     from sparktxn.kafka.message import OFFSET_INVALID as OFFSET_INVALID
@@ -45,10 +56,25 @@ if TYPE_CHECKING:
     from sparktxn.kafka.message import IsolationLevel as IsolationLevel
     from sparktxn.kafka.message import Message as Message
     from sparktxn.kafka.message import TopicPartition as TopicPartition
+    from sparktxn.kafka.serialization import ConsumeError as ConsumeError
+    from sparktxn.kafka.serialization import KeyDeserializationError as KeyDeserializationError
+    from sparktxn.kafka.serialization import KeySerializationError as KeySerializationError
+    from sparktxn.kafka.serialization import ProduceError as ProduceError
+    from sparktxn.kafka.serialization import SerializationError as SerializationError
+    from sparktxn.kafka.serialization import ValueDeserializationError as ValueDeserializationError
+    from sparktxn.kafka.serialization import ValueSerializationError as ValueSerializationError
+    from sparktxn.kafka.sharegroups import AcknowledgeType as AcknowledgeType
+    from sparktxn.kafka.sharegroups import DeserializingShareConsumer as DeserializingShareConsumer
+    from sparktxn.kafka.sharegroups import Messages as Messages
+    from sparktxn.kafka.sharegroups import ShareConsumer as ShareConsumer
     from sparktxn.log.look.views import PartitionView as PartitionView
     from sparktxn.log.look.views import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
+    from sparktxn.producer import SerializingProducer as SerializingProducer
+    from sparktxn.producer.partitioners import consistent as consistent
+    from sparktxn.producer.partitioners import fnv1a as fnv1a
+    from sparktxn.producer.partitioners import murmur2 as murmur2
     from sparktxn.registry import read_object as read_object
     from sparktxn.scan.files import CommittedFile as CommittedFile
     from sparktxn.scan.files import whole_files as whole_files
@@ -74,7 +100,10 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES: Final = {
-    "sparktxn.consumer": ("Consumer",),
+    "sparktxn.consumer": (
+        "Consumer",
+        "DeserializingConsumer",
+    ),
     "sparktxn.errors": (
         "BatchRefused",
         "ClockSkewError",
@@ -98,8 +127,25 @@ _HOMES: Final = {
         "ViewExpired",
         "did_you_mean",
     ),
-    "sparktxn.log.look.views": ("PartitionView", "ReadView"),
-    "sparktxn.kafka.groups": ("ConsumerGroupState", "ConsumerGroupTopicPartitions", "ConsumerGroupType"),
+    "sparktxn.kafka.admin": (
+        "ElectionType",
+        "Node",
+        "TopicCollection",
+        "TopicPartitionInfo",
+    ),
+    "sparktxn.kafka.groups": (
+        "ConsumerGroupState",
+        "ConsumerGroupTopicPartitions",
+        "ConsumerGroupType",
+    ),
+    "sparktxn.kafka.library": (
+        "ConcurrentModificationException",
+        "IllegalStateException",
+        "ThrottleEvent",
+        "Uuid",
+        "libversion",
+        "version",
+    ),
     "sparktxn.kafka.message": (
         "OFFSET_BEGINNING",
         "OFFSET_END",
@@ -113,7 +159,35 @@ _HOMES: Final = {
         "Message",
         "TopicPartition",
     ),
-    "sparktxn.producer": ("PreparedTransaction", "Producer"),
+    "sparktxn.kafka.serialization": (
+        "ConsumeError",
+        "ProduceError",
+        "SerializationError",
+        "KeyDeserializationError",
+        "KeySerializationError",
+        "ValueDeserializationError",
+        "ValueSerializationError",
+    ),
+    "sparktxn.kafka.sharegroups": (
+        "AcknowledgeType",
+        "DeserializingShareConsumer",
+        "Messages",
+        "ShareConsumer",
+    ),
+    "sparktxn.log.look.views": (
+        "PartitionView",
+        "ReadView",
+    ),
+    "sparktxn.producer": (
+        "PreparedTransaction",
+        "Producer",
+        "SerializingProducer",
+    ),
+    "sparktxn.producer.partitioners": (
+        "consistent",
+        "fnv1a",
+        "murmur2",
+    ),
     "sparktxn.registry": ("read_object",),
     "sparktxn.scan.files": ("CommittedFile", "whole_files"),
     "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),

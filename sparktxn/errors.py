@@ -27,7 +27,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
+
+from sparktxn import errorcodes
 
 __all__ = [
     "BatchRefused",
@@ -152,47 +154,9 @@ class ErrorCode(IntEnum):
         return error_name(self)
 
 
-_LIBRDKAFKA_NAMES: Final = """
-    _BAD_COMPRESSION -198 _DESTROY -197 _CRIT_SYS_RESOURCE -194 _ISR_INSUFF -183 _NODE_UPDATE -182 _SSL -181
-    _WAIT_COORD -180 _IN_PROGRESS -178 _EXISTING_SUBSCRIPTION -176 _ASSIGN_PARTITIONS -175 _REVOKE_PARTITIONS -174
-    _UNKNOWN_PROTOCOL -171 _AUTHENTICATION -169 _OUTDATED -167 _TIMED_OUT_QUEUE -166 _UNSUPPORTED_FEATURE -165
-    _WAIT_CACHE -164 _INTR -163 _KEY_SERIALIZATION -162 _VALUE_SERIALIZATION -161 _KEY_DESERIALIZATION -160
-    _VALUE_DESERIALIZATION -159 _READ_ONLY -157 _NOENT -156 _UNDERFLOW -155 _INVALID_TYPE -154 _RETRY -153
-    _INCONSISTENT -149 _GAPLESS_GUARANTEE -148 _UNKNOWN_BROKER -146 _ASSIGNMENT_LOST -142
-    _LOG_TRUNCATION -139 INVALID_MSG 2 UNKNOWN_TOPIC_OR_PART 3 INVALID_MSG_SIZE 4 LEADER_NOT_AVAILABLE 5
-    NOT_LEADER_FOR_PARTITION 6 BROKER_NOT_AVAILABLE 8 REPLICA_NOT_AVAILABLE 9 MSG_SIZE_TOO_LARGE 10
-    STALE_CTRL_EPOCH 11 NETWORK_EXCEPTION 13 TOPIC_EXCEPTION 17 RECORD_LIST_TOO_LARGE 18 NOT_ENOUGH_REPLICAS 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND 20 INVALID_REQUIRED_ACKS 21 INCONSISTENT_GROUP_PROTOCOL 23 INVALID_GROUP_ID 24
-    INVALID_COMMIT_OFFSET_SIZE 28 UNSUPPORTED_SASL_MECHANISM 33 ILLEGAL_SASL_STATE 34
-    INVALID_REPLICA_ASSIGNMENT 39 NOT_CONTROLLER 41 POLICY_VIOLATION 44 SECURITY_DISABLED 54
-    OPERATION_NOT_ATTEMPTED 55 LOG_DIR_NOT_FOUND 57 SASL_AUTHENTICATION_FAILED 58 REASSIGNMENT_IN_PROGRESS 60
-    DELEGATION_TOKEN_AUTH_DISABLED 61 DELEGATION_TOKEN_NOT_FOUND 62 DELEGATION_TOKEN_OWNER_MISMATCH 63
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED 64 DELEGATION_TOKEN_AUTHORIZATION_FAILED 65 DELEGATION_TOKEN_EXPIRED 66
-    INVALID_PRINCIPAL_TYPE 67 FETCH_SESSION_ID_NOT_FOUND 70 INVALID_FETCH_SESSION_EPOCH 71 LISTENER_NOT_FOUND 72
-    TOPIC_DELETION_DISABLED 73 FENCED_LEADER_EPOCH 74 UNKNOWN_LEADER_EPOCH 75 UNSUPPORTED_COMPRESSION_TYPE 76
-    STALE_BROKER_EPOCH 77 OFFSET_NOT_AVAILABLE 78 MEMBER_ID_REQUIRED 79 PREFERRED_LEADER_NOT_AVAILABLE 80
-    ELIGIBLE_LEADERS_NOT_AVAILABLE 83 ELECTION_NOT_NEEDED 84
-    NO_REASSIGNMENT_IN_PROGRESS 85 THROTTLING_QUOTA_EXCEEDED 89 RESOURCE_NOT_FOUND 91
-    DUPLICATE_RESOURCE 92 UNACCEPTABLE_CREDENTIAL 93 INCONSISTENT_VOTER_SET 94 INVALID_UPDATE_VERSION 95
-    FEATURE_UPDATE_FAILED 96 PRINCIPAL_DESERIALIZATION_FAILURE 97
-"""
-"""librdkafka's names of codes that this store never answers, or that it calls by Kafka's newer name."""
-
-_OLD_NAMES: Final = {
-    "GROUP_LOAD_IN_PROGRESS": 14,
-    "GROUP_COORDINATOR_NOT_AVAILABLE": 15,
-    "NOT_COORDINATOR_FOR_GROUP": 16,
-}
-
-
-def _librdkafka_codes() -> dict[str, int]:
-    words = _LIBRDKAFKA_NAMES.split()
-    return dict(zip(words[::2], map(int, words[1::2]), strict=True))
-
-
-_OWN_CODES: Final = {code.name.replace("LOCAL_", "_", 1): code.value for code in ErrorCode}
-_CODES: Final = _OWN_CODES | _librdkafka_codes() | _OLD_NAMES
-_NAMES: Final = {code: name for name, code in (_OWN_CODES | _librdkafka_codes()).items()}
+_OWN_NAMES: Final = {code.name.replace("LOCAL_", "_", 1): code.value for code in ErrorCode}
+_CODES: Final = _OWN_NAMES | errorcodes.CODES
+_NAMES: Final = {code: name for name, code in _OWN_NAMES.items()} | errorcodes.NAMES
 
 
 def error_name(code: int) -> str:
@@ -216,6 +180,10 @@ class _KafkaErrorCodes(type):
         except KeyError:
             raise AttributeError(f"KafkaError has no error code {name!r}{did_you_mean(name, _CODES)}") from None
 
+    def __dir__(cls) -> list[str]:
+        """The codes too, so that editors complete them."""
+        return [*super().__dir__(), *_CODES]
+
 
 _Text = str
 """`str`, where a method of that name hides it."""
@@ -225,13 +193,12 @@ _REASON_MAX: Final = 4_000
 """Characters: a reason may repeat what a caller has passed."""
 
 
-class KafkaError(metaclass=_KafkaErrorCodes):
+class KafkaError(Exception, metaclass=_KafkaErrorCodes):
     """One error with librdkafka's numeric code and its three flags.
 
-    Compares equal to, and orders against, plain integers by its code (confluent_kafka.KafkaError).
+    Compares equal to, and orders against, plain integers by its code (confluent_kafka.KafkaError). Methods raise it as
+    the first argument of a KafkaException; a program may raise it by itself.
     """
-
-    __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
 
     def __init__(
         self,
@@ -256,8 +223,10 @@ class KafkaError(metaclass=_KafkaErrorCodes):
         return error_name(self._code)
 
     def str(self) -> str:
-        """The reason in words."""
-        return self._reason if self._reason is not None else self.name()
+        """The reason in words; librdkafka's text of the code if no reason was given."""
+        if self._reason is not None:
+            return self._reason
+        return errorcodes.text_of(self._code) or self.name()
 
     def fatal(self) -> bool:
         """True if the client can only be closed."""
@@ -276,23 +245,40 @@ class KafkaError(metaclass=_KafkaErrorCodes):
             return self._code == other._code
         return self._code == other if isinstance(other, int) else NotImplemented
 
-    def __lt__(self, other: KafkaError | int) -> bool:
-        return self._code < int(other._code if isinstance(other, KafkaError) else other)
+    def __lt__(self, other: object) -> bool:
+        code = _code_of(other)
+        return NotImplemented if code is None else self._code < code
 
-    def __gt__(self, other: KafkaError | int) -> bool:
-        return self._code > int(other._code if isinstance(other, KafkaError) else other)
+    def __le__(self, other: object) -> bool:
+        code = _code_of(other)
+        return NotImplemented if code is None else self._code <= code
+
+    def __gt__(self, other: object) -> bool:
+        code = _code_of(other)
+        return NotImplemented if code is None else self._code > code
+
+    def __ge__(self, other: object) -> bool:
+        code = _code_of(other)
+        return NotImplemented if code is None else self._code >= code
 
     def __hash__(self) -> int:
         return hash(self._code)
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         flags = (self._fatal, self._retriable, self._txn_requires_abort)
-        return (KafkaError, (self._code, self._reason, *flags))
+        return (type(self), (self._code, self._reason, *flags))
 
     def __str__(self) -> _Text:
-        return f'KafkaError{{code={self.name()},val={self._code},str="{self.str()}"}}'
+        fatal = "FATAL," if self._fatal else ""
+        return f'KafkaError{{{fatal}code={self.name()},val={self._code},str="{self.str()}"}}'
 
     __repr__ = __str__
+
+
+def _code_of(value: object) -> int | None:
+    if isinstance(value, KafkaError):
+        return value._code
+    return value if isinstance(value, int) else None
 
 
 class KafkaException(Exception):

@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 from sparktxn import arguments
 from sparktxn.clock import Clock, Deadline
 from sparktxn.fork import ForkGuard
+from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.log.log import Log
 from sparktxn.registry import clock_at
@@ -28,7 +29,7 @@ def clock_of(client: AnsweringClient) -> Clock:
     return clock_at(client._uri)
 
 
-class AnsweringClient:
+class AnsweringClient(WithoutCredentials):
     """A client that opens its store when it is first asked for something."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
@@ -61,6 +62,25 @@ class AnsweringClient:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+    def __len__(self) -> int:
+        """Return 0: no request waits, as each is answered by the call that makes it."""
+        return 0
+
+    def __bool__(self) -> bool:
+        """Return True, always."""
+        return True
+
+    def cluster_id(self, timeout: float | None = -1.0) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds.
+
+        Raises:
+            StoreNotFound: there is no store.
+        """
+        timeout_s = arguments.timeout_s("timeout", timeout)
+        self._check()
+        with Deadline(clock_of(self), -1.0 if timeout_s is None else timeout_s).governs():
+            return self._log().store_id
 
     def poll(self, timeout: float | None = None) -> int:
         """Nothing waits to be called back: 0."""

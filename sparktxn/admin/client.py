@@ -8,7 +8,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.admin import producers, records, topics, transactions
+from sparktxn.admin import producers, records, transactions
+from sparktxn.admin import topics as topiccalls
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
 from sparktxn.admin.groupcalls import GroupCalls
 from sparktxn.admin.halfmessages import HalfMessageCalls
@@ -20,6 +21,7 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
+from sparktxn.admin.unsupported import UnsupportedCalls
 from sparktxn.clock import in_time
 from sparktxn.internaltopics import listed
 from sparktxn.kafka.admin import (
@@ -44,7 +46,7 @@ from sparktxn.structs import ProducerIdAndEpoch
 __all__ = ["AdminClient"]
 
 
-class AdminClient(GroupCalls, HalfMessageCalls):
+class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     """Administers the store at ``bootstrap.servers``, which the first `create_topics` makes if it is missing.
 
     Any other call on a missing store answers StoreNotFound. Time-outs are in seconds; operation_timeout is accepted for
@@ -74,16 +76,16 @@ class AdminClient(GroupCalls, HalfMessageCalls):
 
         def create(new: NewTopic) -> None:
             # Before the store is made: a wrong topic must not leave an empty one behind.
-            topics.checked(new, "")
+            topiccalls.checked(new, "")
             log = self._log(create=not validate_only)
-            topics.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
+            topiccalls.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
 
         return self._each(list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
 
     @in_time("request_timeout", clock_of)
     def delete_topics(
         self,
-        topic_names: Sequence[str],
+        topics: Sequence[str],
         *,
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
@@ -92,9 +94,9 @@ class AdminClient(GroupCalls, HalfMessageCalls):
         arguments.timeout_s("operation_timeout", operation_timeout)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            names_of("topic_names", topic_names),
+            names_of("topics", topics),
             lambda name: name,
-            lambda name: topics.delete_topic(self._log(), name, self._deadline(request_timeout)),
+            lambda name: topiccalls.delete_topic(self._log(), name, self._deadline(request_timeout)),
         )
 
     @in_time("request_timeout", clock_of)
@@ -114,7 +116,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
 
         def grow(new: NewPartitions) -> None:
             deadline = self._deadline(request_timeout)
-            topics.create_partitions(self._log(), new, deadline, validate_only=validate_only)
+            topiccalls.create_partitions(self._log(), new, deadline, validate_only=validate_only)
 
         return self._each(list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
 
@@ -138,7 +140,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
             name = arguments.identifier("a topic of new_columns", item[0])
             schema = arguments.instance(f"new_columns[{name!r}]", item[1], pa.Schema)
             deadline = self._deadline(request_timeout)
-            topics.add_columns(self._log(), name, schema, deadline, validate_only=validate_only)
+            topiccalls.add_columns(self._log(), name, schema, deadline, validate_only=validate_only)
 
         return self._each(list(given.items()), lambda item: item[0], add)
 
@@ -155,15 +157,20 @@ class AdminClient(GroupCalls, HalfMessageCalls):
 
     @in_time("request_timeout", clock_of)
     def describe_topics(
-        self, topics_: TopicCollection | Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
+        self,
+        topics: TopicCollection | Sequence[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[TopicDescription]]:
-        """Describes topics; {name: Future}."""
+        """Describes topics; {name: Future}. There are no authorized operations to include."""
+        arguments.boolean("include_authorized_operations", include_authorized_operations)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-        names = topics_.topic_names if isinstance(topics_, TopicCollection) else topics_
+        names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
-            names_of("topics_", names),
+            names_of("topics", names),
             lambda name: name,
-            lambda name: topics.describe_topic(self._refreshed(request_timeout), self._uri, name),
+            lambda name: topiccalls.describe_topic(self._refreshed(request_timeout), self._uri, name),
         )
 
     @in_time("request_timeout", clock_of)
@@ -175,7 +182,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
         return self._each(
             list_of("resources", resources, ConfigResource),
             lambda resource: resource,
-            lambda resource: topics.describe_configs(self._refreshed(request_timeout), resource),
+            lambda resource: topiccalls.describe_configs(self._refreshed(request_timeout), resource),
         )
 
     @in_time("request_timeout", clock_of)
@@ -193,7 +200,28 @@ class AdminClient(GroupCalls, HalfMessageCalls):
 
         def alter(resource: ConfigResource) -> None:
             deadline = self._deadline(request_timeout)
-            topics.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
+            topiccalls.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
+
+        return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
+
+    @in_time("request_timeout", clock_of)
+    def alter_configs(
+        self,
+        resources: Sequence[ConfigResource],
+        *,
+        validate_only: bool = False,
+        request_timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> dict[ConfigResource, Future[None]]:
+        """Give topics the settings of their `set_config`, and all others their defaults; {resource: Future}.
+
+        Prefer `incremental_alter_configs`, which leaves other settings as they are.
+        """
+        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        validate_only = arguments.boolean("validate_only", validate_only)
+
+        def alter(resource: ConfigResource) -> None:
+            deadline = self._deadline(request_timeout)
+            topiccalls.replace_configs(self._log(), resource, deadline, validate_only=validate_only)
 
         return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
 
@@ -224,7 +252,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
     @in_time("request_timeout", clock_of)
     def delete_records(
         self,
-        topic_partition_offsets_list: Sequence[TopicPartition],
+        topic_partition_offsets: Sequence[TopicPartition],
         *,
         operation_timeout: float = 0.0,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
@@ -233,7 +261,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
         arguments.timeout_s("operation_timeout", operation_timeout)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
-            list_of("topic_partition_offsets_list", topic_partition_offsets_list, TopicPartition),
+            list_of("topic_partition_offsets", topic_partition_offsets, TopicPartition),
             lambda partition: partition,
             lambda partition: records.delete_records(self._log(), partition, self._deadline(request_timeout)),
         )
@@ -342,7 +370,7 @@ class AdminClient(GroupCalls, HalfMessageCalls):
 
         def find() -> list[HangingTransaction]:
             log = self._refreshed(request_timeout)
-            where = log.topics() if topic is None else [topics.existing_topic(log, topic)]
+            where = log.topics() if topic is None else [topiccalls.existing_topic(log, topic)]
             return transactions.find_hanging_transactions(log, where, partition, max_transaction_timeout_ms)
 
         return self._answer(find)

@@ -18,6 +18,7 @@ from sparktxn.kafka.groups import (
     ListConsumerGroupsResult,
 )
 from sparktxn.kafka.message import IsolationLevel
+from sparktxn.kafka.metadata import GroupMetadata
 
 __all__ = ["GroupCalls"]
 
@@ -48,6 +49,13 @@ class GroupCalls(AnsweringClient):
             return ListConsumerGroupsResult(listed, [])
 
         return self._answer(found)
+
+    @in_time("timeout", clock_of)
+    def list_groups(self, group: str | None = None, timeout: float | None = -1.0) -> list[GroupMetadata]:
+        """Return all groups, or the one named, as confluent-kafka's oldest call of this kind does."""
+        timeout = arguments.timeout_s("timeout", timeout)
+        group = arguments.text_or_none("group", group)
+        return groups.group_metadata(self._refreshed(timeout), self._uri, group)
 
     @in_time("request_timeout", clock_of)
     def describe_consumer_groups(

@@ -20,6 +20,7 @@ from sparktxn.kafka.groups import (
     MemberDescription,
 )
 from sparktxn.kafka.message import TopicPartition, topic_partitions
+from sparktxn.kafka.metadata import BrokerMetadata, GroupMember, GroupMetadata
 from sparktxn.log.log import Log
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, first_offset
 from sparktxn.state.laststable import last_stable_offset
@@ -31,6 +32,7 @@ __all__ = [
     "delete_group_offsets",
     "describe_group",
     "group_lag",
+    "group_metadata",
     "group_offsets",
     "list_groups",
     "remove_members",
@@ -70,6 +72,27 @@ def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescriptio
         type=_type_of(members),
         group_epoch=group.epoch,
     )
+
+
+def group_metadata(log: Log, uri: str, asked: str | None) -> list[GroupMetadata]:
+    """Return all groups as last known, or the one that is asked for, in the shape of `AdminClient.list_groups`."""
+    found = []
+    for listed in list_groups(log):
+        if asked is not None and listed.group_id != asked:
+            continue
+        group = describe_group(log, uri, listed.group_id)
+        found.append(
+            GroupMetadata(
+                BrokerMetadata(0, uri, 0),
+                listed.group_id,
+                None,
+                group.state.name.capitalize(),
+                "consumer",
+                group.partition_assignor,
+                [GroupMember(member.member_id, member.client_id, member.host) for member in group.members],
+            )
+        )
+    return found
 
 
 def _state_of(group: GroupState, members: Iterable[MemberState]) -> ConsumerGroupState:

@@ -44,6 +44,7 @@ __all__ = [
     "describe_topic",
     "existing_topic",
     "refusal",
+    "replace_configs",
 ]
 
 _DEFAULT_PARTITIONS: Final = 1
@@ -197,6 +198,24 @@ def alter_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, val
     topic = changeable_topic(log, name)
     changes = _changes(resource.incremental_configs)
     if not validate_only:
+        log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, changes)], deadline)
+
+
+def replace_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
+    """Give a topic the settings of `set_config` alone: its other settings return to their defaults.
+
+    Raises:
+        KafkaException: ``INVALID_CONFIG``: a name or a value is wrong.
+    """
+    name = _topic_of(resource)
+    log.refresh(deadline)
+    topic = changeable_topic(log, name)
+    try:
+        wanted = check_topic_settings(resource.set_config_dict)
+    except ConfigurationError as error:
+        raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+    changes: dict[str, str | None] = {**dict.fromkeys(topic.settings), **wanted}
+    if changes and not validate_only:
         log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, changes)], deadline)
 
 

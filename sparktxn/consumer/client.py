@@ -23,6 +23,7 @@ from sparktxn.dropped import weakly
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
 from sparktxn.internaltopics import listed
+from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.settings.consumer import ConsumerSettings
@@ -43,7 +44,7 @@ def _clock_of(consumer: Consumer) -> Clock:
     return consumer._log.clock
 
 
-class Consumer:
+class Consumer(WithoutCredentials):
     """Reads topics of one store, in one group. For one thread at a time.
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
@@ -423,6 +424,13 @@ class Consumer:
         topic = arguments.text_or_none("topic", topic)
         timeout = arguments.timeout_s("timeout", timeout)
         return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
+
+    @in_time("timeout", _clock_of)
+    def cluster_id(self, timeout: float | None = -1.0) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds."""
+        self._check()
+        arguments.timeout_s("timeout", timeout)
+        return self._log.store_id
 
     # The group's offsets
 

@@ -6,7 +6,7 @@ from itertools import repeat
 
 import pyarrow as pa
 
-from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message, ReadMessage
 from sparktxn.scan.internalrows import key_and_value
 from sparktxn.scan.plan import LOG_APPEND_TIME
 
@@ -20,7 +20,7 @@ def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Messa
     log_append = batch.column("timestampType")[0].as_py() == LOG_APPEND_TIME
     return list(
         map(
-            Message,
+            ReadMessage,
             repeat(topic),
             repeat(partition),
             batch.column("offset").to_pylist(),
@@ -35,12 +35,12 @@ def messages_of(batch: pa.RecordBatch, topic: str, partition: int) -> list[Messa
 
 def internal_messages_of(batch: pa.RecordBatch, topic: str) -> list[Message]:
     """The rows of an internal topic as messages: key and value are JSON, the value is None for what was removed."""
-    messages = []
+    messages: list[Message] = []
     timestamps_ms = batch.column("_timestamp").cast(pa.int64()).to_pylist()
     for row, timestamp_ms in zip(batch.to_pylist(), timestamps_ms, strict=True):
         key, value = key_and_value(topic, row)
         offset = row["_offset"]
-        messages.append(Message(topic, 0, offset, key, value, None, TIMESTAMP_CREATE_TIME, timestamp_ms))
+        messages.append(ReadMessage(topic, 0, offset, key, value, None, TIMESTAMP_CREATE_TIME, timestamp_ms))
     return messages
 
 

@@ -34,7 +34,7 @@ from sparktxn.errors import (
     StoreUnavailable,
     ViewExpired,
 )
-from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, Message
+from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ErrorMessage, Message
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
@@ -519,7 +519,7 @@ class Reading:
                 f"{view.log_end_offset}) and auto.offset.reset is error: seek() to where to go on"
             )
             error = KafkaError(ErrorCode.LOCAL_AUTO_OFFSET_RESET, reason)
-            self.events.append(Message(topic, partition, position, None, None, None, 0, 0, error))
+            self.events.append(ErrorMessage(topic, partition, position, None, None, None, 0, 0, error))
             return
         earliest = self._settings.auto_offset_reset == "earliest"
         progress.found(view.log_start_offset if earliest else self._fetcher.end_offset(view))
@@ -543,7 +543,7 @@ class Reading:
                 progress.eof_told_at = progress.position
                 reason = f"reached the end of the partition at offset {progress.position}"
                 error = KafkaError(ErrorCode.LOCAL_PARTITION_EOF, reason)
-                self.events.append(Message(*progress.key, progress.position, None, None, None, 0, 0, error))
+                self.events.append(ErrorMessage(*progress.key, progress.position, None, None, None, 0, 0, error))
 
     def _tell_unknown_topic(self, topic: str) -> None:
         reason = (
@@ -556,7 +556,7 @@ class Reading:
         if what not in self._told:
             self._told.add(what)
             topic, partition = (what, None) if isinstance(what, str) else what
-            self.events.append(Message(topic, partition, None, None, None, None, 0, 0, KafkaError(code, reason)))
+            self.events.append(ErrorMessage(topic, partition, None, None, None, None, 0, 0, KafkaError(code, reason)))
 
     def _tell_unavailable(self, error: StoreUnavailable | OutcomeUnknown) -> None:
         """As librdkafka does: poll() tries again, and a user that wants to know has set error_cb."""

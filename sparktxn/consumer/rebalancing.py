@@ -20,7 +20,7 @@ from sparktxn.consumer.membership import Event, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.subscription import RebalanceCallback
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.kafka.message import Message, TopicPartition
+from sparktxn.kafka.message import ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.look.views import ReadView
 from sparktxn.structs import MemberState
@@ -345,7 +345,7 @@ class Rebalancing:
 
     def _report(self, code: ErrorCode, reason: str, *, fatal: bool = False) -> None:
         error = KafkaError(code, reason, fatal=fatal)
-        self._reading.events.append(Message(None, None, None, None, None, None, 0, 0, error))
+        self._reading.events.append(ErrorMessage(None, None, None, None, None, None, 0, 0, error))
 
 
 def _wrong_call(wrong: str, right: str) -> KafkaException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pyarrow as pa
 from msgspec import Struct
@@ -14,6 +14,22 @@ from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.notebooks import html_table
 
+_CONSTANTS: Final = (
+    "CONFIG_SOURCE_DEFAULT_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG",
+    "CONFIG_SOURCE_GROUP_CONFIG",
+    "CONFIG_SOURCE_STATIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_UNKNOWN_CONFIG",
+    "RESOURCE_ANY",
+    "RESOURCE_BROKER",
+    "RESOURCE_GROUP",
+    "RESOURCE_TOPIC",
+    "RESOURCE_TRANSACTIONAL_ID",
+    "RESOURCE_UNKNOWN",
+)
+
 __all__ = [
     "AlterConfigOpType",
     "ConfigEntry",
@@ -21,6 +37,7 @@ __all__ = [
     "ConfigSource",
     "DeletedRecords",
     "DescribeClusterResult",
+    "ElectionType",
     "ListOffsetsResultInfo",
     "NewPartitions",
     "NewTopic",
@@ -31,6 +48,8 @@ __all__ = [
     "TopicDescription",
     "TopicPartitionInfo",
     "node_of",
+    "resource_type",
+    *_CONSTANTS,
 ]
 
 Columns: TypeAlias = pa.Schema | Sequence[tuple[str, str, bool]]
@@ -76,6 +95,12 @@ class NewTopic(arguments.Checked):
     def __repr__(self) -> str:
         return f"NewTopic(topic={self.topic!r}, num_partitions={self.num_partitions})"
 
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, NewTopic) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.num_partitions, self.replication_factor))
+
 
 class NewPartitions(arguments.Checked):
     """The partition count that a topic is to have."""
@@ -92,6 +117,12 @@ class NewPartitions(arguments.Checked):
     def __repr__(self) -> str:
         return f"NewPartitions(topic={self.topic!r}, new_total_count={self.new_total_count})"
 
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, NewPartitions) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.new_total_count))
+
 
 class ResourceType(IntEnum):
     """What has settings (Kafka's ids)."""
@@ -101,6 +132,22 @@ class ResourceType(IntEnum):
     TOPIC = 2
     GROUP = 3
     BROKER = 4
+    TRANSACTIONAL_ID = 5
+
+
+RESOURCE_UNKNOWN: Final = ResourceType.UNKNOWN.value
+RESOURCE_ANY: Final = ResourceType.ANY.value
+RESOURCE_TOPIC: Final = ResourceType.TOPIC.value
+RESOURCE_GROUP: Final = ResourceType.GROUP.value
+RESOURCE_BROKER: Final = ResourceType.BROKER.value
+RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID.value
+
+
+class ElectionType(IntEnum):
+    """How leaders are elected (Kafka's ids): a store has none, so `AdminClient.elect_leaders` refuses both."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
 
 
 class AlterConfigOpType(IntEnum):
@@ -117,7 +164,20 @@ class ConfigSource(IntEnum):
 
     UNKNOWN_CONFIG = 0
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+CONFIG_SOURCE_UNKNOWN_CONFIG: Final = ConfigSource.UNKNOWN_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG: Final = ConfigSource.DYNAMIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG: Final = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value
+CONFIG_SOURCE_STATIC_BROKER_CONFIG: Final = ConfigSource.STATIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DEFAULT_CONFIG: Final = ConfigSource.DEFAULT_CONFIG.value
+CONFIG_SOURCE_GROUP_CONFIG: Final = ConfigSource.GROUP_CONFIG.value
 
 
 class ConfigEntry(arguments.Checked):
@@ -160,7 +220,7 @@ class ConfigEntry(arguments.Checked):
 class ConfigResource(arguments.Checked):
     """What has settings, by type and name; equal and hashed by these."""
 
-    _checks: ClassVar = {"restype": lambda value: _resource_type(value), "name": _name("name")}
+    _checks: ClassVar = {"restype": lambda value: resource_type(value), "name": _name("name")}
 
     Type: ClassVar[type[ResourceType]] = ResourceType
 
@@ -186,6 +246,12 @@ class ConfigResource(arguments.Checked):
         """The type's id."""
         return int(self.restype)
 
+    def set_config(self, name: str, value: str, overwrite: bool = True) -> None:
+        """Set what `alter_configs` is to set; without `overwrite` a value that is there stays."""
+        name = arguments.identifier("name", name)
+        if arguments.boolean("overwrite", overwrite) or name not in self.set_config_dict:
+            self.set_config_dict[name] = value
+
     def add_incremental_config(self, config_entry: ConfigEntry) -> None:
         """One more change to make."""
         arguments.instance("config_entry", config_entry, ConfigEntry)
@@ -198,6 +264,13 @@ class ConfigResource(arguments.Checked):
             else NotImplemented
         )
 
+    def __lt__(self, other: object) -> bool:
+        return (
+            (self.restype, self.name) < (other.restype, other.name)
+            if isinstance(other, ConfigResource)
+            else NotImplemented
+        )
+
     def __hash__(self) -> int:
         return hash((self.restype, self.name))
 
@@ -205,7 +278,7 @@ class ConfigResource(arguments.Checked):
         return f"ConfigResource({self.restype.name},{self.name})"
 
 
-def _resource_type(value: object) -> ResourceType:
+def resource_type(value: object) -> ResourceType:
     """A type of resource by its name or number."""
     number = value if not isinstance(value, str) else ResourceType.__members__.get(str.upper(value))
     if isinstance(number, int) and not isinstance(number, bool) and number in ResourceType.__members__.values():
@@ -273,6 +346,10 @@ class Node(Struct, frozen=True):
     def id_string(self) -> str:
         """The id as text."""
         return str(self.id)
+
+    def __str__(self) -> str:
+        rack = f" (Rack - {self.rack})" if self.rack else ""
+        return f"({self.id}) {self.host}:{self.port}{rack}"
 
 
 def node_of(uri: str) -> Node:

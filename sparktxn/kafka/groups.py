@@ -29,14 +29,20 @@ __all__ = [
 class ConsumerGroupState(Enum):
     """A group's state. STABLE: each member has what it is to have. RECONCILING: one is to give back or to get more.
 
-    EMPTY: it has offsets and no members. DEAD: it has neither.
+    EMPTY: it has offsets and no members. DEAD: it has neither. A group here is never in another state.
     """
 
     UNKNOWN = 0
+    UNKOWN = 0  # noqa: PIE796 - confluent-kafka's old spelling
+    PREPARING_REBALANCING = 1
+    COMPLETING_REBALANCING = 2
     STABLE = 3
     DEAD = 4
     EMPTY = 5
     RECONCILING = 7
+
+    def __lt__(self, other: object) -> bool:
+        return self.value < other.value if isinstance(other, ConsumerGroupState) else NotImplemented
 
 
 class ConsumerGroupType(Enum):
@@ -45,6 +51,9 @@ class ConsumerGroupType(Enum):
     UNKNOWN = 0
     CONSUMER = 1
     CLASSIC = 2
+
+    def __lt__(self, other: object) -> bool:
+        return self.value < other.value if isinstance(other, ConsumerGroupType) else NotImplemented
 
 
 class ConsumerGroupListing(Struct, frozen=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct, StructMeta, ValidationError, convert
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
@@ -21,8 +22,10 @@ __all__ = [
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
     "ConsumerGroupMetadata",
+    "ErrorMessage",
     "IsolationLevel",
     "Message",
+    "ReadMessage",
     "TopicPartition",
     "topic_partitions",
 ]
@@ -36,13 +39,6 @@ TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1
 TIMESTAMP_LOG_APPEND_TIME: Final = 2
 
-_LOGICAL_OFFSETS: Final = {
-    OFFSET_BEGINNING: "BEGINNING",
-    OFFSET_END: "END",
-    OFFSET_STORED: "STORED",
-    OFFSET_INVALID: "INVALID",
-}
-
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -53,25 +49,74 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
-class Message(Struct, gc=False):
+class _MessageType(type):
+    """Makes messages with the keywords of confluent-kafka: ``Message(topic="t", value=b"x")``."""
+
+    def __call__(
+        cls,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: Any = None,
+        value: Any = None,
+        headers: Headers | None = None,
+        error: KafkaError | None = None,
+        timestamp: tuple[int, int] | None = None,
+        latency: float | None = None,
+        leader_epoch: int | None = None,
+        delivery_count: int | None = None,
+    ) -> Message:
+        kind, time_ms = (TIMESTAMP_NOT_AVAILABLE, 0) if timestamp is None else _checked_timestamp(timestamp)
+        fields = (topic, partition, offset, key, value, headers, kind, time_ms, error, leader_epoch, latency)
+        return ErrorMessage(*fields)
+
+
+def _checked_timestamp(timestamp: object) -> tuple[int, int]:
+    if isinstance(timestamp, tuple) and len(timestamp) == 2 and all(isinstance(number, int) for number in timestamp):
+        return timestamp
+    raise TypeError(f"timestamp is {arguments.described(timestamp)}: expected a tuple (type, milliseconds)")
+
+
+class Message(metaclass=_MessageType):
     """One record, or an error where one would be (`error()` is then not None).
 
-    Made with positional arguments in the order of the fields; nothing is copied.
+    Clients make their messages themselves. Tests of programs make others, with the keywords of confluent-kafka:
+    nothing that they give is copied, and only `timestamp` is checked. `delivery_count` means nothing here.
     """
 
-    # The leading underscores leave the plain names to the methods, which are confluent-kafka's. Without `gc` a million
-    # live messages cost the collector nothing: a message refers to no container that could refer back to it.
-    _topic: str | None
-    _partition: int | None
-    _offset: int | None
-    _key: bytes | None = None
-    _value: bytes | None = None
-    _headers: Headers | None = None
-    _timestamp_type: int = TIMESTAMP_NOT_AVAILABLE
-    _timestamp_ms: int = 0
-    _error: KafkaError | None = None
-    _leader_epoch: int | None = None
-    _latency_s: float | None = None
+    if not TYPE_CHECKING:
+        __slots__ = ()
+    else:
+        _topic: str | None
+        _partition: int | None
+        _offset: int | None
+        _key: bytes | None
+        _value: bytes | None
+        _headers: Headers | None
+        _timestamp_type: int
+        _timestamp_ms: int
+        _error: KafkaError | None
+        _leader_epoch: int | None
+        _latency_s: float | None
+
+        def __init__(
+            self,
+            topic: str | None = None,
+            partition: int | None = None,
+            offset: int | None = None,
+            key: Any = None,
+            value: Any = None,
+            headers: Headers | None = None,
+            error: KafkaError | None = None,
+            timestamp: tuple[int, int] | None = None,
+            latency: float | None = None,
+            leader_epoch: int | None = None,
+            delivery_count: int | None = None,
+        ) -> None: ...
+
+    def __class_getitem__(cls, _: object) -> type[Message]:
+        """Return the class: the types of key and value are for type checkers."""
+        return cls
 
     def topic(self) -> str | None:
         """The topic's name."""
@@ -113,35 +158,87 @@ class Message(Struct, gc=False):
         """Always None here: a partition has no leaders."""
         return self._leader_epoch
 
-    def set_key(self, key: bytes | None) -> None:
-        """Replaces the key in this object, for deserialisers."""
+    def delivery_count(self) -> int | None:
+        """Always None here: there are no share groups."""
+        return None
+
+    def deserialized_key(self) -> Any:
+        """Return the key as a deserializer has left it; without one, its bytes."""
+        return self._key
+
+    def deserialized_value(self) -> Any:
+        """Return the value as a deserializer has left it; without one, its bytes."""
+        return self._value
+
+    def set_topic(self, topic: str | None) -> None:
+        """Replace the topic's name in this object."""
+        self._topic = topic
+
+    def set_key(self, key: Any) -> None:
+        """Replace the key in this object, for deserializers."""
         self._key = key
 
-    def set_value(self, value: bytes | None) -> None:
-        """Replaces the value in this object, for deserialisers."""
+    def set_value(self, value: Any) -> None:
+        """Replace the value in this object, for deserializers."""
         self._value = value
 
     def set_headers(self, headers: Headers | None) -> None:
-        """Replaces the headers in this object, for deserialisers."""
+        """Replace the headers in this object, for deserializers."""
         self._headers = headers
+
+    def set_error(self, error: KafkaError | None) -> None:
+        """Replace the error in this object."""
+        self._error = error
 
     def __repr__(self) -> str:
         """Where the record is; of its key and value only how long they are: they are the application's."""
-        sizes = [
-            f"{name}={None if content is None else f'{len(content)} bytes'}"
-            for name, content in (("key", self._key), ("value", self._value))
-        ]
+        sizes = [f"{name}={_shown(content)}" for name, content in (("key", self._key), ("value", self._value))]
         error = "" if self._error is None else f", error={self._error}"
         place = f"topic={self._topic!r}, partition={self._partition}, offset={self._offset}"
         return f"Message({place}, {', '.join(sizes)}{error})"
 
     def __len__(self) -> int:
-        """The value's length in bytes."""
-        return 0 if self._value is None else len(self._value)
+        """The value's length in bytes; 0 for what a deserializer has made and has no length."""
+        return len(self._value) if isinstance(self._value, Sized) else 0
 
     def __bool__(self) -> bool:
         """Always True: a message with an empty value is a message."""
         return True
+
+
+def _shown(content: object) -> str:
+    """Return how long `content` is, or its type if a deserializer has made it."""
+    if isinstance(content, bytes):
+        return f"{len(content)} bytes"
+    return "None" if content is None else type(content).__name__
+
+
+class _ReadMessageType(StructMeta, _MessageType):
+    """Leaves the making of clients' messages to msgspec: a consumer makes one for every record."""
+
+
+class ReadMessage(Struct, Message, metaclass=_ReadMessageType, gc=False):
+    """A message as clients make it, with positional arguments in the order of the fields."""
+
+    __repr__ = Message.__repr__
+
+    # The leading underscores leave the plain names to the methods, which are confluent-kafka's. Without `gc` a million
+    # live messages cost the collector nothing: a message refers to no container that could refer back to it.
+    _topic: str | None
+    _partition: int | None
+    _offset: int | None
+    _key: bytes | None = None
+    _value: bytes | None = None
+    _headers: Headers | None = None
+    _timestamp_type: int = TIMESTAMP_NOT_AVAILABLE
+    _timestamp_ms: int = 0
+    _error: KafkaError | None = None
+    _leader_epoch: int | None = None
+    _latency_s: float | None = None
+
+
+class ErrorMessage(ReadMessage, gc=True):
+    """A message that has, or may get, an error: when a program raises that, its traceback may refer to the message."""
 
 
 class TopicPartition(arguments.Checked):
@@ -202,9 +299,8 @@ class TopicPartition(arguments.Checked):
         return hash(self._place())
 
     def __repr__(self) -> str:
-        offset = _LOGICAL_OFFSETS.get(self.offset, str(self.offset))
-        error = "None" if self.error is None else str(self.error)
-        return f"TopicPartition{{topic={self.topic},partition={self.partition},offset={offset},error={error}}}"
+        place = f"topic={self.topic},partition={self.partition},offset={self.offset},leader_epoch={self.leader_epoch}"
+        return f"TopicPartition{{{place},error={self.error}}}"
 
 
 def topic_partitions(name: str, given: object) -> list[TopicPartition]:

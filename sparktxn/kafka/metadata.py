@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.structs import TopicState
 
-__all__ = ["BrokerMetadata", "ClusterMetadata", "PartitionMetadata", "TopicMetadata", "cluster_metadata"]
+__all__ = [
+    "BrokerMetadata",
+    "ClusterMetadata",
+    "GroupMember",
+    "GroupMetadata",
+    "PartitionMetadata",
+    "TopicMetadata",
+    "cluster_metadata",
+]
 
 _BROKER_ID: Final = 0
 
@@ -18,38 +26,75 @@ _BROKER_ID: Final = 0
 class BrokerMetadata(Struct, frozen=True):
     """The store, as a broker: `host` is its address."""
 
-    id: int
-    host: str
-    port: int
+    id: int = -1
+    host: str | None = None
+    port: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.id}"
 
 
 class PartitionMetadata(Struct, frozen=True):
     """A partition."""
 
-    id: int
+    id: int = -1
     leader: int = _BROKER_ID
-    replicas: tuple[int, ...] = (_BROKER_ID,)
-    isrs: tuple[int, ...] = (_BROKER_ID,)
+    replicas: list[int] = field(default_factory=lambda: [_BROKER_ID])
+    isrs: list[int] = field(default_factory=lambda: [_BROKER_ID])
     error: KafkaError | None = None
+
+    def __str__(self) -> str:
+        return str(self.id)
 
 
 class TopicMetadata(Struct, frozen=True):
     """A topic and its partitions by number; `error` if it does not exist."""
 
-    topic: str
-    partitions: dict[int, PartitionMetadata]
+    topic: str | None = None
+    partitions: dict[int, PartitionMetadata] = {}
     error: KafkaError | None = None
+
+    def __str__(self) -> str:
+        return str(self.topic)
 
 
 class ClusterMetadata(Struct, frozen=True):
     """All topics by name."""
 
-    cluster_id: str
-    controller_id: int
-    brokers: dict[int, BrokerMetadata]
-    topics: dict[str, TopicMetadata]
+    cluster_id: str | None = None
+    controller_id: int = -1
+    brokers: dict[int, BrokerMetadata] = {}
+    topics: dict[str, TopicMetadata] = {}
     orig_broker_id: int = _BROKER_ID
     orig_broker_name: str = ""
+
+    def __str__(self) -> str:
+        return str(self.cluster_id)
+
+
+class GroupMember(Struct, frozen=True):
+    """A member of a group, as `AdminClient.list_groups` returns it."""
+
+    id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    metadata: bytes | None = None
+    assignment: bytes | None = None
+
+
+class GroupMetadata(Struct, frozen=True):
+    """A group, as `AdminClient.list_groups` returns it; `state` is Kafka's word for it."""
+
+    broker: BrokerMetadata | None = None
+    id: str | None = None
+    error: KafkaError | None = None
+    state: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    members: list[GroupMember] = []
+
+    def __str__(self) -> str:
+        return str(self.id)
 
 
 def cluster_metadata(uri: str, topics: Iterable[TopicState], asked: str | None = None) -> ClusterMetadata:

@@ -16,6 +16,7 @@ __all__ = [
     "MEMORY",
     "OBJECT_SIZE_MAX",
     "StoreUri",
+    "broker_addresses",
     "checked_data",
     "checked_object_name",
     "checked_prefix",
@@ -36,6 +37,15 @@ _SCHEME_ALIASES: Final = {"s3a": "s3", "gcs": "gs"}
 _FOLDERS: Final = r"(?:(?!\.{1,2}/)[A-Za-z0-9._=-]+/)*"
 _OBJECT_NAME = re.compile(_FOLDERS + r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _PREFIX = re.compile(_FOLDERS + r"(?!\.{1,2}\Z)[A-Za-z0-9._=-]*")
+
+
+_BROKER = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
+
+
+def broker_addresses(text: str) -> list[str]:
+    """Return the brokers in a list such as ``kafka-1:9092,kafka-2:9092``; empty if `text` is anything else."""
+    addresses = [part.strip() for part in text.split(",")]
+    return addresses if all(_BROKER.fullmatch(address) for address in addresses) else []
 
 
 class StoreUri(NamedTuple):
@@ -59,6 +69,11 @@ def parse_uri(uri: str | os.PathLike[str]) -> StoreUri:
     if not text.strip() or "\0" in text:
         raise ConfigurationError(
             f"store URI {text!r} is empty or holds a null character: expected a path or scheme://bucket/prefix"
+        )
+    if broker_addresses(text):
+        raise ConfigurationError(
+            f"store URI {text!r} is the address of a broker: there are none here; write the address of a store, "
+            "such as /data/log or s3://bucket/prefix (python -m sparktxn.compat runs programs with brokers' addresses)"
         )
     match = _SCHEME.fullmatch(text)
     if match is None:

@@ -2,6 +2,7 @@
 
 from sparktxn.producer.client import Producer
 from sparktxn.producer.prepared import PreparedTransaction
+from sparktxn.producer.serializing import SerializingProducer
 from sparktxn.producer.states import TransactionState
 
-__all__ = ["PreparedTransaction", "Producer", "TransactionState"]
+__all__ = ["PreparedTransaction", "Producer", "SerializingProducer", "TransactionState"]

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from sparktxn import arguments
-from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
+from sparktxn.clock import Deadline, acquired_in_time, in_time
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.fork import ForkGuard
-from sparktxn.internaltopics import listed
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
-from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.linger import Linger
+from sparktxn.producer.lookups import Lookups, clock_of
 from sparktxn.producer.outbox import Outbox, buffers_of
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
@@ -41,7 +40,7 @@ from sparktxn.producer.values import (
     record_timestamp,
     seconds,
 )
-from sparktxn.registry import acquire_log, clock_at, release_log
+from sparktxn.registry import acquire_log, release_log
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
 from sparktxn.stage.segments import purged
 from sparktxn.stage.splitting import row_partitions, split
@@ -59,11 +58,7 @@ _FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue th
 _LOGGER: Final = logging.getLogger("sparktxn")
 
 
-def _clock_of(producer: Producer) -> Clock:
-    return producer._log.clock if producer._log is not None else clock_at(producer._settings.uri)
-
-
-class Producer:
+class Producer(Lookups):
     """Writes records to topics, each stored once; with ``transactional.id`` in transactions.
 
     Safe for several threads. Callbacks are called only inside poll(), flush(), commit_transaction() and
@@ -258,7 +253,7 @@ class Producer:
             self._check()
         return self._reports.serve()
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def flush(self, timeout: float | None = -1) -> int:
         """Store what waits, and deliver the reports; how many records and reports are left.
 
@@ -290,7 +285,7 @@ class Producer:
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over, once: fences an older producer and aborts what it left open.
 
@@ -309,7 +304,7 @@ class Producer:
         """Opens a transaction; nothing is written before it publishes."""
         self._transactional("begin_transaction").begin()
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
@@ -319,7 +314,7 @@ class Producer:
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
         transactions.add_offsets(topic_partitions("positions", positions), group, seconds(timeout))
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
         """Makes commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
 
@@ -334,7 +329,7 @@ class Producer:
         """
         self._transactional("expect").expect(topic, partition, log_end_offset, seconds(timeout))
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Stores all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 
@@ -349,7 +344,7 @@ class Producer:
         finally:
             self._reports.serve()
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
         """Ends the prepared transaction: commits it if it is `prepared`, else aborts it.
 
@@ -366,7 +361,7 @@ class Producer:
         finally:
             self._reports.serve()
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commits: when it returns, the transaction is durable and every new reader sees all of it.
 
@@ -380,7 +375,7 @@ class Producer:
         finally:
             self._reports.serve()
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
         try:
@@ -423,30 +418,23 @@ class Producer:
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
-    @in_time("timeout", _clock_of)
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
-        """All topics, or the one asked for, which carries an error if it does not exist."""
-        self._check()
-        topic = arguments.text_or_none("topic", topic)
-        timeout_s = seconds(timeout)
-        log, _ = self._connect()
-        log.refresh(log.deadline(timeout_s))
-        return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
-
-    @in_time("timeout", _clock_of)
-    def close(self, timeout: float = -1) -> None:
+    @in_time("timeout", clock_of)
+    def close(self, timeout: float = -1) -> bool:
         """Store what waits, or abort the open transaction, and free the handle; calling twice is harmless.
 
         Without a time-out records have delivery.timeout.ms, an open transaction half a minute. What is not stored by
         then is dropped, with a warning; an open transaction is left to its time-out, or to the next init.
+
+        Returns:
+            True.
         """
         if self._closed:
-            return
+            return True
         timeout_s = seconds(timeout)
         if not self._fork.forked():
             if timeout_s < 0:
                 timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
-            with Deadline(_clock_of(self), timeout_s).governs():
+            with Deadline(clock_of(self), timeout_s).governs():
                 try:
                     self._finish(timeout_s)
                 finally:
@@ -454,6 +442,7 @@ class Producer:
         self._closed = True
         self._accepting = {}
         self._reports.wake()
+        return True
 
     def __enter__(self) -> Producer:
         return self

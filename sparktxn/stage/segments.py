@@ -16,7 +16,14 @@ from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
-from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Headers, Message
+from sparktxn.kafka.message import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    ErrorMessage,
+    Headers,
+    Message,
+    ReadMessage,
+)
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import upload_segment
@@ -216,7 +223,7 @@ class PendingSegment:
         """The reports of its records, all with `error`; its records are let go."""
         now_ms = self._uploads.clock.wall_ms()
         return [
-            self._report(row, error, OFFSET_INVALID, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)
+            self._report(row, error, None, (TIMESTAMP_CREATE_TIME, row[2]), now_ms)
             for _, row in self._take_reportable()
         ]
 
@@ -233,15 +240,14 @@ class PendingSegment:
         return reportable
 
     def _report(
-        self, row: Row, error: KafkaError | None, offset: int, timestamp: tuple[int, int], now_ms: int
+        self, row: Row, error: KafkaError | None, offset: int | None, timestamp: tuple[int, int], now_ms: int
     ) -> tuple[DeliveryCallback, KafkaError | None, Message]:
         key, value, _, headers, waiting = row
         assert waiting is not None  # narrows the type: only rows with a callback are reportable
         callback, given_ms = waiting
         latency_s = max(0, now_ms - given_ms) / 1000
-        message = Message(
-            self.topic.name, self.partition, offset, key, value, headers, *timestamp, error, None, latency_s
-        )
+        kind = ReadMessage if error is None else ErrorMessage
+        message = kind(self.topic.name, self.partition, offset, key, value, headers, *timestamp, error, None, latency_s)
         return callback, error, message
 
 

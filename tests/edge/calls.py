@@ -23,6 +23,8 @@ from sparktxn import (
 )
 from sparktxn.admin import (
     AbortTransactionSpec,
+    AclBinding,
+    AclBindingFilter,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -33,8 +35,15 @@ from sparktxn.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ScramCredentialInfo,
+    ScramMechanism,
     TopicCollection,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
 )
+from sparktxn.admin.unsupported import UnsupportedCalls
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.maintenance import (
@@ -111,6 +120,23 @@ def _new(kind: Callable[..., Any], **arguments: Callable[[], Any]) -> Call:
     return Call(lambda _: kind, lambda _: {name: make() for name, make in arguments.items()})
 
 
+def _scram() -> ScramCredentialInfo:
+    return ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+
+
+def _serializing(world: World) -> Any:
+    producer = sparktxn.SerializingProducer(world.settings)
+    world.later(producer.close)
+    return producer
+
+
+def _deserializing(world: World) -> Any:
+    consumer = sparktxn.DeserializingConsumer({**world.settings, "group.id": world.name("group")})
+    world.later(consumer.close)
+    consumer.assign([TopicPartition("t", 0, 0)])
+    return consumer
+
+
 def _prepared(world: World) -> Any:
     producer = world.transactional()
     producer.prepare_transaction()
@@ -184,6 +210,8 @@ def _client(kind: str) -> Callable[[World], Callable[..., Any]]:
         "Producer": sparktxn.Producer,
         "Consumer": sparktxn.Consumer,
         "AdminClient": sparktxn.admin.AdminClient,
+        "SerializingProducer": sparktxn.SerializingProducer,
+        "DeserializingConsumer": sparktxn.DeserializingConsumer,
     }
     return lambda _: lambda **arguments: classes[kind](arguments.pop("config"), **arguments).close()
 
@@ -289,6 +317,20 @@ CALLS: Final[dict[str, Call]] = {
     "AbortTransactionSpec": _new(AbortTransactionSpec, topic_partition=lambda: TopicPartition("t", 0), producer_id=lambda: 1, producer_epoch=lambda: 0, coordinator_epoch=lambda: -1),
     "TopicCollection": _new(TopicCollection, topic_names=lambda: ["t"]),
     "ConsumerGroupTopicPartitions": _new(ConsumerGroupTopicPartitions, group_id=lambda: "g", topic_partitions=lambda: _tps(1)),
+    "Uuid": _new(sparktxn.Uuid, most_significant_bits=lambda: 1, least_significant_bits=lambda: 2),
+    "Uuid.get_most_significant_bits": Call(lambda _: sparktxn.Uuid(1, 2).get_most_significant_bits, _none),
+    "Uuid.get_least_significant_bits": Call(lambda _: sparktxn.Uuid(1, 2).get_least_significant_bits, _none),
+    "ThrottleEvent": _new(sparktxn.ThrottleEvent, broker_name=lambda: "b", broker_id=lambda: 1, throttle_time=lambda: 0.5),
+    "AclBinding": _new(AclBinding, restype=lambda: "TOPIC", name=lambda: "t", resource_pattern_type=lambda: "LITERAL", principal=lambda: "p", host=lambda: "h", operation=lambda: "READ", permission_type=lambda: "ALLOW"),
+    "AclBindingFilter": _new(AclBindingFilter, restype=lambda: "TOPIC", name=lambda: "t", resource_pattern_type=lambda: "LITERAL", principal=lambda: "p", host=lambda: "h", operation=lambda: "READ", permission_type=lambda: "ALLOW"),
+    "ScramCredentialInfo": _new(ScramCredentialInfo, mechanism=lambda: ScramMechanism.SCRAM_SHA_256, iterations=lambda: 4096),
+    "UserScramCredentialAlteration": _new(UserScramCredentialAlteration, user=lambda: "u"),
+    "UserScramCredentialDeletion": _new(UserScramCredentialDeletion, user=lambda: "u", mechanism=lambda: ScramMechanism.SCRAM_SHA_256),
+    "UserScramCredentialUpsertion": _new(UserScramCredentialUpsertion, user=lambda: "u", scram_credential_info=_scram, password=lambda: b"p", salt=lambda: None),
+    "UserScramCredentialsDescription": _new(UserScramCredentialsDescription, user=lambda: "u", scram_credential_infos=lambda: [_scram()]),
+    "murmur2": _new(sparktxn.murmur2, key=lambda: b"k", partition_count=lambda: 3),
+    "consistent": _new(sparktxn.consistent, key=lambda: b"k", partition_count=lambda: 3),
+    "fnv1a": _new(sparktxn.fnv1a, key=lambda: b"k", partition_count=lambda: 3),
     # the producer
     "Producer": Call(_client("Producer"), lambda world: {"config": world.settings}),
     "Producer.produce": Call(
@@ -310,6 +352,13 @@ CALLS: Final[dict[str, Call]] = {
     "Producer.abort_transaction": _in_transaction("abort_transaction", timeout=lambda: 5.0),
     "Producer.transaction": Call(_block, lambda world: {"offsets_from": world.consumer()}),
     "Producer.list_topics": _in_transaction("list_topics", topic=lambda: "t", timeout=lambda: 5.0),
+    "Producer.cluster_id": _in_transaction("cluster_id", timeout=lambda: 5.0),
+    "Producer.set_sasl_credentials": _in_transaction("set_sasl_credentials", username=lambda: "u", password=lambda: "p"),
+    "SerializingProducer": Call(_client("SerializingProducer"), lambda world: {"config": world.settings}),
+    "SerializingProducer.produce": Call(
+        lambda world: _serializing(world).produce,
+        lambda _: {"topic": "t", "key": b"k", "value": b"v", "partition": 0, "on_delivery": None, "timestamp": 5, "headers": [("a", b"b")]},
+    ),
     "Producer.close": _in_transaction("close", timeout=lambda: 5.0),
     # the consumer
     "Consumer": Call(_client("Consumer"), lambda world: {"config": {**world.settings, "group.id": "g"}}),
@@ -330,6 +379,10 @@ CALLS: Final[dict[str, Call]] = {
     "Consumer.get_watermark_offsets": _consumer("get_watermark_offsets", partition=lambda: TopicPartition("t", 0), timeout=lambda: 5.0, cached=lambda: False),
     "Consumer.offsets_for_times": _consumer("offsets_for_times", partitions=lambda: _tps(5), timeout=lambda: 5.0),
     "Consumer.list_topics": _consumer("list_topics", topic=lambda: "t", timeout=lambda: 5.0),
+    "Consumer.cluster_id": _consumer("cluster_id", timeout=lambda: 5.0),
+    "Consumer.set_sasl_credentials": _consumer("set_sasl_credentials", username=lambda: "u", password=lambda: "p"),
+    "DeserializingConsumer": Call(_client("DeserializingConsumer"), lambda world: {"config": {**world.settings, "group.id": "g"}}),
+    "DeserializingConsumer.poll": Call(lambda world: _deserializing(world).poll, lambda _: {"timeout": _T}),
     "Consumer.committed": _consumer("committed", partitions=lambda: _tps(0), timeout=lambda: 5.0),
     "Consumer.commit": Call(lambda world: _committed(world), lambda _: {"message": None, "offsets": _tps(1, 2), "asynchronous": False}),
     "Consumer.store_offsets": Call(
@@ -345,15 +398,20 @@ CALLS: Final[dict[str, Call]] = {
     "AdminClient.poll": Call(lambda world: world.admin.poll, lambda _: {"timeout": _T}),
     "AdminClient.close": Call(lambda world: sparktxn.admin.AdminClient(world.settings).close, _none),
     "AdminClient.create_topics": _admin("create_topics", lambda world: {"new_topics": [NewTopic(world.name("new"), 1)], "validate_only": False}, operation=True),
-    "AdminClient.delete_topics": _admin("delete_topics", lambda world: {"topic_names": [world.topic()]}, operation=True),
+    "AdminClient.delete_topics": _admin("delete_topics", lambda world: {"topics": [world.topic()]}, operation=True),
     "AdminClient.create_partitions": _admin("create_partitions", lambda world: {"new_partitions": [NewPartitions(world.topic(), 2)], "validate_only": False}, operation=True),
     "AdminClient.add_columns": _admin("add_columns", lambda world: {"new_columns": {world.typed(): pa.schema([("new", pa.int64())])}, "validate_only": False}),
     "AdminClient.list_topics": Call(lambda world: world.admin.list_topics, lambda _: {"topic": "t", "timeout": 5.0}),
-    "AdminClient.describe_topics": _admin("describe_topics", lambda _: {"topics_": TopicCollection(["t"])}),
+    "AdminClient.describe_topics": _admin("describe_topics", lambda _: {"topics": TopicCollection(["t"]), "include_authorized_operations": False}),
     "AdminClient.describe_configs": _admin("describe_configs", lambda _: {"resources": [ConfigResource("TOPIC", "t")]}),
     "AdminClient.incremental_alter_configs": _admin("incremental_alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), incremental_configs=_entries())], "validate_only": False}),
+    "AdminClient.alter_configs": _admin("alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), set_config={"retention.ms": "5"})], "validate_only": False}),
+    "AdminClient.cluster_id": Call(lambda world: world.admin.cluster_id, lambda _: {"timeout": 5.0}),
+    "AdminClient.set_sasl_credentials": Call(lambda world: world.admin.set_sasl_credentials, lambda _: {"username": "u", "password": "p"}),
+    "AdminClient.list_groups": Call(lambda world: world.admin.list_groups, lambda _: {"group": "witness", "timeout": 5.0}),
+    "ConfigResource.set_config": Call(lambda _: ConfigResource("TOPIC", "t").set_config, lambda _: {"name": "retention.ms", "value": "5", "overwrite": True}),
     "AdminClient.list_offsets": _admin("list_offsets", lambda _: {"topic_partition_offsets": {TopicPartition("t", 0): OffsetSpec.latest()}, "isolation_level": sparktxn.IsolationLevel.READ_COMMITTED}),
-    "AdminClient.delete_records": _admin("delete_records", lambda world: {"topic_partition_offsets_list": [TopicPartition(world.topic(), 0, 0)]}, operation=True),
+    "AdminClient.delete_records": _admin("delete_records", lambda world: {"topic_partition_offsets": [TopicPartition(world.topic(), 0, 0)]}, operation=True),
     "AdminClient.list_consumer_groups": _admin("list_consumer_groups", lambda _: {"states": [ConsumerGroupState.EMPTY], "types": [ConsumerGroupType.CLASSIC]}),
     "AdminClient.describe_consumer_groups": _admin("describe_consumer_groups", lambda _: {"group_ids": ["witness"], "include_authorized_operations": False}),
     "AdminClient.list_consumer_group_offsets": _admin("list_consumer_group_offsets", lambda _: {"list_consumer_group_offsets_request": [ConsumerGroupTopicPartitions("witness")], "require_stable": True}),
@@ -500,8 +558,11 @@ def _ended(world: World) -> Callable[..., Any]:
     return lambda **arguments: consumer.end_block(**{"began": began, **arguments})
 
 
+def _refused_calls() -> list[str]:
+    return [name for name in vars(UnsupportedCalls) if not name.startswith("_")]
+
+
 NOT_CALLED: Final = {
-    "KafkaError": "an error that callers read",
     "Message": "what consumers hand out; Consumer.commit checks one that a caller has made",
     "Store": "opened by Store.open",
     "StagePlan": "made by Store.stage_plan",
@@ -526,6 +587,11 @@ NOT_CALLED: Final = {
     "ReplayMismatch": "an answer",
     "TransactionDescription": "an answer",
     "did_you_mean": "text for errors",
+    **dict.fromkeys(("version", "libversion"), "it takes nothing"),
+    **dict.fromkeys(("GroupMember", "GroupMetadata", "Messages"), "an answer"),
+    **dict.fromkeys(("ShareConsumer", "DeserializingShareConsumer"), "refused, whatever is given"),
+    "DeserializingConsumer.consume": "refused, whatever is given",
+    **dict.fromkeys((f"AdminClient.{name}" for name in _refused_calls()), "refused, whatever is given"),
     **dict.fromkeys(
         ("BrokerMetadata", "ClusterMetadata", "ConsumerGroupDescription", "ConsumerGroupListing"), "an answer"
     ),
@@ -546,6 +612,10 @@ NOT_CALLED: Final = {
     ),
 }
 """Public names without a call, and why."""
+
+
+PUBLIC: Final = (sparktxn.Producer, sparktxn.Consumer)
+"""Classes whose methods another public class has too: they are called once."""
 
 
 def public_calls() -> Iterator[str]:
@@ -572,7 +642,8 @@ def _methods(kind: type) -> Iterator[str]:
     for name in dir(kind):
         plain = inspect.getattr_static(kind, name)
         is_method = inspect.isfunction(plain) or isinstance(plain, classmethod | staticmethod)
-        if is_method and not name.startswith("_"):
+        of_base = any(inspect.getattr_static(base, name, None) is plain for base in kind.__bases__ if base in PUBLIC)
+        if is_method and not name.startswith("_") and not of_base:
             yield name
 
 

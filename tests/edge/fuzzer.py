@@ -44,7 +44,6 @@ _ALSO_NAMED: Final = {
     "messages": ("messages",),
     "schema": ("column", "type", "schema"),
     "topics": ("topic",),
-    "topics_": ("topic", "topics_"),
     "topic": ("topic",),
     "name": ("topic", "name"),
     "uri": ("URI", "uri"),

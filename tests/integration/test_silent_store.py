@@ -250,6 +250,7 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Consumer.consume_arrow": consumer_call(lambda consumer: consumer.consume_arrow(2, TIMEOUT_S)),
     "Consumer.committed": consumer_call(lambda consumer: consumer.committed([T0], TIMEOUT_S)),
     "Consumer.list_topics": consumer_call(lambda consumer: consumer.list_topics(timeout=TIMEOUT_S)),
+    "Consumer.cluster_id": consumer_call(lambda consumer: consumer.cluster_id(TIMEOUT_S)),
     "Consumer.get_watermark_offsets": consumer_call(lambda consumer: consumer.get_watermark_offsets(T0, TIMEOUT_S)),
     "Consumer.offsets_for_times": consumer_call(
         lambda consumer: consumer.offsets_for_times([TopicPartition("t", 0, 1)], TIMEOUT_S)
@@ -258,6 +259,7 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Producer.flush": _flushed,
     "Producer.close": _closed,
     "Producer.list_topics": transactional_call(lambda producer: producer.list_topics(timeout=TIMEOUT_S)),
+    "Producer.cluster_id": transactional_call(lambda producer: producer.cluster_id(TIMEOUT_S)),
     "Producer.init_transactions": lambda quiet: lambda: quiet.producer("orders").init_transactions(TIMEOUT_S),
     "Producer.send_offsets_to_transaction": _sent_offsets,
     # A topic that is not known is looked for in the log.
@@ -310,6 +312,11 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "AdminClient.incremental_alter_configs": admin_call(
         lambda admin: admin.incremental_alter_configs([_resource(CHANGE)], request_timeout=TIMEOUT_S)
     ),
+    "AdminClient.alter_configs": admin_call(
+        lambda admin: admin.alter_configs([_resource()], request_timeout=TIMEOUT_S)
+    ),
+    "AdminClient.cluster_id": admin_call(lambda admin: admin.cluster_id(TIMEOUT_S)),
+    "AdminClient.list_groups": admin_call(lambda admin: admin.list_groups(timeout=TIMEOUT_S)),
     "AdminClient.list_offsets": admin_call(
         lambda admin: admin.list_offsets({T0: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)
     ),

@@ -37,4 +37,4 @@ def test_views_topics_and_groups_show_their_offsets_settings_and_members() -> No
 def test_a_message_shows_sizes_and_no_content() -> None:
     shown = repr(Message("t", 1, 2, b"secret", b"v" * 100_000))
     assert shown == "Message(topic='t', partition=1, offset=2, key=6 bytes, value=100000 bytes)"
-    assert "_PARTITION_EOF" in repr(Message("t", 1, 2, _error=KafkaError(KafkaError._PARTITION_EOF)))
+    assert "_PARTITION_EOF" in repr(Message("t", 1, 2, error=KafkaError(KafkaError._PARTITION_EOF)))

@@ -6,7 +6,7 @@ from sparktxn.kafka.message import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, Consum
 
 
 def test_a_message_answers_as_confluents() -> None:
-    message = Message("t", 1, 2, b"k", b"value", [("h", None)], TIMESTAMP_CREATE_TIME, 5)
+    message = Message("t", 1, 2, b"k", b"value", [("h", None)], timestamp=(TIMESTAMP_CREATE_TIME, 5))
     assert (message.topic(), message.partition(), message.offset()) == ("t", 1, 2)
     assert (message.key(), message.value(), message.headers()) == (b"k", b"value", [("h", None)])
     assert message.timestamp() == (TIMESTAMP_CREATE_TIME, 5)

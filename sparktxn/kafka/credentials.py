@@ -1,0 +1,25 @@
+"""The call by which programs renew the password of a broker's user: checked, and without effect."""
+
+from __future__ import annotations
+
+from sparktxn import arguments
+
+__all__ = ["WithoutCredentials"]
+
+
+class WithoutCredentials:
+    """A client of a store: its credentials are ``storage.*`` settings, or the machine's own."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Check the arguments and change nothing.
+
+        Raises:
+            TypeError: one is not a str; no value is shown.
+            RuntimeError: the client is closed.
+        """
+        self._check()
+        arguments.text("username", username, secret=True)
+        arguments.text("password", password, secret=True)
+
+    def _check(self) -> None:
+        raise NotImplementedError
