@@ -28,7 +28,7 @@ INTRODUCTION = """\
 
 All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
 right name, before anything is written. Numbers and `true` or `false` may be written as text. Files in
-[conf/](../conf/) show common sets.
+[conf/](../conf/) show common sets: `Producer(sparktxn.read_properties("conf/producer.properties"))`.
 """
 
 STORE = """\

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from sparktxn.config.properties import read_properties as read_properties
     from sparktxn.consumer import Consumer as Consumer
     from sparktxn.consumer import DeserializingConsumer as DeserializingConsumer
     from sparktxn.errors import BatchRefused as BatchRefused
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES: Final = {
+    "sparktxn.config.properties": ("read_properties",),
     "sparktxn.consumer": (
         "Consumer",
         "DeserializingConsumer",

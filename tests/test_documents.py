@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparktxn.config.properties import read_properties
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS, is_store_setting
 from sparktxn.config.topic import TOPIC_SETTINGS
@@ -199,8 +200,7 @@ def test_the_protocol_lists_the_short_names_of_members() -> None:
 )
 def test_examples_of_settings_are_accepted(file: str, settings: tuple[Setting, ...]) -> None:
     known = {setting.name: setting for setting in (*settings, *STORE_SETTINGS)}
-    lines = (ROOT / "conf" / f"{file}.properties").read_text().splitlines()
-    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    given = read_properties(ROOT / "conf" / f"{file}.properties")
     assert given
     for name, value in given.items():
         assert name in known or is_store_setting(name), name

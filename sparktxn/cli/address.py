@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparktxn.cli.failures import WrongUsage
+from sparktxn.config.properties import read_properties
 from sparktxn.config.store import StoreOptions
-from sparktxn.errors import did_you_mean
+from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = ["Address", "find_address", "profiles_file", "settings_of", "split_option"]
 
@@ -53,7 +54,10 @@ def find_address(
         address = found.pop("store", None)
         settings |= found
     for file in files:
-        settings |= _properties(file)
+        try:
+            settings |= read_properties(file)
+        except ConfigurationError as error:
+            raise WrongUsage(f"--config: {error}") from None
     settings |= dict(split_option("--option", option) for option in options)
     given = [settings.pop(name) for name in _ADDRESSES if name in settings]
     address = store or (address if profile else None) or from_environment or address or (given[-1] if given else None)
@@ -115,20 +119,3 @@ def _profile(file: Path, name: str | None) -> dict[str, Any]:
 
 def _reason(error: Exception) -> str:
     return error.strerror or "it cannot be opened" if isinstance(error, OSError) else f"it is not TOML ({error})"
-
-
-def _properties(file: Path) -> dict[str, str]:
-    """Return the settings of a file of ``name=value`` lines, as in ``conf/``."""
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise WrongUsage(f"cannot read --config {file}: {reason}") from None
-    settings = {}
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if line and not line.startswith(("#", "!")):
-            name, separator, value = line.partition("=")
-            if not separator or not name.strip():
-                raise WrongUsage(f"--config {file}, line {number}: expected name=value")
-            settings[name.strip()] = value.strip()
-    return settings

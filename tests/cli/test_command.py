@@ -69,7 +69,7 @@ WRONG = [
     (("topics", "list", "--profile", "othr"), 2, "there is no profile 'othr' in "),
     (("topics", "list", "-X", "storekey"), 2, "--option takes name=value"),
     (("topics", "list", "-X", "store.fsinc=true"), 2, "store.fsinc"),
-    (("topics", "list", "-F", "absent"), 2, "cannot read --config absent: No such file or directory"),
+    (("topics", "list", "-F", "absent"), 2, "--config: cannot read file 'absent': No such file or directory"),
     (("topics", "list", "--store", "absent"), 1, "txnlog topics create NAME"),
     (("topics", "list", "--store", "nofs://x/y"), 2, "nofs"),
     (("topics", "list", "--store", "s3://user:pass@b/x"), 2, "storage.* settings"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -70,6 +71,8 @@ __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "pub
 MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.halfmessage, rocketmq5)
 PREFIXES: Final = {sparktxn.halfmessage.__name__: "rocketmq4.", rocketmq5.__name__: "rocketmq5."}
 """Modules whose names others have too."""
+
+PRODUCER_PROPERTIES: Final = Path(__file__).parent.parent.parent / "conf" / "producer.properties"
 
 _T = 0.05
 
@@ -488,6 +491,7 @@ CALLS: Final[dict[str, Call]] = {
     "rocketmq5.Producer.send": Call(_sends, lambda _: {"message": message_5()}),
     "rocketmq5.Transaction.commit": Call(lambda world: _begun(world).commit, _none),
     "rocketmq5.Transaction.rollback": Call(lambda world: _begun(world).rollback, _none),
+    "read_properties": Call(lambda _: sparktxn.read_properties, lambda _: {"file": str(PRODUCER_PROPERTIES)}),
     # tables
     "read_arrow": Call(_read_arrow, _table_arguments),
     "to_pandas": Call(lambda _: sparktxn.to_pandas, _table_arguments),
