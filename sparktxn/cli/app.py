@@ -13,6 +13,7 @@ from sparktxn.cli import (
     copy,
     doctor,
     dump,
+    export,
     files,
     groups,
     half,
@@ -59,6 +60,7 @@ APP.add_typer(rewrite.app)
 APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)
 APP.add_typer(copy.app)
+APP.add_typer(export.app)
 APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
 

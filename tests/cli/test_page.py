@@ -1,4 +1,4 @@
-"""docs/cli.md: each command that it shows prints what it shows, one after another on one store."""
+"""docs/cli.md and docs/transfer.md: each command that it shows prints what it shows, one after another on one store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tests.cli.terminal import ok, txnlog
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGES = {"cli.md": PAGE, "transfer.md": (ROOT / "docs" / "transfer.md").read_text()}
 
 # What differs from run to run; each column of a table is as wide as in the page.
 CHANGING = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
     (re.compile(r"\b\d{20}-[0-9a-v]{20}\b"), "NAME"),
     (re.compile(r"\b[0-9a-f]{8}\b"), "CHECKSUM"),
+    (re.compile(r"^size bytes +[1-9]\d*$", re.MULTILINE), "size bytes SIZE"),
 ]
 
 
@@ -57,9 +58,10 @@ def test_the_page_s_program_reads_the_files(folder: Path, monkeypatch: pytest.Mo
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
-def test_the_page_shows_what_the_command_prints() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_shows_what_the_command_prints(page: str) -> None:
     shown = []
-    for block in BLOCKS:
+    for block in re.findall(r"^```console\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL):
         for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, expected = text.partition("\n")
             shown.append(command)

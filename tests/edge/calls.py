@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,6 +15,7 @@ import sparktxn
 import sparktxn.admin
 import sparktxn.halfmessage
 import sparktxn.maintenance
+import sparktxn.transfer
 from sparktxn import (
     ConsumerGroupMetadata,
     Message,
@@ -64,11 +67,14 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.store import TableSelection
+from sparktxn.transfer import export_topic
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "public_calls"]
 
-MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.halfmessage, rocketmq5)
+MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.transfer, sparktxn.halfmessage, rocketmq5)
+_folder = tempfile.TemporaryDirectory(prefix="edge-")
+"""What exports write; it is deleted with the process."""
 PREFIXES: Final = {sparktxn.halfmessage.__name__: "rocketmq4.", rocketmq5.__name__: "rocketmq5."}
 """Modules whose names others have too."""
 
@@ -176,6 +182,10 @@ def _rewrite_task(world: World) -> RewriteTask:
 
 def _free_root(world: World) -> str:
     return f"memory://{world.name('copy')}"
+
+
+def _free_folder(world: World) -> str:
+    return os.path.join(tempfile.mkdtemp(dir=_folder.name), "out")
 
 
 def _copy_task(world: World) -> CopyTask:
@@ -517,6 +527,7 @@ CALLS: Final[dict[str, Call]] = {
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
+    "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "apply_rewrite": Call(lambda _: apply_rewrite, lambda world: {"store": world.store, "rewritten": [], "timeout_s": 5.0}),
@@ -579,6 +590,7 @@ NOT_CALLED: Final = {
     "CopyTask": "made by copy_store",
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
+    "ExportReport": "an answer",
     "RewriteTask": "made by plan_rewrite",
     "RewrittenFiles": "made by run_rewrite_task; apply_rewrite's list is tried with wrong ones",
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",
