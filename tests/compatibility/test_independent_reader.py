@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -30,6 +31,7 @@ from tests.compatibility.independent_reader import (
 from tests.compatibility.workload import GROUP, TOPICS, Workload, written
 
 SETTINGS = {"store.fsync": False, "checkpoint.entries": 16, "checkpoint.seal.segments": 4}
+PROTOCOL = (Path(__file__).parent.parent.parent / "docs" / "PROTOCOL.md").read_text()
 ROUNDS = 32
 LARGE_APPENDS = 1_300
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -113,6 +115,31 @@ def test_every_record_and_offset(
         found[place] = {column: row[column] for column in columns}
     assert rows == found
     assert rows
+
+
+class RecordsAlone(Replay):
+    """The state as far as records need it: applies the commands alone that the document lists for that."""
+
+    COMMANDS = frozenset(
+        re.findall(r"`(\w+)`", PROTOCOL.split("For records alone", 1)[1].split("This repository", 1)[0])
+    )
+
+    def apply(self, entry: int, timestamp_ms: int, commands: list[dict[str, Any]]) -> None:
+        super().apply(entry, timestamp_ms, [command for command in commands if command["type"] in self.COMMANDS])
+
+    def need(self, condition: object, reason: str) -> None:
+        """Refuse nothing: what a command is checked against may not be known."""
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_commands_that_the_document_lists_are_enough_for_records(
+    reader: StoreReader, state: Replay, topic: str, isolation: str
+) -> None:
+    alone = RecordsAlone()
+    for entry, commands in reader.entries(0, "00000000"):
+        alone.apply(entry["entry"], entry["timestamp_ms"], commands)
+    assert reader.records(alone, topic, isolation) == reader.records(state, topic, isolation)
 
 
 @pytest.mark.kafka("K86")
