@@ -43,7 +43,8 @@ PRODUCER = """\
 ## Producer
 
 `sparktxn.Producer({…})` takes these and the store's. librdkafka's other settings, about a network of brokers and its
-security, are accepted and ignored with one debug line. A name that librdkafka does not know is an error.
+security, are accepted and ignored. A debug line names them, and a warning those of security. A name that librdkafka
+does not know is an error.
 """
 
 HALF_MESSAGES = """\

@@ -25,7 +25,8 @@ The tree groups classes by what a handler does::
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ __all__ = [
     "StoreUnavailable",
     "TransactionAborted",
     "ViewExpired",
+    "damage_named",
     "did_you_mean",
     "error_name",
 ]
@@ -386,13 +388,35 @@ class DamagedObject(StoreError):
     kind = "damaged_object"
     code = ErrorCode.LOCAL_BAD_MSG
 
-    def __init__(self, object_name: str, reason: str) -> None:
+    def __init__(self, object_name: str, reason: str, store: str | None = None) -> None:
         self.object_name = object_name
         self.reason = reason
-        super().__init__(f"object {object_name!r} is damaged: {reason}")
+        self.store = store
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        where = "" if self.store is None else f" in the store {self.store!r}"
+        advice = f"txnlog verify {self.store or 'STORE'} names all that is damaged; restore it from a back-up"
+        return f"object {self.object_name!r}{where} is damaged: {self.reason}: {advice}"
+
+    def name_store(self, store: str) -> None:
+        """Say in which store the object is: a decoder does not know it, and a reader does."""
+        if self.store is None:
+            self.store = store
+            self.args = (KafkaError(self.code, self._text()),)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (DamagedObject, (self.object_name, self.reason))
+        return (DamagedObject, (self.object_name, self.reason, self.store))
+
+
+@contextmanager
+def damage_named(store: str) -> Iterator[None]:
+    """Name `store` in the DamagedObject that the block raises."""
+    try:
+        yield
+    except DamagedObject as damaged:
+        damaged.name_store(store)
+        raise
 
 
 class FormatVersionError(StoreError):

@@ -134,6 +134,11 @@ class Assignment:
             raise KafkaException(KafkaError(code, reason))
         return progress
 
+    def those_of(self, partitions: Iterable[TopicPartition]) -> list[Progress]:
+        """Return the progress of those of `partitions` that are assigned."""
+        found = (self._by_key.get((partition.topic, partition.partition)) for partition in partitions)
+        return [progress for progress in found if progress is not None]
+
     def add(self, progress: Progress) -> None:
         """Assigns one more partition, last in turn; one that is assigned already is replaced."""
         if progress.key not in self._by_key:

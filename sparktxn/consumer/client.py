@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.clock import Clock, Deadline, in_time
+from sparktxn.clock import Deadline, in_time
 from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.fetcher import Chunk
+from sparktxn.consumer.lookups import Lookups, clock_of
 from sparktxn.consumer.membership import Membership, Seen
-from sparktxn.consumer.offsets import GroupOffsets, unknown_partition
+from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.dropped import weakly
-from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
-from sparktxn.internaltopics import listed
-from sparktxn.kafka.credentials import WithoutCredentials
-from sparktxn.kafka.message import OFFSET_END, ConsumerGroupMetadata, Message, TopicPartition, topic_partitions
-from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.message import (
+    ConsumerGroupMetadata,
+    Message,
+    TopicPartition,
+    topic_partitions,
+)
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.look.views import PartitionView, ReadView
-from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import end_of
+from sparktxn.log.look.views import ReadView
 from sparktxn.store import Store
 
 __all__ = ["Consumer"]
@@ -40,11 +41,7 @@ _TIMEOUT_S: Final = 60.0
 _CALLBACKS: Final = ("error_cb", "on_commit")
 
 
-def _clock_of(consumer: Consumer) -> Clock:
-    return consumer._log.clock
-
-
-class Consumer(WithoutCredentials):
+class Consumer(Lookups):
     """Reads topics of one store, in one group. For one thread at a time.
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
@@ -154,6 +151,23 @@ class Consumer(WithoutCredentials):
         finally:
             self._reading.is_gathering = self._reading.is_interrupted = False
         return messages
+
+    def __iter__(self) -> Iterator[Message]:
+        """Yield each message as `poll` returns it, and wait for the next one without end.
+
+        The end of a partition is left out. Leave the loop by `break`, then close the consumer.
+
+        Raises:
+            KafkaException: what a message's error() is otherwise.
+            DamagedObject: as `poll`.
+        """
+        while True:
+            message = self.poll()
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                yield message
+            elif error is not None and error.code() != ErrorCode.LOCAL_PARTITION_EOF:
+                raise KafkaException(error)
 
     def _next(self, deadline: Deadline) -> Message | None:
         while True:
@@ -324,11 +338,11 @@ class Consumer(WithoutCredentials):
         """Goes on at `partition.offset`.
 
         Raises:
-            KafkaException: ``_STATE``: the partition is not assigned; ``_INVALID_ARG``: the offset means nothing.
+            KafkaException: ``_UNKNOWN_PARTITION``: it is not assigned; ``_INVALID_ARG``: the offset means nothing.
         """
         self._check()
         check_offset([arguments.instance("partition", partition, TopicPartition)])
-        progress = self._assignment.require(partition)
+        progress = self._assignment.require(partition, ErrorCode.LOCAL_UNKNOWN_PARTITION)
         self._reading.give_back()
         self._reading.discard(progress.key)
         progress.seek(partition.offset)
@@ -351,90 +365,23 @@ class Consumer(WithoutCredentials):
         return found
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hands out no records of `partitions` until `resume`."""
+        """Hands out no records of `partitions` until `resume`; one that is not assigned is left out."""
         self._check()
-        paused = [self._assignment.require(partition) for partition in topic_partitions("partitions", partitions)]
+        given = topic_partitions("partitions", partitions)
         self._reading.give_back()
-        for progress in paused:
+        for progress in self._assignment.those_of(given):
             progress.paused = True
             self._reading.discard(progress.key)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hands out records of `partitions` again."""
+        """Hands out records of `partitions` again; one that is not assigned is left out."""
         self._check()
-        given = topic_partitions("partitions", partitions)
-        for progress in [self._assignment.require(partition) for partition in given]:
+        for progress in self._assignment.those_of(topic_partitions("partitions", partitions)):
             progress.paused = False
-
-    @in_time("timeout", _clock_of)
-    def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
-    ) -> tuple[int, int]:
-        """(log start offset, end): under read_committed the end is the last stable offset.
-
-        `cached` answers from the view that is being read, without a poll of the log.
-
-        Raises:
-            KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
-        """
-        self._check()
-        arguments.instance("partition", partition, TopicPartition)
-        timeout = arguments.timeout_s("timeout", timeout)
-        if arguments.boolean("cached", cached):
-            return self._reading.watermarks_in_view((partition.topic, partition.partition))
-        view = self._view_of(partition, timeout)
-        return view.log_start_offset, end_of(view, self._settings.isolation)
-
-    @in_time("timeout", _clock_of)
-    def offsets_for_times(
-        self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
-    ) -> list[TopicPartition]:
-        """For each partition, whose offset holds a time in milliseconds, the first offset that is not older.
-
-        OFFSET_END where there is none.
-        """
-        self._check()
-        given = topic_partitions("partitions", partitions)
-        timeout = arguments.timeout_s("timeout", timeout)
-        found = []
-        for partition in given:
-            answer = TopicPartition(partition.topic, partition.partition, partition.offset)
-            if partition.offset >= 0:
-                view = self._view_of(partition, timeout)
-                offset = offset_for_time(self._log.objects, view, partition.offset, self._settings.isolation)
-                answer.offset = OFFSET_END if offset is None else offset
-            found.append(answer)
-        return found
-
-    def _view_of(self, partition: TopicPartition, timeout: float | None) -> PartitionView:
-        deadline = self._log.deadline(_TIMEOUT_S if timeout is None else timeout)
-        try:
-            view = self._log.view([partition.topic], deadline)
-        except CommandRefused as refused:
-            raise KafkaException(refused.error) from None
-        found = view.partitions.get((partition.topic, partition.partition))
-        if found is None:
-            raise KafkaException(unknown_partition(partition))
-        return found
-
-    @in_time("timeout", _clock_of)
-    def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
-        """All topics, or the one named."""
-        self._check()
-        topic = arguments.text_or_none("topic", topic)
-        timeout = arguments.timeout_s("timeout", timeout)
-        return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
-
-    @in_time("timeout", _clock_of)
-    def cluster_id(self, timeout: float | None = -1.0) -> str:
-        """Return the id that the store was created with; `timeout` is in seconds."""
-        self._check()
-        arguments.timeout_s("timeout", timeout)
-        return self._log.store_id
 
     # The group's offsets
 
-    @in_time("timeout", _clock_of)
+    @in_time("timeout", clock_of)
     def committed(self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0) -> list[TopicPartition]:
         """The group's committed offsets, OFFSET_INVALID where there is none.
 
@@ -473,7 +420,7 @@ class Consumer(WithoutCredentials):
         """Stores `message`'s offset plus one, or `offsets`, for the next commit.
 
         Raises:
-            KafkaException: ``_INVALID_ARG``: enable.auto.offset.store is on; ``_STATE``: a partition is not assigned.
+            KafkaException: ``_INVALID_ARG``: enable.auto.offset.store is on; ``_UNKNOWN_PARTITION``: not assigned.
         """
         self._check()
         if self._settings.enable_auto_offset_store:
@@ -482,7 +429,8 @@ class Consumer(WithoutCredentials):
         if message is None and offsets is None:
             raise ValueError("store_offsets() takes a message or offsets")
         chosen = offsets_of(*checked_choice(message, offsets))
-        for progress, partition in [(self._assignment.require(partition), partition) for partition in chosen]:
+        code = ErrorCode.LOCAL_UNKNOWN_PARTITION
+        for progress, partition in [(self._assignment.require(partition, code), partition) for partition in chosen]:
             progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:

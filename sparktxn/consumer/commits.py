@@ -116,12 +116,8 @@ class Commits:
         valid = _valid(offsets)
         if not valid:
             raise KafkaException(KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored that could be committed"))
-        try:
-            self._offsets.commit(valid, deadline)
-        except KafkaException as error:
-            self._untold.append((error.error, valid))
-            raise
-        self._committed(valid)
+        self._offsets.commit(valid, deadline)
+        self._note(valid)
         return valid
 
     def commit_beside(self, offsets: Sequence[TopicPartition]) -> None:
@@ -303,11 +299,14 @@ class Commits:
             _LOGGER.warning("offset commit of group %s failed: %s", self._settings.group_id, error)
 
     def _committed(self, offsets: list[TopicPartition]) -> None:
+        self._note(offsets)
+        self._untold.append((None, offsets))
+
+    def _note(self, offsets: list[TopicPartition]) -> None:
         for partition in offsets:
             progress = self._assignment.get((partition.topic, partition.partition))
             if progress is not None:
                 progress.committed = partition.offset
-        self._untold.append((None, offsets))
 
 
 def _valid(offsets: Sequence[TopicPartition]) -> list[TopicPartition]:

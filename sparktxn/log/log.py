@@ -11,7 +11,7 @@ from typing import Final
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.config.store import StoreSettings
-from sparktxn.errors import StoreNotFound
+from sparktxn.errors import StoreNotFound, damage_named
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_store, encode_store
@@ -118,7 +118,8 @@ class Log(Known):
                 f"there is no store at {objects.uri!r}: create one with its first topic, "
                 f"AdminClient({{'bootstrap.servers': {objects.uri!r}}}).create_topics([NewTopic(…)])"
             )
-        store = decode_store(document, names.STORE)
+        with damage_named(objects.uri):
+            store = decode_store(document, names.STORE)
         check_copied(objects, store)
         return cls(
             objects,

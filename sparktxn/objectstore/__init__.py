@@ -37,6 +37,10 @@ def open_store(
             return MemoryStore(address.location, clock)
         return LocalStore(address.location, fsync=settings.fsync)
     # Imported late: fsspec and what it brings would double the time to import this package.
-    from sparktxn.objectstore.remote import RemoteStore
-
+    try:
+        from sparktxn.objectstore.remote import RemoteStore
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a {address.scheme}:// store needs a package that is not installed ({error}): pip install 'sparktxn[s3]'"
+        ) from None
     return RemoteStore(address, storage, request_timeout_s=settings.request_timeout_ms / 1000, clock=clock)

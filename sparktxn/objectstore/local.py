@@ -304,7 +304,7 @@ class LocalStore:
     def _prove_folder(self) -> None:
         """Tries what correctness rests on: a link that refuses a name that is taken, and fsync of file and folder."""
         first, second = (f"{self._base}{self._temporary}{next(self._counter)}" for _ in range(2))
-        step = "create a file"
+        step = _FIRST_STEP
         try:
             descriptor = os.open(first, _CREATE, 0o666)
             try:
@@ -325,6 +325,9 @@ class LocalStore:
             except FileExistsError:
                 self._proven = True
         except OSError as error:
+            # A file system without hard links refuses them with EPERM too.
+            if step == _FIRST_STEP and error.errno in _PERMISSION:
+                raise _forbidden(self.uri, error) from None
             raise _unsuitable(self.uri, step, error) from error
         finally:
             _unlink(first)
@@ -470,6 +473,8 @@ def _modified_ms(path: str) -> float:
         return math.inf
 
 
+_FIRST_STEP: Final = "create a file"
+_PERMISSION: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NEED_A_HAND: Final = {
     errno.ENOSPC,
     errno.EDQUOT,
@@ -484,6 +489,13 @@ _NEED_A_HAND: Final = {
 def _unavailable(verb: str, path: str, error: OSError) -> StoreUnavailable:
     transient = error.errno not in _NEED_A_HAND
     return StoreUnavailable(f"cannot {verb} {path!r}: {error.strerror or error}", transient=transient)
+
+
+def _forbidden(root: str, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"no permission to write to the store {root!r} ({error.strerror}): give this process's user the permission to "
+        "create files there; reading needs none"
+    )
 
 
 def _unsuitable(root: str, step: str, error: OSError) -> ConfigurationError:

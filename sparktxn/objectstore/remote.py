@@ -46,6 +46,11 @@ _ATOMIC_CREATE: Final = {
     "az": "pip install adlfs",
 }
 _OURS: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache", "self", "kwargs"})
+_NO_CREDENTIALS: Final = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+_WHERE_CREDENTIALS: Final = (
+    "give storage.key and storage.secret, a profile of ~/.aws/credentials as storage.profile or AWS_PROFILE, the "
+    "environment's AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where the machine has a role"
+)
 _SECRET: Final = re.compile(r"key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
 _TRANSIENT_STATUS: Final = frozenset({408, 429, 500, 502, 503, 504})
 _TRANSIENT_ERRORS: Final = frozenset(
@@ -256,6 +261,8 @@ class RemoteStore:
             return patience.no_answer()
         code, status = _response(error)
         text = f"{code} (HTTP {status})" if status else f"{type(error).__name__}: {error}"
+        if any(type(cause).__name__ in _NO_CREDENTIALS for cause in _chain(error)):
+            text += f": {_WHERE_CREDENTIALS}"
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
@@ -473,14 +480,15 @@ def _file_system_class(scheme: str) -> Any:
             )
         suggestion = did_you_mean(scheme, known)
         raise ConfigurationError(
-            f"store URI scheme {scheme!r} is unknown: expected one of {', '.join(sorted(known))}, or a path{suggestion}"
+            f"store URI scheme {scheme!r} is unknown: expected one of {', '.join(sorted(known))}, or a path"
+            f"{suggestion}. S3 needs the extra: {_ATOMIC_CREATE['s3']}"
         )
     try:
         return fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         raise ConfigurationError(
             f"{scheme}:// stores need a package that is not installed ({error}): {_ATOMIC_CREATE[scheme]}"
-        ) from error
+        ) from None
 
 
 def _parsed_storage(file_system: Any, storage: Mapping[str, Any]) -> dict[str, Any]:

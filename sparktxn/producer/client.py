@@ -520,7 +520,12 @@ class Producer(Lookups):
         return self._connect()[0], topic
 
     def _record_topic(self, name: object) -> TopicBuffer:
-        topic = self._topics.find_for_records(*self._open_for(name, "produce"))
+        try:
+            topic = self._topics.find_for_records(*self._open_for(name, "produce"))
+        except Exception as error:
+            # produce() has looked the topic up by then: that it was not found is no part of the error.
+            error.__suppress_context__ = True
+            raise
         self._accepting = self._topics.of_records()
         return topic
 

@@ -78,8 +78,8 @@ class Topics:
         if state is None:
             names = [topic.name for topic in log.topics()]
             reason = (
-                f"topic {name!r} does not exist in {log.objects.uri}{did_you_mean(name, names)}: "
-                "create it with AdminClient.create_topics([NewTopic(...)])"
+                f"topic {name!r} does not exist in {log.objects.uri}{did_you_mean(name, names) or '.'} "
+                "Topics are created with AdminClient.create_topics([NewTopic(...)])"
             )
             raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_TOPIC, reason))
         topic = TopicBuffer(StageTopic.of(state), self._settings.message_bytes_max)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn import arguments
-from sparktxn.errors import ConfigurationError, DamagedObject, did_you_mean
+from sparktxn.errors import ConfigurationError, DamagedObject, damage_named, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, parquet_footer, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -60,9 +60,16 @@ def read(
         ViewExpired: a segment is missing because the vacuum has passed the task's view.
         ConfigurationError: the task asks for a column that the topic does not have.
     """
-    if task.topic_id in INTERNAL_TOPIC_IDS:
-        yield from read_history(objects, task, batch_rows=batch_rows)
-        return
+    with damage_named(objects.uri):
+        if task.topic_id in INTERNAL_TOPIC_IDS:
+            yield from read_history(objects, task, batch_rows=batch_rows)
+        else:
+            yield from _rows(objects, task, batch_rows, check_checksums=check_checksums)
+
+
+def _rows(
+    objects: ObjectStore, task: ReadTask, batch_rows: int | None, *, check_checksums: bool
+) -> Iterator[pa.RecordBatch]:
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
     needs_data = bool(assembly.stored_columns or assembly.conditions)
@@ -98,9 +105,10 @@ def fetch_segment(
         ViewExpired: it is missing because the vacuum has passed the view.
     """
     data = objects.get(name)
-    if data is None:
-        raise missing_object(objects, name, view_entry)
-    _check_bytes(name, segment, data, check_checksums=check_checksums)
+    with damage_named(objects.uri):
+        if data is None:
+            raise missing_object(objects, name, view_entry)
+        _check_bytes(name, segment, data, check_checksums=check_checksums)
     return data
 
 

@@ -306,7 +306,31 @@ class TestSeekAndPause:
         world.topic()
         with pytest.raises(KafkaException) as caught:
             world.consumer().seek(TopicPartition("t", 0, 0))
-        assert caught.value.error.code() == ErrorCode.LOCAL_STATE
+        assert caught.value.error.code() == ErrorCode.LOCAL_UNKNOWN_PARTITION
+
+    def test_pausing_what_is_not_assigned_does_nothing(self, world: World) -> None:
+        world.topic()
+        world.produce("a")
+        consumer = world.reader()
+        consumer.pause([TopicPartition("t", 7), TopicPartition("no", 0)])
+        consumer.resume([TopicPartition("no", 0)])
+        assert values(consumer) == ["a"]
+
+    def test_a_loop_over_a_consumer_yields_messages_and_raises_errors(self, world: World) -> None:
+        world.topic()
+        world.produce("a", "b")
+        consumer = world.reader(**{"enable.partition.eof": True})
+        found = []
+        for message in consumer:
+            found.append(message.value())
+            if len(found) == 2:
+                world.produce("c")
+            if len(found) == 3:
+                break
+        assert found == [b"a", b"b", b"c"]
+        with pytest.raises(KafkaException) as caught:
+            next(iter(world.reader("nowhere")))
+        assert caught.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_a_paused_partition_waits_where_it_is(self, world: World) -> None:
         world.topic(partitions=2)
@@ -626,13 +650,15 @@ class TestOffsets:
         consumer = world.consumer()
         asked = [TopicPartition("t", 0, time) for time in (0, 1_001, 3_000, 3_001)]
         assert [p.offset for p in consumer.offsets_for_times(asked, 1)] == [0, 1, 2, OFFSET_END]
+        logical = [TopicPartition("t", 0, OFFSET_BEGINNING), TopicPartition("t", 0, OFFSET_END)]
+        assert [p.offset for p in consumer.offsets_for_times(logical, 1)] == [0, 3]
 
     def test_watermarks_of_what_does_not_exist(self, world: World) -> None:
         world.topic()
         for partition in (TopicPartition("no", 0), TopicPartition("t", 3)):
             with pytest.raises(KafkaException) as caught:
                 world.consumer().get_watermark_offsets(partition, 1)
-            assert caught.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert caught.value.error.code() == ErrorCode.LOCAL_UNKNOWN_PARTITION
 
     def test_list_topics(self, world: World) -> None:
         world.topic(partitions=3)

@@ -75,7 +75,20 @@ _PRODUCER: Final = """
 IGNORED_SETTINGS: Final = frozenset((_NETWORK + _SECURITY + _CALLBACKS + _CONSUMER + _PRODUCER).split())
 
 
+_SECURITY_SETTINGS: Final = frozenset(_SECURITY.split())
+
+
 def report_ignored(names: Collection[str], client: str) -> None:
-    """Log one debug line with the settings that change nothing in this `client`."""
-    if names:
-        _LOGGER.debug("%s settings without a meaning here were ignored: %s", client, ", ".join(sorted(names)))
+    """Log the settings that change nothing in this `client`, by name: a debug line, and a warning for security.
+
+    A program that asks for encryption or for a user must learn that neither is applied.
+    """
+    security = _SECURITY_SETTINGS.intersection(names)
+    if others := sorted(set(names) - security):
+        _LOGGER.debug("%s settings without a meaning here were ignored: %s", client, ", ".join(others))
+    if security:
+        _LOGGER.warning(
+            "%s: settings of brokers' security are ignored, as the object store has its own (storage.*): %s",
+            client,
+            ", ".join(sorted(security)),
+        )

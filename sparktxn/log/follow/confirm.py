@@ -73,6 +73,8 @@ def attempt(objects: ObjectStore, premise: Callable[[], Premise], work: Callable
     try:
         return work()
     except (DamagedObject, FormatVersionError) as damage:
+        if isinstance(damage, DamagedObject):
+            damage.name_store(objects.uri)
         passed = judge(objects, premise())
         if passed is None:
             raise

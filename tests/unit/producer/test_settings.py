@@ -34,13 +34,18 @@ def test_an_unknown_name_is_refused_in_librdkafkas_words_with_the_nearest() -> N
     assert error.str() == "No such configuration property: \"linger.mss\"; did you mean 'linger.ms'?"
 
 
-def test_names_for_brokers_are_accepted_with_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_names_for_brokers_are_accepted_with_one_debug_line_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "sparktxn"):
         ProducerSettings.parse(
             {**STORE, "security.protocol": "SASL_SSL", "sasl.username": "me", "socket.timeout.ms": 5}
         )
-    assert [record.getMessage() for record in caplog.records] == [
-        "producer settings without a meaning here were ignored: sasl.username, security.protocol, socket.timeout.ms"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", "producer settings without a meaning here were ignored: socket.timeout.ms"),
+        (
+            "WARNING",
+            "producer: settings of brokers' security are ignored, as the object store has its own (storage.*): "
+            "sasl.username, security.protocol",
+        ),
     ]
 
 

@@ -1,0 +1,114 @@
+"""What a consumer answers about partitions and topics: it reads the log, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparktxn import arguments
+from sparktxn.clock import Clock, in_time
+from sparktxn.consumer.offsets import unknown_partition
+from sparktxn.consumer.polling import Reading
+from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
+from sparktxn.internaltopics import listed
+from sparktxn.kafka.credentials import WithoutCredentials
+from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition, topic_partitions
+from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.log.log import Log
+from sparktxn.log.look.views import PartitionView
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import end_of
+from sparktxn.store import Store
+
+__all__ = ["Lookups", "clock_of"]
+
+_TIMEOUT_S: Final = 60.0
+
+
+def clock_of(consumer: Lookups) -> Clock:
+    """Return the clock of the consumer's store."""
+    return consumer._log.clock
+
+
+class Lookups(WithoutCredentials):
+    """The calls of a consumer that ask for offsets, times and topics."""
+
+    _settings: ConsumerSettings
+    _log: Log
+    _store: Store
+    _reading: Reading
+
+    @in_time("timeout", clock_of)
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = -1.0, cached: bool = False
+    ) -> tuple[int, int]:
+        """(log start offset, end): under read_committed the end is the last stable offset.
+
+        `cached` answers from the view that is being read, without a poll of the log.
+
+        Raises:
+            KafkaException: ``_UNKNOWN_PARTITION``.
+        """
+        self._check()
+        arguments.instance("partition", partition, TopicPartition)
+        timeout = arguments.timeout_s("timeout", timeout)
+        if arguments.boolean("cached", cached):
+            return self._reading.watermarks_in_view((partition.topic, partition.partition))
+        view = self._view_of(partition, timeout)
+        return view.log_start_offset, end_of(view, self._settings.isolation)
+
+    @in_time("timeout", clock_of)
+    def offsets_for_times(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = -1.0
+    ) -> list[TopicPartition]:
+        """For each partition, whose offset holds a time in milliseconds, the first offset that is not older.
+
+        OFFSET_END where there is none; the end for OFFSET_END, and the start for OFFSET_BEGINNING.
+
+        Raises:
+            KafkaException: ``_UNKNOWN_PARTITION``.
+        """
+        self._check()
+        given = topic_partitions("partitions", partitions)
+        timeout = arguments.timeout_s("timeout", timeout)
+        found = []
+        for partition in given:
+            answer = TopicPartition(partition.topic, partition.partition, partition.offset)
+            if partition.offset >= 0:
+                view = self._view_of(partition, timeout)
+                offset = offset_for_time(self._log.objects, view, partition.offset, self._settings.isolation)
+                answer.offset = OFFSET_END if offset is None else offset
+            elif partition.offset in (OFFSET_BEGINNING, OFFSET_END):
+                view = self._view_of(partition, timeout)
+                begins = partition.offset == OFFSET_BEGINNING
+                answer.offset = view.log_start_offset if begins else end_of(view, self._settings.isolation)
+            found.append(answer)
+        return found
+
+    def _view_of(self, partition: TopicPartition, timeout: float | None) -> PartitionView:
+        deadline = self._log.deadline(_TIMEOUT_S if timeout is None else timeout)
+        try:
+            view = self._log.view([partition.topic], deadline)
+            found = view.partitions.get((partition.topic, partition.partition))
+        except CommandRefused:
+            found = None
+        if found is None:
+            reason = unknown_partition(partition).str()
+            raise KafkaException(KafkaError(ErrorCode.LOCAL_UNKNOWN_PARTITION, reason))
+        return found
+
+    @in_time("timeout", clock_of)
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1.0) -> ClusterMetadata:
+        """All topics, or the one named."""
+        self._check()
+        topic = arguments.text_or_none("topic", topic)
+        timeout = arguments.timeout_s("timeout", timeout)
+        return cluster_metadata(self._settings.uri, listed(self._store.topics(timeout), topic), topic)
+
+    @in_time("timeout", clock_of)
+    def cluster_id(self, timeout: float | None = -1.0) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds."""
+        self._check()
+        arguments.timeout_s("timeout", timeout)
+        return self._log.store_id

@@ -1,0 +1,297 @@
+"""Each difference in the table "Smaller differences" of docs/porting.md is as the table says."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from sparktxn import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
+
+PORTING: Final = Path(__file__).parents[2] / "docs" / "porting.md"
+
+
+class World(NamedTuple):
+    """A store in this process's memory."""
+
+    uri: str
+
+
+Shown = Callable[[World], None]
+SHOWN: Final[dict[str, Shown]] = {}
+
+
+def shows(there: str) -> Callable[[Shown], Shown]:
+    """Registers the test of the row whose first cell is `there`."""
+
+    def register(test: Shown) -> Shown:
+        assert there not in SHOWN
+        SHOWN[there] = test
+        return test
+
+    return register
+
+
+def rows() -> list[str]:
+    section = PORTING.read_text().split("\n## Smaller differences\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (.*?) \| .* \|$", section, re.MULTILINE)
+    return [cell for cell in cells if cell != "confluent-kafka"]
+
+
+@pytest.fixture
+def world() -> World:
+    return World(f"memory://differences-{uuid.uuid4().hex}")
+
+
+def producer(world: World, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": world.uri, **settings})
+
+
+def consumer(world: World, **settings: Any) -> Consumer:
+    return Consumer({"bootstrap.servers": world.uri, "group.id": "g", "auto.offset.reset": "earliest", **settings})
+
+
+def admin(world: World) -> AdminClient:
+    return AdminClient({"bootstrap.servers": world.uri})
+
+
+def topic(world: World, partitions: int = 1) -> None:
+    admin(world).create_topics([NewTopic("t", partitions)])["t"].result()
+
+
+def code_of(call: Callable[[], Any]) -> int:
+    with pytest.raises(KafkaException) as raised:
+        call()
+    code: int = raised.value.args[0].code()
+    return code
+
+
+@shows("`bool(message)` is False for a tombstone and for an empty value")
+def _(world: World) -> None:
+    assert bool(Message(topic="t", value=None))
+    assert bool(Message(topic="t", value=b""))
+
+
+@shows("`TopicPartition` and metadata cannot be changed or pickled")
+def _(world: World) -> None:
+    partition = TopicPartition("t", 1)
+    partition.topic = "u"
+    assert pickle.loads(pickle.dumps(partition)).topic == "u"
+
+
+@shows("a message and a committed offset have a leader epoch")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        writer.produce("t", b"x")
+    with consumer(world) as reader:
+        reader.subscribe(["t"])
+        message = reader.poll(10)
+        assert message is not None
+        assert message.leader_epoch() is None
+
+
+@shows("the message at a partition's end has a text as its value")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world, **{"enable.partition.eof": True}) as reader:
+        reader.subscribe(["t"])
+        message = reader.poll(10)
+        assert message is not None
+        assert message.error() == KafkaError._PARTITION_EOF
+        assert message.value() is None
+
+
+@shows("`produce()` after a fatal error raises `_FATAL`, and `flush()` raises")
+def _(world: World) -> None:
+    topic(world)
+    with (
+        producer(world, **{"transactional.id": "id"}) as fenced,
+        producer(world, **{"transactional.id": "id"}) as newer,
+    ):
+        fenced.init_transactions()
+        fenced.begin_transaction()
+        fenced.produce("t", b"x")
+        newer.init_transactions()
+        assert code_of(fenced.commit_transaction) == KafkaError._FENCED
+        assert code_of(lambda: fenced.produce("t", b"x")) == KafkaError._FENCED
+        assert fenced.flush(5) == 0
+
+
+@shows("`flush()` calls all callbacks, then raises what one has raised")
+def _(world: World) -> None:
+    topic(world)
+    called = []
+
+    def fail(_: Any, message: Message) -> None:
+        called.append(message.value())
+        raise ValueError("the callback's own")
+
+    with producer(world) as writer:
+        for value in (b"a", b"b"):
+            writer.produce("t", value, on_delivery=fail)
+        for count in (1, 2):
+            with pytest.raises(ValueError, match="own"):
+                writer.flush()
+            assert len(called) == count
+
+
+@shows("delivery reports have no headers")
+def _(world: World) -> None:
+    topic(world)
+    found = []
+    with producer(world) as writer:
+        writer.produce("t", b"x", headers=[("a", b"1")], on_delivery=lambda _, message: found.append(message.headers()))
+    assert found == [[("a", b"1")]]
+
+
+@shows("values are `str` or `bytes`; a name of a header may be a number")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        value, key = bytearray(b"x"), memoryview(b"k")
+        writer.produce("t", value, key)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="header"):
+            writer.produce("t", b"x", headers=[(3, b"1")])  # type: ignore[list-item]
+
+
+@shows("`produce(partition=-2)` is reported as `_UNKNOWN_PARTITION`")
+def _(world: World) -> None:
+    topic(world)
+    found: list[int | None] = []
+    with producer(world) as writer:
+        writer.produce("t", b"x", partition=-2, on_delivery=lambda _, message: found.append(message.partition()))
+    assert found == [0]
+
+
+@shows("`produce()` to a partition that does not exist is reported, and the transaction must be aborted")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world, **{"transactional.id": "id"}) as writer:
+        writer.init_transactions()
+        writer.begin_transaction()
+        assert code_of(lambda: writer.produce("t", b"x", partition=7)) == KafkaError._UNKNOWN_PARTITION
+        writer.produce("t", b"x")
+        writer.commit_transaction()
+
+
+@shows("`produce_batch()` ignores names that it does not know, and refuses a tuple of messages")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        with pytest.raises(TypeError, match="other"):
+            writer.produce_batch("t", [{"value": b"x", "other": 1}])
+        assert writer.produce_batch("t", ({"value": b"x"},)) == 1
+
+
+@shows("`store_offsets()` below the committed offset is not committed")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world, **{"enable.auto.offset.store": False}) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        for offset in (5, 3):
+            reader.store_offsets(offsets=[TopicPartition("t", 0, offset)])
+            reader.commit(asynchronous=False)
+        assert reader.committed([TopicPartition("t", 0)])[0].offset == 3
+
+
+@shows("`committed()` of a topic that does not exist has no error")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        (found,) = reader.committed([TopicPartition("none", 0)])
+    assert (found.offset, found.error) == (-1001, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+@shows("`list_offsets()` and `delete_records()` of a partition that does not exist raise `_NOENT`")
+def _(world: World) -> None:
+    topic(world)
+    partition = TopicPartition("t", 7, 0)
+    futures: list[Any] = [
+        *admin(world).list_offsets({partition: OffsetSpec.latest()}).values(),
+        *admin(world).delete_records([partition]).values(),
+    ]
+    assert [code_of(future.result) for future in futures] == [KafkaError.UNKNOWN_TOPIC_OR_PART] * 2
+
+
+@shows("`assignment()` without offsets has offset -1000, and `position()` before the first `poll()` -1001")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        reader.assign([TopicPartition("t", 0)])
+        assert reader.assignment()[0].offset == -1001
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert reader.position([TopicPartition("t", 0)])[0].offset == 0
+
+
+@shows("`subscribe([])` raises `_INVALID_ARG`")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        reader.subscribe(["t"])
+        reader.subscribe([])
+        assert reader.poll(0) is None
+
+
+@shows("`poll()` is silent for a while about a topic that does not exist")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        reader.subscribe(["none"])
+        message = reader.poll(10)
+        assert message is not None
+        assert message.error() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@shows("`create_topics()` with one name twice refuses both")
+def _(world: World) -> None:
+    (future,) = admin(world).create_topics([NewTopic("twice", 1), NewTopic("twice", 2)]).values()
+    assert code_of(future.result) == KafkaError.TOPIC_ALREADY_EXISTS
+    assert len(admin(world).list_topics("twice").topics["twice"].partitions) == 1
+
+
+@shows("`TopicDescription.topic_id` is a `Uuid`")
+def _(world: World) -> None:
+    topic(world)
+    assert isinstance(admin(world).describe_topics(["t"])["t"].result().topic_id, int)
+
+
+@shows("brokers have settings; lists are changed by `APPEND` and `SUBTRACT`")
+def _(world: World) -> None:
+    topic(world)
+    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND)
+    for kind, name in (("BROKER", "0"), ("TOPIC", "t")):
+        resource = ConfigResource(kind, name, incremental_configs=[entry])
+        (future,) = admin(world).incremental_alter_configs([resource]).values()
+        assert code_of(future.result) == KafkaError.INVALID_REQUEST
+
+
+@shows("`debug` and `statistics.interval.ms` are checked")
+def _(world: World) -> None:
+    topic(world)
+    producer(world, **{"debug": "no such context", "statistics.interval.ms": -1}).close()
+
+
+@shows("a consumer cannot be iterated")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        writer.produce("t", b"x")
+    with consumer(world) as reader:
+        reader.subscribe(["t"])
+        assert next(iter(reader)).value() == b"x"
+
+
+def test_every_row_has_a_test_and_every_test_a_row() -> None:
+    assert sorted(rows()) == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("there", SHOWN)
+def test_the_difference_is_as_listed(there: str, world: World) -> None:
+    SHOWN[there](world)
