@@ -17,6 +17,7 @@ from sparktxn.cli import (
     files,
     groups,
     half,
+    importing,
     log,
     maintain,
     offsets,
@@ -61,6 +62,7 @@ APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)
 APP.add_typer(copy.app)
 APP.add_typer(export.app)
+APP.add_typer(importing.app)
 APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
 

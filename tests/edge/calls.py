@@ -67,7 +67,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.store import TableSelection
-from sparktxn.transfer import export_topic
+from sparktxn.transfer import export_topic, import_files, import_topic
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "public_calls"]
@@ -186,6 +186,13 @@ def _free_root(world: World) -> str:
 
 def _free_folder(world: World) -> str:
     return os.path.join(tempfile.mkdtemp(dir=_folder.name), "out")
+
+
+def _file(world: World) -> str:
+    path = os.path.join(tempfile.mkdtemp(dir=_folder.name), "a.csv")
+    with open(path, "w") as file:
+        file.write("value\nv\n")
+    return path
 
 
 def _copy_task(world: World) -> CopyTask:
@@ -528,6 +535,8 @@ CALLS: Final[dict[str, Call]] = {
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
     "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
+    "import_files": Call(lambda _: import_files, lambda world: {"store": world.store, "topic": "t", "files": [_file(world)], "columns": {}, "other_columns": "refuse", "keep_partitions": True, "dry_run": True, "on_progress": None}),
+    "import_topic": Call(lambda _: import_topic, lambda world: {"store": world.store, "topic": "t", "consumer": world.consumer(), "source_topic": "t", "name": "here", "topic_partition": TopicPartition, "batch_records": 10, "idle_timeout_s": 0.1, "accept_loss": False, "dry_run": True, "on_progress": None}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
     "apply_rewrite": Call(lambda _: apply_rewrite, lambda world: {"store": world.store, "rewritten": [], "timeout_s": 5.0}),
@@ -590,7 +599,8 @@ NOT_CALLED: Final = {
     "CopyTask": "made by copy_store",
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
-    "ExportReport": "an answer",
+    **dict.fromkeys(("ExportReport", "FileImport", "ImportReport", "TopicImportReport"), "an answer"),
+    "KafkaConsumer": "a program's own",
     "RewriteTask": "made by plan_rewrite",
     "RewrittenFiles": "made by run_rewrite_task; apply_rewrite's list is tried with wrong ones",
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",

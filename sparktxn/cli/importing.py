@@ -1,0 +1,197 @@
+"""`txnlog import`: append files of other programs, or a Kafka topic, to a topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from sparktxn.cli.address import find_address, split_option
+from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, verb
+from sparktxn.store import Store
+from sparktxn.transfer import TopicImportReport, import_files, import_topic
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_FILES = "Import of files"
+_KAFKA = "Import of a Kafka topic"
+_SETTINGS = {"group.id": "txnlog-import", "isolation.level": "read_committed", "auto.offset.reset": "error"}
+_OWN_SETTINGS = {"enable.auto.commit": False, "enable.partition.eof": True}
+
+
+_Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="NAME=COLUMN",
+        help="The file's column for one of the topic.",
+        rich_help_panel=_FILES,
+        show_default=False,
+    ),
+]
+_Ignore = Annotated[
+    bool, typer.Option("--ignore-other-columns", help="Leave out what the topic lacks.", rich_help_panel=_FILES)
+]
+_ByKey = Annotated[
+    bool, typer.Option("--by-key", help="Choose partitions by key, not as files say.", rich_help_panel=_FILES)
+]
+_Kafka = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka",
+        metavar="HOST:PORT/TOPIC",
+        help="The topic to read; needs confluent-kafka.",
+        rich_help_panel=_KAFKA,
+        show_default=False,
+    ),
+]
+_Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kafka-option",
+        metavar="NAME=VALUE",
+        help="A setting of its consumer.",
+        rich_help_panel=_KAFKA,
+        show_default=False,
+    ),
+]
+_Config = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--kafka-config",
+        metavar="FILE",
+        help="Settings of its consumer, name=value in each line.",
+        rich_help_panel=_KAFKA,
+        show_default=False,
+    ),
+]
+_Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        help="What the source is called. Default: the address with the topic.",
+        rich_help_panel=_KAFKA,
+        show_default=False,
+    ),
+]
+_AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Go on where the source has deleted records.", rich_help_panel=_KAFKA)
+]
+
+
+@verb(
+    app,
+    "import",
+    examples=[
+        "txnlog import -t orders new-orders.csv",
+        "txnlog import -t orders new-orders.csv --apply",
+        "txnlog import -t orders people.csv --column key=id --column value=name --ignore-other-columns --apply --json",
+    ],
+)
+def import_(
+    session: Session,
+    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="Parquet, Arrow, CSV or JSON-lines files.", show_default=False),
+    ] = None,
+    columns: _Columns = None,
+    ignore: _Ignore = False,
+    by_key: _ByKey = False,
+    kafka: _Kafka = None,
+    kafka_option: _Options = None,
+    kafka_config: _Config = None,
+    name: _Name = None,
+    accept_loss: _AcceptLoss = False,
+    apply: Apply = False,
+) -> None:
+    """Append files, or what a Kafka topic has now, to a topic; each file and each record takes effect once.
+
+    Without --apply it prints what would be imported. Run it again after a crash, or for what has been added since: what
+    was imported before is left out.
+    """
+    if bool(files) == (kafka is not None):
+        raise WrongUsage("give files, or a topic with --kafka")
+    store = session.store()
+    if kafka is None:
+        _import_files(session, store, topic, files or [], columns or [], ignore=ignore, by_key=by_key, apply=apply)
+        return
+    bootstrap, _, source = kafka.rpartition("/")
+    if not bootstrap or not source:
+        raise WrongUsage(f"--kafka {kafka!r} is malformed: expected HOST:PORT/TOPIC")
+    client = _client()
+    settings = find_address(bootstrap, kafka_option or (), kafka_config or (), None).settings
+    consumer = client.Consumer({**_SETTINGS, "bootstrap.servers": bootstrap, **settings, **_OWN_SETTINGS})
+    try:
+        with session.out.progress("import: asking where the source ends …") as shown:
+            report = import_topic(
+                store,
+                topic,
+                consumer,
+                source,
+                name=name or kafka,
+                topic_partition=client.TopicPartition,
+                accept_loss=accept_loss,
+                dry_run=not apply,
+                on_progress=lambda records: shown(f"import: {records} records …"),
+            )
+    finally:
+        consumer.close()
+    _show(session, report)
+
+
+def _show(session: Session, report: TopicImportReport) -> None:
+    row = msgspec.to_builtins(report)
+    positions, ends = row.pop("positions"), row.pop("ends")
+    row["partitions"] = [
+        {"partition": number, "position": position, "end": ends[number]} for number, position in positions.items()
+    ]
+    session.out.row(row)
+    if report.dry_run:
+        session.out.remark("nothing was imported: add --apply to import these records")
+
+
+def _import_files(
+    session: Session,
+    store: Store,
+    topic: str,
+    files: list[Path],
+    columns: list[str],
+    *,
+    ignore: bool,
+    by_key: bool,
+    apply: bool,
+) -> None:
+    with session.out.progress("import: reading files …") as shown:
+        report = import_files(
+            store,
+            topic,
+            files,
+            columns=dict(split_option("--column", text) for text in columns),
+            other_columns="ignore" if ignore else "refuse",
+            keep_partitions=not by_key,
+            dry_run=not apply,
+            on_progress=lambda file, records: shown(f"import: {records} records of {file} …"),
+        )
+    session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
+    if not apply:
+        session.out.remark("nothing was imported: add --apply to import what does not exist")
+
+
+def _client() -> Any:
+    """Return confluent-kafka, which is no dependency of this package.
+
+    Raises:
+        WrongUsage: it is not installed.
+    """
+    try:
+        import confluent_kafka  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ModuleNotFoundError:
+        raise WrongUsage("--kafka needs confluent-kafka: pip install confluent-kafka") from None
+    return confluent_kafka

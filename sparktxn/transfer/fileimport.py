@@ -1,0 +1,223 @@
+"""Importing files: each file is one transaction, and takes effect once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from msgspec import Struct
+
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError
+from sparktxn.format.schema import stored_schema
+from sparktxn.store import SinkCommit, Store
+from sparktxn.structs import TopicState
+from sparktxn.transfer.filereading import check_suffix, rows_of
+
+__all__ = ["FileImport", "ImportReport", "import_files"]
+
+OnProgress = Callable[[str, int], None]
+"""Gets a file, and how many of its records are staged."""
+
+_ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
+"""Columns of files that an export has written, which the log assigns anew."""
+_PARTITION: Final = "partition"
+_FOLDER: Final = re.compile(r"(?:kafka_)?partition=([0-9]{1,5})")
+_READ_BYTES: Final = 1 << 20
+_BATCH: Final = 0
+
+
+class FileImport(Struct, frozen=True, kw_only=True):
+    """What became of a file: its `records` are committed by entry `entry`; `existing` if they were before this call.
+
+    `records` is None where they were not read: in a dry run, or where they exist.
+    """
+
+    file: str
+    size_bytes: int
+    existing: bool
+    records: int | None = None
+    entry: int | None = None
+
+
+class ImportReport(Struct, frozen=True, kw_only=True):
+    """What was imported into `topic`, or with `dry_run` would be."""
+
+    dry_run: bool
+    topic: str
+    files: tuple[FileImport, ...]
+
+
+class _Identity(NamedTuple):
+    """What makes a file the same: its name, its size and its content."""
+
+    name: str
+    size_bytes: int
+    modified_ns: int
+    digest: str
+
+
+def import_files(
+    store: Store,
+    topic: str,
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    columns: Mapping[str, str] | None = None,
+    other_columns: str = "refuse",
+    keep_partitions: bool = True,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ImportReport:
+    """Append the records of Parquet, Arrow, CSV and JSON-lines files to a topic, each file in one transaction.
+
+    A file takes effect once. One with the name, size and content of a file that was imported into the topic before is
+    left out. That is so after a crash, too, and where two processes import it at once. The name is that of the file,
+    with its folder if that is a partition's.
+
+    Args:
+        store: an open store.
+        topic: the topic. One of Kafka's record takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and
+            ``partition``; a typed topic takes its own.
+        files: the files, in the order in which they are appended.
+        columns: the file's column for a column of the topic, where the names differ.
+        other_columns: "refuse" or "ignore" columns that the topic does not have. Those that only say where a record
+            was (offset, topic) are ignored in any case.
+        keep_partitions: records go to the partition that their column ``partition``, or the folder
+            ``partition=<n>`` of the file, says; else by key.
+        dry_run: only return which files would be imported.
+        on_progress: called now and then.
+
+    Raises:
+        ConfigurationError: an argument is wrong, a file is not what its name says, or its columns are not the topic's.
+            Files before it are imported.
+        CommandRefused: the topic does not exist, or a record is too large.
+        StoreUnavailable, OutcomeUnknown: call again: a file takes effect once.
+        OSError: a file cannot be read.
+    """
+    arguments.instance("store", store, Store)
+    topic = arguments.identifier("topic", topic)
+    paths = [Path(arguments.text("files", os.fspath(file))) for file in _paths(files)]
+    names = {
+        arguments.text("columns", theirs): arguments.text("columns", mine)
+        for mine, theirs in arguments.mapping("columns", columns).items()
+    }
+    if len(names) < len(columns or {}):
+        raise ConfigurationError("columns name one column of the files twice: expected another one for each")
+    arguments.choice("other_columns", other_columns, ("refuse", "ignore"))
+    keep_partitions = arguments.boolean("keep_partitions", keep_partitions)
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("on_progress", on_progress)
+    for path in paths:
+        check_suffix(path)
+    known = store.view([topic]).topics[topic]
+    importing = _Importing(store, known, names, other_columns, keep_partitions=keep_partitions)
+    return ImportReport(
+        dry_run=dry_run,
+        topic=topic,
+        files=tuple(importing.imported(path, on_progress, dry_run=dry_run) for path in paths),
+    )
+
+
+def _paths(files: object) -> list[Any]:
+    if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Sequence):
+        raise TypeError(f"files is {arguments.described(files)}: expected a list of paths")
+    for file in files:
+        if not isinstance(file, str | os.PathLike):
+            raise TypeError(f"files has {arguments.described(file)}: expected a str or a path")
+    return list(files)
+
+
+class _Importing:
+    """Imports file after file into one topic."""
+
+    def __init__(
+        self, store: Store, topic: TopicState, names: Mapping[str, str], other_columns: str, *, keep_partitions: bool
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._names = names
+        self._ignores = other_columns == "ignore"
+        self._is_record = topic.schema is None
+        self._keep_partitions = keep_partitions and self._is_record
+        self._types: dict[str, pa.DataType] = {field.name: field.type for field in stored_schema(topic.schema)}
+        if self._is_record:
+            self._types[_PARTITION] = pa.int32()
+
+    def imported(self, path: Path, on_progress: OnProgress | None, *, dry_run: bool) -> FileImport:
+        """Import a file, unless it was imported before.
+
+        Raises:
+            ConfigurationError: it is not what it must be, or has changed while it was read.
+        """
+        identity = _identity(path)
+        transactional_id = self._transactional_id(identity)
+        if self._exists(transactional_id):
+            return FileImport(file=str(path), size_bytes=identity.size_bytes, existing=True)
+        if dry_run:
+            return FileImport(file=str(path), size_bytes=identity.size_bytes, existing=False)
+        # Rows without a key go to the same partitions each time that the file is staged.
+        seed = int(identity.digest[:8], 16)
+        stager = self._store.stage_plan([self._topic.name]).open(seed=seed, default_topic=self._topic.name)
+        records = 0
+        for table in self._rows(path):
+            stager.write(table)
+            records += table.num_rows
+            if on_progress is not None:
+                on_progress(str(path), records)
+        staged = stager.finish()
+        found = path.stat()
+        if (found.st_size, found.st_mtime_ns) != (identity.size_bytes, identity.modified_ns):
+            raise ConfigurationError(f"file {str(path)!r} has changed while it was read: nothing of it was imported")
+        done = self._store.commit(
+            staged,
+            transactional_id=transactional_id,
+            sink=SinkCommit(f"import of {identity.name}", "", _BATCH),
+            on_replay_mismatch="skip",
+        )
+        return FileImport(
+            file=str(path),
+            size_bytes=identity.size_bytes,
+            existing=done.replayed,
+            records=None if done.replayed else records,
+            entry=done.entry,
+        )
+
+    def _transactional_id(self, identity: _Identity) -> str:
+        text = f"{self._topic.topic_id}\0{identity.name}\0{identity.size_bytes}\0{identity.digest}"
+        return f"import-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+    def _exists(self, transactional_id: str) -> bool:
+        self._store.log.refresh(self._store.log.deadline())
+        transaction = self._store.log.transaction(transactional_id)
+        sink = None if transaction is None else transaction.sink
+        return sink is not None and any(batch.batch_id == _BATCH for batch in sink.batches)
+
+    def _rows(self, path: Path) -> Iterator[pa.Table]:
+        """Yield a file's rows with the topic's columns."""
+        folder = _FOLDER.fullmatch(path.absolute().parent.name)
+        for table in rows_of(path, self._types, self._names):
+            kept = [name for name in table.column_names if name not in _ASSIGNED]
+            if self._ignores:
+                kept = [name for name in kept if name in self._types]
+            if not self._keep_partitions and self._is_record:
+                kept = [name for name in kept if name != _PARTITION]
+            rows = table.select(kept)
+            if self._keep_partitions and folder is not None and _PARTITION not in kept:
+                rows = rows.append_column(_PARTITION, pa.array([int(folder[1])] * rows.num_rows, pa.int32()))
+            yield rows
+
+
+def _identity(path: Path) -> _Identity:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        while data := file.read(_READ_BYTES):
+            digest.update(data)
+    parent = path.absolute().parent.name
+    name = f"{parent}/{path.name}" if _FOLDER.fullmatch(parent) else path.name
+    return _Identity(name, found.st_size, found.st_mtime_ns, digest.hexdigest())
