@@ -147,3 +147,13 @@ def test_spark_connect_runs_batches_and_streams(tmp_path: Path, work: Work) -> N
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_the_example_of_maintenance_merges_while_a_service_writes(tmp_path: Path) -> None:
+    """Twice in one folder, as a user may paste it."""
+    for _ in range(2):
+        command = [sys.executable, str(ROOT / "examples" / "maintenance" / "on_a_cluster.py"), str(tmp_path)]
+        done = finished(command, {**os.environ, "PYTHONPATH": PATHS}, 600)
+        assert done.code == 0, done.stdout + done.stderr
+        assert "dry_run=False, ranges=3" in done.stdout
+        assert done.stdout.endswith(" 0 problems, 0 records are missing\n")
