@@ -2,9 +2,9 @@
 
     python examples/maintenance/on_a_cluster.py /tmp/maintained
 
-It writes 400 small transactions and starts a standalone master with two workers on this machine. Then it submits the job
-``pyspark_txnlog.rewriting`` twice: the first run prints what it would merge, the second merges. On a cluster of your own these
-two commands are enough::
+It writes 400 small transactions and starts a standalone master with two workers on this machine. Then it submits the
+job ``pyspark_txnlog.rewriting`` twice: the first run prints what it would merge, the second merges. On a cluster of
+your own these two commands are enough::
 
     spark-submit --master spark://host:7077 .../pyspark_txnlog/rewriting.py s3://bucket/store --apply
     txnlog verify --store s3://bucket/store
