@@ -6,7 +6,17 @@ from msgspec import Struct
 
 from sparktxn.fieldtypes import Checksum, Int64, Natural, NaturalOrNone, Positive, SealedFolder, SegmentFile
 
-__all__ = ["CommittedTransaction", "ManifestRef", "RewrittenRange", "RewrittenSegment", "SegmentRef"]
+__all__ = [
+    "CommittedTransaction",
+    "CompactedPrefix",
+    "CompactedSegment",
+    "Compaction",
+    "CompactionPass",
+    "ManifestRef",
+    "RewrittenRange",
+    "RewrittenSegment",
+    "SegmentRef",
+]
 
 
 class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -41,14 +51,28 @@ class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         return 0
 
     @property
+    def row_count(self) -> int:
+        """The rows of its file that are left of its records: all, unless a compaction has removed some."""
+        return self.record_count
+
+    @property
     def file_records(self) -> int:
         """The rows of its file."""
         return self.record_count
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no record: the file says which ones have."""
+        return self.row_count != self.record_count
+
+    @property
     def file_share_bytes(self) -> int:
         """About how many bytes of its file its records take."""
-        return max(1, self.size_bytes * self.record_count // self.file_records)
+        return max(1, self.size_bytes * self.row_count // self.file_records)
+
+    def rows_between(self, start: int, end: int) -> int:
+        """Return how many records it has from offset `start` to `end`; at most so many if it has gaps."""
+        return max(0, min(self.row_count, min(end, self.end_offset) - max(start, self.base_offset)))
 
 
 class RewrittenSegment(SegmentRef, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,6 +85,15 @@ class RewrittenSegment(SegmentRef, frozen=True, array_like=True, forbid_unknown_
 
     first_row: Natural
     file_records: Positive
+
+
+class CompactedSegment(RewrittenSegment, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """A segment of which a compaction has left `row_count` records, fewer than it has offsets.
+
+    Those are the rows of the file from `first_row` on. The file has a column of their offsets.
+    """
+
+    row_count: Positive
 
 
 class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -106,3 +139,33 @@ class RewrittenRange(Struct, frozen=True, array_like=True, forbid_unknown_fields
     end_offset: Positive
     entry: Positive
     run: ManifestRef
+
+
+class Compaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a compaction has done: below `end_offset` the newest record of each key is left.
+
+    `committed_entry` is the greatest entry that committed a transaction with records there, or 0. Tombstones below
+    `tombstones_end` that were the newest of their keys are gone too.
+    """
+
+    end_offset: Positive
+    committed_entry: Natural
+    tombstones_end: Natural
+
+
+class CompactionPass(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Offsets below `end_offset` were compacted at `timestamp_ms` or before, the time of an entry."""
+
+    end_offset: Positive
+    timestamp_ms: Int64
+
+
+class CompactedPrefix(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Up to where a partition is compacted by key; see `Compaction` for the first two fields.
+
+    `passes` say when offsets were first compacted, in their order, while tombstones may be left there.
+    """
+
+    end_offset: Positive
+    committed_entry: Natural
+    passes: tuple[CompactionPass, ...] = ()

@@ -24,7 +24,17 @@ from sparktxn.fieldtypes import (
 )
 from sparktxn.groupstructs import GroupState, HeldPartition, MemberState, SubscribedTopic
 from sparktxn.notebooks import html_table
-from sparktxn.segmentstructs import CommittedTransaction, ManifestRef, RewrittenRange, RewrittenSegment, SegmentRef
+from sparktxn.segmentstructs import (
+    CommittedTransaction,
+    CompactedPrefix,
+    CompactedSegment,
+    Compaction,
+    CompactionPass,
+    ManifestRef,
+    RewrittenRange,
+    RewrittenSegment,
+    SegmentRef,
+)
 
 __all__ = [
     "NO_PRODUCER_EPOCH",
@@ -36,6 +46,10 @@ __all__ = [
     "Checksum",
     "CommittedOffset",
     "CommittedTransaction",
+    "CompactedPrefix",
+    "CompactedSegment",
+    "Compaction",
+    "CompactionPass",
     "GroupState",
     "HalfDue",
     "HalfOutcome",
@@ -194,8 +208,8 @@ class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fiel
     """Where a partition's records are: sealed runs, then single segments, and the ended transactions not yet sealed.
 
     Segments of both that begin within a range of `rewritten` are replaced by those of that range; these ranges have no
-    offset in common. Which segments are sealed differs between processes: validation asks `rewritten` and nothing else
-    of this record.
+    offset in common. `compacted` says up to where the records are compacted by key. Which segments are sealed differs
+    between processes: validation asks `rewritten` and `compacted`, and nothing else of this record.
     """
 
     topic_id: Positive
@@ -205,6 +219,7 @@ class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fiel
     aborted: tuple[AbortedTransaction, ...] = ()
     committed: tuple[CommittedTransaction, ...] = ()
     rewritten: tuple[RewrittenRange, ...] = ()
+    compacted: CompactedPrefix | None = None
 
     @property
     def key(self) -> StateKey:

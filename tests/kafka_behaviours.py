@@ -33,7 +33,6 @@ _NO_VERSION_2: Final = (
     "the epoch grows only at the end of a prepared transaction. Each command names its transaction's number, so "
     "a late one ends only its own"
 )
-_NO_COMPACTION: Final = "topics are not compacted by key yet: only the log start removes records"
 
 _EPOCHS: Final = "an epoch is the number of the entry that began it"
 _ADVANCES: Final = "each entry advances all members as far as they can go"
@@ -229,17 +228,19 @@ SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
     _section(
         "Compaction",
         [
-            ("K96*", "Nothing at or above the last stable offset is compacted.", _NO_COMPACTION),
-            ("K97*", "Records of aborted transactions are removed; the marker stays until they are gone.", _NO_COMPACTION),
+            ("K96*", "Nothing at or above the last stable offset is compacted."),
+            ("K97*", "Records of aborted transactions are removed; the marker stays until they are gone.",
+             "they go at once, and never win a key; a control record is an offset without an object"),
             ("K98*", "A commit's marker goes after its records, in two passes.",
-             f"{_NO_COMPACTION}; a control record is an offset without an object"),
+             "control records are not stored; tombstones go in two passes, `delete.retention.ms` after the first"),
             ("K99*", "The last batch of an active producer survives, empty, for its sequence.",
-             f"{_NO_COMPACTION}; producers are in the state, whatever becomes of their records (K93)"),
-            ("K100", "Index entries of aborts that remain are written again.", _NO_COMPACTION),
+             "producers are in the state, whatever becomes of their records (K93)"),
+            ("K100", "Index entries of aborts that remain are written again.",
+             "indexes of aborted transactions stay as they are"),
             ("K101", "A user's key is never taken for a marker's.",
              "control records are no records and have no key"),
-            ("K102", "A transaction over segments that are compacted apart keeps its outcome.", _NO_COMPACTION),
-            ("K103", "Offsets do not change.", _NO_COMPACTION),
+            ("K102", "A transaction over segments that are compacted apart keeps its outcome."),
+            ("K103", "Offsets do not change."),
         ],
     ),
     _section(

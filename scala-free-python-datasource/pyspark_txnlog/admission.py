@@ -71,7 +71,7 @@ def rows_within(store: Store, view: ReadView, ranges: Ranges, bytes_max: int) ->
     bytes_by_entry: dict[int, int] = {}
     for task in store.plan(view, dict(ranges), isolation="read_uncommitted"):
         for segment in task.segments:
-            rows = min(segment.end_offset, task.end_offset) - max(segment.base_offset, task.start_offset)
+            rows = segment.rows_between(task.start_offset, task.end_offset)
             rows_by_entry[segment.entry] = rows_by_entry.get(segment.entry, 0) + rows
             bytes_by_entry[segment.entry] = bytes_by_entry.get(segment.entry, 0) + segment.size_bytes
     rows = size_bytes = 0

@@ -1,4 +1,7 @@
-"""Counts and greatest offsets from the log alone: no segment is fetched, however many rows it has."""
+"""Counts and greatest offsets from the log alone, however many rows there are.
+
+Only segments that a compaction by key has left gaps in are fetched, for the column of their offsets.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pyspark_txnlog.batch_reader import TaskPartition, TxnLogReader, read_schema
 from pyspark_txnlog.conditions import refuse_filters
 from pyspark_txnlog.native_scan import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
-from sparktxn import INTERNAL_TOPICS, ConfigurationError, arguments
+from sparktxn import INTERNAL_TOPICS, ConfigurationError, arguments, read_task
 
 if TYPE_CHECKING:
     from sparktxn import ReadTask
@@ -30,7 +33,8 @@ def count(uri: str, topic: str, options: Mapping[str, Any] | None = None, **name
         ConfigurationError: an option is wrong, or the topic is internal: its rows are computed when they are read.
         CommandRefused: the topic does not exist.
     """
-    return sum(end - start for task in _tasks(uri, topic, options, named) for start, end in task.kept_offsets())
+    tasks = _tasks(uri, topic, options, named)
+    return sum(end - start for task in tasks for start, end in task.kept_offsets(read_task))
 
 
 def max_offset(uri: str, topic: str, options: Mapping[str, Any] | None = None, **named: Any) -> dict[int, int]:
@@ -40,7 +44,7 @@ def max_offset(uri: str, topic: str, options: Mapping[str, Any] | None = None, *
     """
     greatest: dict[int, int] = {}
     for task in _tasks(uri, topic, options, named):
-        for _, end in task.kept_offsets():
+        for _, end in task.kept_offsets(read_task):
             greatest[task.partition] = max(end - 1, greatest.get(task.partition, -1))
     return greatest
 

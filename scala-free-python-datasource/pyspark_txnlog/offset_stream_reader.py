@@ -141,10 +141,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
             _log.warning("the backlog of the query is not known: %s", error)
             return {}
         found = [(task, segment) for task in tasks for segment in task.segments]
-        rows = sum(
-            min(segment.end_offset, task.end_offset) - max(segment.base_offset, task.start_offset)
-            for task, segment in found
-        )
+        rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task, segment in found)
         # An internal topic has no segments.
         rows += rows_at_most(view, {key: bounds for key, bounds in ranges.items() if key[0] in INTERNAL_TOPICS})
         oldest_ms = min((segment.timestamp_min_ms for _, segment in found), default=None)

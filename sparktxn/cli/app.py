@@ -9,6 +9,7 @@ from typing import Any, Final
 import typer
 
 from sparktxn.cli import (
+    compact,
     consume,
     copy,
     doctor,
@@ -57,6 +58,7 @@ APP.add_typer(dump.app)
 APP.add_typer(files.app)
 APP.add_typer(maintain.app)
 APP.add_typer(retention.app)
+APP.add_typer(compact.app)
 APP.add_typer(rewrite.app)
 APP.add_typer(vacuum.app)
 APP.add_typer(verify.app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from sparktxn.cli.failures import WrongUsage
@@ -66,6 +67,7 @@ class _Reader:
         self._start = start
         self._isolation: Isolation = isolation
         self._positions: dict[tuple[str, int], int] = {}
+        self._read = partial(read_task, options=store.options)
 
     def view(self, timeout_s: float) -> ReadView:
         """Return the newest view, with a position for each partition that is to be read.
@@ -107,7 +109,7 @@ class _Reader:
         while True:
             low = max(start, end - width)
             tasks = self._store.plan(view, {key: (low, end)}, isolation=self._isolation)
-            kept = [bounds for task in tasks for bounds in task.kept_offsets()]
+            kept = [bounds for task in tasks for bounds in task.kept_offsets(self._read)]
             missing = count
             for first, last in reversed(kept):
                 if last - first >= missing:

@@ -10,9 +10,11 @@ from sparktxn.config.settings import integer, parse_settings, setting, settings_
 from sparktxn.errors import ConfigurationError
 
 __all__ = [
+    "COMPACT_SETTINGS",
     "REWRITE_SETTINGS",
     "SWEEP_SETTINGS",
     "VACUUM_SETTINGS",
+    "CompactSettings",
     "RewriteSettings",
     "SweepSettings",
     "VacuumSettings",
@@ -176,3 +178,40 @@ class RewriteSettings:
 
 
 REWRITE_SETTINGS: Final = settings_of(RewriteSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactSettings:
+    """The settings of a compaction by key."""
+
+    topics: tuple[str, ...] = setting(
+        "compact.topics",
+        "",
+        text,
+        "The topics to compact, with commas between them. Empty: all whose cleanup.policy has compact.",
+        convert=_listed,
+    )
+    target_bytes: int = setting(
+        "compact.target.bytes",
+        33_554_432,
+        integer(1_024, 46 * 1024 * 1024),
+        "About how large the new files become; one put must hold a file.",
+    )
+    buffer_bytes: int = setting(
+        "compact.dedupe.buffer.bytes",
+        67_108_864,
+        integer(65_536, 2**30),
+        "How many bytes the keys of one partition may take in memory, about. Where they take more, the records' keys are read several times.",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> CompactSettings:
+        """Return the settings of `given`, which holds only names of COMPACT_SETTINGS.
+
+        Raises:
+            ConfigurationError: a name or a value is wrong.
+        """
+        return cls(**values_by_field(cls, parse_settings(COMPACT_SETTINGS, given, "compact")))
+
+
+COMPACT_SETTINGS: Final = settings_of(CompactSettings)

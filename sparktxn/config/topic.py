@@ -6,21 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn import arguments
-from sparktxn.config.settings import Parser, Setting, choice, integer, parse_settings, text
+from sparktxn.config.settings import Parser, Setting, choice, integer, number, parse_settings, text
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["IGNORED_TOPIC_SETTINGS", "TOPIC_SETTINGS", "check_topic_settings", "topic_setting"]
+__all__ = ["IGNORED_TOPIC_SETTINGS", "TOPIC_SETTINGS", "check_topic_settings", "is_compacted", "topic_setting"]
 
 
 def _cleanup_policy(name: str, value: Any) -> str:
-    """delete"""
-    word = str.lower(value) if isinstance(value, str) else ""
-    if word != "delete":
+    """delete, compact, or compact,delete"""
+    words = {part.strip().lower() for part in value.split(",")} if isinstance(value, str) else set()
+    if not words or words - {"compact", "delete"}:
         raise ConfigurationError(
-            f"setting {name!r} is {arguments.shown(value)}: expected delete; compaction by key is not available, so a topic that asks "
-            "for it would silently keep all records"
+            f"setting {name!r} is {arguments.shown(value)}: expected delete, compact, or compact,delete"
         )
-    return word
+    return ",".join(sorted(words))
 
 
 def _at_most(minimum: int, greatest: int) -> Parser:
@@ -39,7 +38,11 @@ TOPIC_SETTINGS: Final = (
     Setting("segment.bytes", 33_554_432, _at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
     Setting("segment.rows", 50_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
     Setting("compression.type", "zstd", choice("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer"), "How segments are compressed (producer means zstd; arrow segments take zstd, lz4 or none)."),
-    Setting("cleanup.policy", "delete", _cleanup_policy, "What becomes of old records: the job apply_retention() removes what retention.ms and retention.bytes no longer keep. compact is refused."),
+    Setting("cleanup.policy", "delete", _cleanup_policy, "What becomes of old records. delete: apply_retention() removes what retention.ms and retention.bytes no longer keep. compact: compact() leaves the newest record of each key. Then every record needs a key. compact,delete: both."),
+    Setting("delete.retention.ms", 86_400_000, integer(0, 2**63 - 1), "compact() removes a record without a value (a tombstone) once its first compaction is older than this."),
+    Setting("min.compaction.lag.ms", 0, integer(0, 2**63 - 1), "compact() leaves records as they are while a record of their segment is younger than this."),
+    Setting("max.compaction.lag.ms", 2**53, integer(1, 2**63 - 1), "compact() compacts a partition once a record has waited for this long, whatever min.cleanable.dirty.ratio says."),
+    Setting("min.cleanable.dirty.ratio", 0.5, number(0, 1), "compact() compacts a partition once more than this share of its bytes is not compacted yet."),
     Setting("retention.ms", -1, integer(-1, 2**53), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
     Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
@@ -53,7 +56,6 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
-        "delete.retention.ms",
         "file.delete.delay.ms",
         "flush.messages",
         "flush.ms",
@@ -62,14 +64,11 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
         "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
-        "max.compaction.lag.ms",
         "message.downconversion.enable",
         "message.format.version",
         "message.timestamp.after.max.ms",
         "message.timestamp.before.max.ms",
         "message.timestamp.difference.max.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
         "min.insync.replicas",
         "preallocate",
         "remote.log.copy.disable",
@@ -108,3 +107,8 @@ def topic_setting(settings: Mapping[str, str], name: str) -> Any:
     """The parsed value of one topic setting, or its default."""
     setting = _BY_NAME[name]
     return setting.parse(name, settings[name]) if name in settings else setting.default
+
+
+def is_compacted(settings: Mapping[str, str]) -> bool:
+    """Return whether a topic is compacted by key, so that its records need keys."""
+    return "compact" in topic_setting(settings, "cleanup.policy").split(",")

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from sparktxn.structs import HalfSegment, Int64, ManifestRef
+from sparktxn.structs import Compaction, HalfSegment, Int64, ManifestRef
 
 __all__ = [
     "AddOffsetsToTxn",
@@ -402,7 +402,8 @@ class Rewrite(_Base, frozen=True, tag="rewrite"):
     """Replaces the segments of a partition from `base_offset` to `end_offset` by those of `run`.
 
     `planned_entry` is the state that it was planned at, `segments` are the files that the run names and no entry has
-    named before. The records keep their offsets.
+    named before. The records keep their offsets. With `compaction` the run lacks records that have newer ones of the
+    same key, or are tombstones; the rewrites of one list compact a partition together.
     """
 
     request_id: str
@@ -413,6 +414,7 @@ class Rewrite(_Base, frozen=True, tag="rewrite"):
     planned_entry: Int64
     segments: tuple[str, ...]
     run: ManifestRef
+    compaction: Compaction | None = None
 
 
 class Vacuum(_Base, frozen=True, tag="vacuum"):

@@ -21,6 +21,7 @@ from sparktxn.structs import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TRANSACTION,
+    CompactedSegment,
     RewrittenSegment,
     SegmentRef,
 )
@@ -42,7 +43,12 @@ _REWRITTEN_SCHEMA: Final = pa.schema(
 )
 """A manifest that names a part of a file says which one."""
 
-_INTEGERS: Final = [field.name for field in _REWRITTEN_SCHEMA if field.name not in _TEXTS]
+_COMPACTED_SCHEMA: Final = _REWRITTEN_SCHEMA.append(pa.field("row_count", pa.int64(), nullable=False))
+"""A manifest that names a segment with gaps says how many records are left."""
+
+_SCHEMAS: Final = (MANIFEST_SCHEMA, _REWRITTEN_SCHEMA, _COMPACTED_SCHEMA)
+
+_INTEGERS: Final = [field.name for field in _COMPACTED_SCHEMA if field.name not in _TEXTS]
 _ROW_GROUP_ROWS: Final = 65_536
 _SEGMENTS_MAX: Final = 1_000_000
 _CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
@@ -60,6 +66,7 @@ _LEAST: Final = {
     "committed_entry": 0,
     "first_row": 0,
     "file_records": 1,
+    "row_count": 1,
 }
 
 
@@ -73,9 +80,7 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
         raise ValueError("a manifest holds at least one segment")
     if problem := _problem(segments):
         raise ValueError(f"segments cannot be sealed: {problem}")
-    schema = (
-        _REWRITTEN_SCHEMA if any(isinstance(segment, RewrittenSegment) for segment in segments) else MANIFEST_SCHEMA
-    )
+    schema = _SCHEMAS[max(map(_kind, segments))]
     columns = [pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in schema]
     integers = [name for name in _INTEGERS if name in schema.names]
     sink = io.BytesIO()
@@ -93,6 +98,13 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
     return sink.getvalue()
 
 
+def _kind(segment: SegmentRef) -> int:
+    """Return which of the schemas can describe a segment."""
+    if segment.has_gaps:
+        return 2
+    return 1 if isinstance(segment, RewrittenSegment) else 0
+
+
 def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
     """The segments in the manifest, by base offset.
 
@@ -105,14 +117,14 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         # Before anything is decoded: buffers are allocated by what the footer says.
         if not 0 < file.metadata.num_rows <= _SEGMENTS_MAX:
             raise DamagedObject(name, f"it has {file.metadata.num_rows} rows: expected 1 to {_SEGMENTS_MAX}")
-        if check_parquet(data, _REWRITTEN_SCHEMA.names):
+        if check_parquet(data, _COMPACTED_SCHEMA.names):
             raise DamagedObject(name, "its texts are longer than those of any manifest")
         table = file.read(use_threads=False)
         table.validate(full=True)
         found = {field.name: field.type for field in table.schema}
-        if set(found) > set(MANIFEST_SCHEMA.names) and (added := sorted(set(found) - set(_REWRITTEN_SCHEMA.names))):
+        if set(found) > set(MANIFEST_SCHEMA.names) and (added := sorted(set(found) - set(_COMPACTED_SCHEMA.names))):
             raise FormatVersionError(name, f"has columns that this version does not know: {added}")
-        schema = _REWRITTEN_SCHEMA if "first_row" in found else MANIFEST_SCHEMA
+        schema = _SCHEMAS[2 if "row_count" in found else 1 if "first_row" in found else 0]
         if found != {field.name: field.type for field in schema}:
             raise DamagedObject(name, f"it has the columns {found}: expected {schema}")
         columns = [table.column(field).to_pylist() for field in schema.names]
@@ -123,8 +135,10 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
     rows = zip(*columns, strict=True)
     if schema is MANIFEST_SCHEMA:
         segments = tuple(SegmentRef(*row) for row in rows)
-    else:
+    elif schema is _REWRITTEN_SCHEMA:
         segments = tuple(_part_of_file(*row) for row in rows)
+    else:
+        segments = tuple(_with_gaps(*row) for row in rows)
     if problem := _problem(segments):
         raise DamagedObject(name, problem)
     return segments
@@ -137,6 +151,16 @@ def _part_of_file(*row: Any) -> SegmentRef:
     if (first_row, file_records) == (0, segment.record_count):
         return segment
     return RewrittenSegment(*fields, first_row=first_row, file_records=file_records)
+
+
+def _with_gaps(*row: Any) -> SegmentRef:
+    """Return a segment that may lack some of its records."""
+    *fields, first_row, file_records, row_count = row
+    segment = _part_of_file(*fields, first_row, file_records)
+    if row_count == segment.record_count:
+        return segment
+    base = fields[: len(SegmentRef.__struct_fields__)]
+    return CompactedSegment(*base, first_row=first_row, file_records=file_records, row_count=row_count)
 
 
 def _problem(segments: Sequence[SegmentRef]) -> str | None:
@@ -165,6 +189,8 @@ def _field_problem(segment: SegmentRef) -> str | None:
         return f"its timestamps run from {segment.timestamp_min_ms} down to {segment.timestamp_max_ms}"
     if 0 < segment.committed_entry < segment.entry:
         return f"its entry {segment.entry} is after entry {segment.committed_entry}, which committed it"
-    if segment.first_row + segment.record_count > segment.file_records:
+    if segment.row_count > segment.record_count:
+        return f"it has {segment.row_count} records for {segment.record_count} offsets"
+    if segment.first_row + segment.row_count > segment.file_records:
         return f"its file has {segment.file_records} rows, and its records begin at row {segment.first_row}"
     return None

@@ -17,6 +17,7 @@ from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.names import PARTITION_COLUMN
 
 __all__ = [
+    "OFFSET_COLUMN",
     "RECORD_SCHEMA",
     "TIMESTAMP_COLUMN",
     "check_columns",
@@ -24,6 +25,7 @@ __all__ = [
     "parse_type",
     "stored_schema",
     "type_text",
+    "with_offsets",
 ]
 
 Columns = tuple[tuple[str, str, bool], ...]
@@ -42,6 +44,9 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 """Kafka's record as segments store it."""
+
+OFFSET_COLUMN: Final = "offset"
+"""The column of the records' offsets, in files whose segments have gaps."""
 
 TIMESTAMP_COLUMN: Final = "_timestamp"
 """The reserved column of a typed topic that keeps the record's timestamp."""
@@ -78,6 +83,11 @@ _NOT_NULL: Final = " not null"
 def stored_schema(columns: Columns | None) -> pa.Schema:
     """The schema of a topic's segments: RECORD_SCHEMA for None, else the declared columns and ``_timestamp``."""
     return RECORD_SCHEMA if columns is None else _typed_schema(tuple(columns))
+
+
+def with_offsets(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of files whose segments have gaps: Kafka's record and its offset."""
+    return schema.append(pa.field(OFFSET_COLUMN, pa.int64(), nullable=False))
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """Segments: the records of one partition as a Parquet or an Arrow IPC file (PROTOCOL.md, "Segments").
 
-A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. A column
+A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. Where a
+compaction has left gaps the file has a column of offsets. A column
 that may be null and is null in every row is left out of the file and reads back as null.
 """
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
 from sparktxn.format.schema import (
+    OFFSET_COLUMN,
     RECORD_SCHEMA,
     TIMESTAMP_COLUMN,
     check_schema,
@@ -47,6 +49,7 @@ _RECORD_STATISTICS: Final = ["key", "timestamp"]
 
 # Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
+_OFFSET_ENCODING: Final = {**_RECORD_ENCODING, OFFSET_COLUMN: "DELTA_BINARY_PACKED"}
 
 # Tiny Arrow segments are the format's purpose: compressing one costs six times its encoding.
 _ARROW_COMPRESSED_FROM_BYTES: Final = 32_768
@@ -147,14 +150,14 @@ def parquet_options(table: pa.Table, compression: str) -> dict[str, Any]:
 def _column_encoding(schema: pa.Schema) -> dict[str, str]:
     """The encodings that are not the default, which is a dictionary where asked for and else PLAIN."""
     if TIMESTAMP_COLUMN not in schema.names:
-        return _RECORD_ENCODING
+        return _OFFSET_ENCODING if OFFSET_COLUMN in schema.names else _RECORD_ENCODING
     return {field.name: "DELTA_BINARY_PACKED" for field in schema if _is_integer(field.type)}
 
 
 def _columns_with_statistics(schema: pa.Schema) -> list[str]:
     """The columns whose least and greatest values the footer has: a typed topic's, but for nested ones and bytes."""
     if TIMESTAMP_COLUMN not in schema.names:
-        return _RECORD_STATISTICS
+        return [*_RECORD_STATISTICS, OFFSET_COLUMN] if OFFSET_COLUMN in schema.names else _RECORD_STATISTICS
     return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn.clock import Deadline
-from sparktxn.config.topic import topic_setting
+from sparktxn.config.topic import is_compacted, topic_setting
 from sparktxn.errors import (
     DamagedObject,
     ErrorCode,
@@ -128,7 +128,7 @@ class HalfEngine:
         for record in records:
             topic = topics.get(record.topic) or self.topic(record.topic, deadline, half=half)
             topics[record.topic] = topic
-            self._check_size(record, topic)
+            self._check_record(record, topic)
             partition = self._choose(record.key, topic.partition_count, self._pick)
             partitions.append(partition)
             by_place.setdefault((record.topic, partition), []).append(record)
@@ -149,7 +149,13 @@ class HalfEngine:
             self._next_partition += 1
             return self._next_partition % partition_count
 
-    def _check_size(self, record: MessageRecord, topic: TopicState) -> None:
+    def _check_record(self, record: MessageRecord, topic: TopicState) -> None:
+        if record.key is None and is_compacted(topic.settings):
+            raise _refusal(
+                ErrorCode.INVALID_RECORD,
+                f"a message for topic {topic.name!r} has no key, and the topic's cleanup.policy compacts it by key: "
+                "give each message a key; nothing was written",
+            )
         size = record.size_bytes()
         allowed = min(RECORD_BYTES_MAX, topic_setting(topic.settings, "max.message.bytes"))
         if len(record.body) > self.settings.message_bytes_max or size > allowed:

@@ -1,6 +1,15 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
+from sparktxn.maintenance.compact import (
+    CompactedFiles,
+    CompactReport,
+    CompactTask,
+    apply_compact,
+    compact,
+    plan_compact,
+    run_compact_task,
+)
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
@@ -22,6 +31,9 @@ __all__ = [
     "CopiedObjects",
     "CopyReport",
     "CopyTask",
+    "CompactReport",
+    "CompactTask",
+    "CompactedFiles",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",
@@ -36,13 +48,17 @@ __all__ = [
     "TimedOutTransaction",
     "VacuumReport",
     "VerifyReport",
+    "apply_compact",
     "apply_retention",
     "apply_rewrite",
     "copy_store",
+    "compact",
     "maintain",
+    "plan_compact",
     "plan_rewrite",
     "rewrite",
     "run_copy_task",
+    "run_compact_task",
     "run_rewrite_task",
     "sweep",
     "vacuum",

@@ -1,7 +1,8 @@
-"""All maintenance of a store in one call: sweep, retention, rewrite and vacuum, by the settings of its topics.
+"""All maintenance of a store in one call, by the settings of its topics: sweep, retention, compact, rewrite, vacuum.
 
 The order is that in which each job makes work for the next. A sweep ends transactions that hold up the last stable
-offset, and retention names less. A rewrite merges what is left, and the vacuum deletes what nothing names any more.
+offset, and retention names less. A compaction leaves the newest record of each key, and a rewrite merges what is left.
+The vacuum deletes what nothing names any more.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from msgspec import Struct
 
 from sparktxn import arguments
 from sparktxn.clock import in_time
-from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
+from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.errors import KafkaException
+from sparktxn.maintenance.compact import CompactReport, compact
 from sparktxn.maintenance.retention import RetentionReport, apply_retention
 from sparktxn.maintenance.rewrite import RewriteReport, rewrite
 from sparktxn.maintenance.sweep import SweepReport, sweep
@@ -25,7 +27,7 @@ from sparktxn.store import Store
 
 __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
 
-_SETTINGS = (*SWEEP_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
+_SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
 
 class FailedJob(Struct, frozen=True):
@@ -41,6 +43,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
     dry_run: bool
     sweep: SweepReport | None = None
     retention: RetentionReport | None = None
+    compact: CompactReport | None = None
     rewrite: RewriteReport | None = None
     vacuum: VacuumReport | None = None
     failed: tuple[FailedJob, ...] = ()
@@ -54,7 +57,7 @@ def maintain(
     dry_run: bool = False,
     timeout_s: float | None = None,
 ) -> MaintenanceReport:
-    """Run all jobs once: sweep, retention, rewrite, vacuum. One that fails stops no other.
+    """Run all jobs once: sweep, retention, compact, rewrite, vacuum. One that fails stops no other.
 
     Safe alongside every other process, and to repeat after a crash. Call it from cron, or in a loop.
 
@@ -75,6 +78,7 @@ def maintain(
     jobs: dict[str, Callable[..., Any]] = {
         "sweep": partial(sweep, store, _of(SWEEP_SETTINGS, given)),
         "retention": partial(apply_retention, store),
+        "compact": partial(compact, store, _of(COMPACT_SETTINGS, given)),
         "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given)),
         "vacuum": partial(vacuum, store, _of(VACUUM_SETTINGS, given)),
     }

@@ -118,7 +118,7 @@ def _planned(objects: ObjectStore, view: ReadView, now_ms: Callable[[], int]) ->
 
 def _limits(partition: PartitionView) -> tuple[int, int]:
     settings: Mapping[str, Any] = partition.topic.settings
-    if topic_setting(settings, "cleanup.policy") != "delete":
+    if "delete" not in topic_setting(settings, "cleanup.policy").split(","):
         return -1, -1
     return topic_setting(settings, "retention.ms"), topic_setting(settings, "retention.bytes")
 

@@ -21,18 +21,14 @@ from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
-from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
-from sparktxn.format.manifest import encode_manifest
-from sparktxn.format.segment import checksum
 from sparktxn.log.log import Log
 from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
 from sparktxn.maintenance.proposing import LostRace
+from sparktxn.maintenance.replacing import Place, replacement
 from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
-from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.store import Store
-from sparktxn.structs import ManifestRef
 
 __all__ = [
     "RewriteReport",
@@ -284,36 +280,14 @@ def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, repo
 
 
 def _command(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline) -> Rewrite:
-    """Write the manifest of a range, and return the command that names it."""
     first = files[0]
-    segments = [segment for each in files for segment in each.segments]
-    entry = log.refresh(deadline)
-    run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
-    data = encode_manifest(segments)
-    folder = names.partition_folder(first.topic, first.topic_id, first.partition)
-    put_until_stored(log.objects, names.manifest(folder, run), data, log.clock)
-    return Rewrite(
-        request_id=log.ids.token(),
-        topic_id=first.topic_id,
-        partition=first.partition,
-        base_offset=first.base_offset,
-        end_offset=files[-1].end_offset,
-        planned_entry=first.planned_entry,
-        segments=tuple(dict.fromkeys(segment.name for segment in segments)),
-        run=ManifestRef(
-            folder=run,
-            base_offset=segments[0].base_offset,
-            end_offset=segments[-1].end_offset,
-            segment_count=len(segments),
-            level=0,
-            entry_min=min(segment.entry for segment in segments),
-            entry_max=max(segment.entry for segment in segments),
-            timestamp_min_ms=min(segment.timestamp_min_ms for segment in segments),
-            timestamp_max_ms=max(segment.timestamp_max_ms for segment in segments),
-            size_bytes=sum(segment.file_share_bytes for segment in segments),
-            checksum=checksum(data),
-            committed_entry_max=max(segment.committed_entry for segment in segments),
-        ),
+    return replacement(
+        log,
+        Place(first.topic, first.topic_id, first.partition),
+        (first.base_offset, files[-1].end_offset),
+        [segment for each in files for segment in each.segments],
+        first.planned_entry,
+        deadline,
     )
 
 

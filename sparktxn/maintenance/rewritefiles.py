@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -18,10 +18,11 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.registry import objects_of
+from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.reader import stored_records
-from sparktxn.structs import RewrittenSegment, SegmentRef
+from sparktxn.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
-__all__ = ["RewrittenFiles", "copy_records", "run_rewrite_task"]
+__all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
 
 _PARQUET: Final = "parquet"
 _DECODED_BYTES_MAX: Final = 1 << 30
@@ -68,9 +69,8 @@ def run_rewrite_task(task: RewriteTask, options: Mapping[str, Any] | None = None
 
 def copy_records(objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask) -> RewrittenFiles:
     """Do a task with an open object store; the errors are those of `run_rewrite_task`."""
-    copying = _Copying(objects, ids, clock, task)
+    copying = FileCopy(objects, ids, clock, task.read, task.planned_entry, task.compression, task.target_bytes)
     for segment, rows in stored_records(objects, task.read):
-        copying.begin(rows.nbytes)
         copying.add(segment, rows)
     copying.finish_file()
     return RewrittenFiles(
@@ -87,63 +87,102 @@ def copy_records(objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask
     )
 
 
-class _Copying:
-    """Writes file after file; a segment's records are never divided between two."""
+class _Part(NamedTuple):
+    """What a file holds of a segment: rows from `first_row` on."""
 
-    def __init__(self, objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask) -> None:
+    segment: SegmentRef
+    first_row: int
+    row_count: int
+
+
+class FileCopy:
+    """Copies segments, or what is left of them, into file after file; none is divided between two.
+
+    Args:
+        objects: the store.
+        ids: for the unique names of files.
+        clock: for the waits between attempts.
+        read: the topic and the partition.
+        planned_entry: the entry that the files are born at.
+        compression: the topic's setting ``compression.type``.
+        target_bytes: about how large a file becomes.
+        decoded_bytes_max: what a file may take in memory, decoded; a segment that takes more is alone in its file.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        ids: Ids,
+        clock: Clock,
+        read: ReadTask,
+        planned_entry: int,
+        compression: str,
+        target_bytes: int,
+        decoded_bytes_max: int = _DECODED_BYTES_MAX,
+    ) -> None:
         self._objects = objects
         self._ids = ids
         self._clock = clock
-        self._task = task
-        self._writer = SegmentWriter(task.compression)
-        self._parts: list[tuple[SegmentRef, int]] = []
+        self._read = read
+        self._planned_entry = planned_entry
+        self._compression = compression
+        self._target_bytes = target_bytes
+        self._decoded_bytes_max = decoded_bytes_max
+        self._writer = SegmentWriter(compression)
+        self._parts: list[_Part] = []
         self.segments: list[RewrittenSegment] = []
 
-    def begin(self, more_bytes: int) -> None:
-        """Upload the file if it is as large as it should be, or would be too large with `more_bytes`."""
-        writer = self._writer
+    def add(self, segment: SegmentRef, rows: Any) -> None:
+        """Add what is left of a segment, at least one row; upload the file before if that makes it too large.
+
+        Raises:
+            StoreUnavailable, DamagedObject, CommandRefused: as `finish_file`.
+        """
+        writer, more_bytes = self._writer, rows.nbytes
         if self._parts and (
-            writer.expected_bytes >= self._task.target_bytes
+            writer.expected_bytes >= self._target_bytes
             or writer.size_bytes_max + more_bytes > _SEGMENT_BYTES_MAX
-            or writer.decoded_bytes + more_bytes > _DECODED_BYTES_MAX
+            or writer.decoded_bytes + more_bytes > self._decoded_bytes_max
         ):
             self.finish_file()
-
-    def add(self, segment: SegmentRef, rows: Any) -> None:
-        """Add all records of a segment."""
-        self._parts.append((segment, self._writer.record_count))
-        self._writer.add(rows, segment.file_share_bytes)
+        self._parts.append(_Part(segment, self._writer.record_count, rows.num_rows))
+        self._writer.add(rows, max(1, segment.file_share_bytes * rows.num_rows // segment.row_count))
 
     def finish_file(self) -> None:
-        """Upload the file, if it has records, and note its parts."""
+        """Upload the file, if it has records, and note its parts.
+
+        Raises:
+            StoreUnavailable: the store did not take the file.
+            DamagedObject: the store has another object under its unique name.
+            CommandRefused: MESSAGE_TOO_LARGE, a segment's records do not fit into one file.
+        """
         if not self._parts:
             return
         records = self._writer.record_count
         data = self._writer.finish()
-        read = self._task.read
+        read = self._read
         if len(data) > OBJECT_SIZE_MAX:
-            first, last = self._parts[0][0], self._parts[-1][0]
+            first, last = self._parts[0].segment, self._parts[-1].segment
             raise CommandRefused(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"offsets {first.base_offset} to {last.end_offset} of partition {read.partition} of topic "
                 f"{read.topic!r} take {len(data)} bytes as one Parquet file: expected at most {OBJECT_SIZE_MAX}; set "
                 "the topic's compression.type to zstd",
             )
-        file_name = names.segment_file(self._task.planned_entry, self._ids.token(), _PARQUET)
+        file_name = names.segment_file(self._planned_entry, self._ids.token(), _PARQUET)
         name = names.segment(read.topic, read.topic_id, read.partition, file_name)
         if put_until_stored(self._objects, name, data, self._clock) != data:
             raise DamagedObject(name, "it holds other bytes than were put under this unique name")
         crc = checksum(data)
-        self.segments += [_placed(segment, file_name, len(data), crc, row, records) for segment, row in self._parts]
+        self.segments += [_placed(part, file_name, len(data), crc, records) for part in self._parts]
         self._parts = []
-        self._writer = SegmentWriter(self._task.compression)
+        self._writer = SegmentWriter(self._compression)
 
 
-def _placed(
-    segment: SegmentRef, file_name: str, size_bytes: int, crc: str, first_row: int, file_records: int
-) -> RewrittenSegment:
+def _placed(part: _Part, file_name: str, size_bytes: int, crc: str, file_records: int) -> RewrittenSegment:
     """Return a segment whose records are now in another file; all else of it stays as it is."""
-    return RewrittenSegment(
+    segment = part.segment
+    fields = (
         file_name,
         segment.base_offset,
         segment.record_count,
@@ -157,6 +196,7 @@ def _placed(
         segment.timestamp_min_ms,
         segment.timestamp_max_ms,
         segment.committed_entry,
-        first_row=first_row,
-        file_records=file_records,
     )
+    if part.row_count == segment.record_count:
+        return RewrittenSegment(*fields, first_row=part.first_row, file_records=file_records)
+    return CompactedSegment(*fields, first_row=part.first_row, file_records=file_records, row_count=part.row_count)

@@ -117,7 +117,7 @@ class _Planner:
 
     def _is_full(self, segment: SegmentRef) -> bool:
         """Return whether a rewrite has left its file small because it holds as much as memory should, decoded."""
-        return segment.file_records > max(segment.record_count, _ROWS_FULL)
+        return segment.file_records > max(segment.row_count, _ROWS_FULL)
 
     def _tasks_of(self, run: Sequence[SegmentRef]) -> Iterator[RewriteTask]:
         pieces: list[list[SegmentRef]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, lt
 from typing import Final
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.format.schema import TIMESTAMP_COLUMN, stored_schema
+from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.producers import SEQUENCE_MAX, next_sequence
@@ -60,6 +60,13 @@ class StoredSegment(Struct, frozen=True):
     timestamp_max_ms: int
     first_row: int
     file_records: int
+    base_offset: int
+    row_count: int
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no record."""
+        return self.row_count != self.record_count
 
 
 class SegmentsToCheck(Struct, frozen=True):
@@ -84,15 +91,18 @@ RESTORE: Final = "restore the object from a copy of the store"
 
 def stored_segment(folder: str, segment: SegmentRef) -> StoredSegment:
     """Return what the log says of a segment; `folder` is its partition's."""
-    return _stored(folder + segment.name, segment, segment.first_row, segment.file_records)
+    part = (segment.first_row, segment.file_records, segment.base_offset, segment.row_count)
+    return _stored(folder + segment.name, segment, *part)
 
 
 def stored_half(folder: str, segment: HalfSegment) -> StoredSegment:
     """Return what the log says of a half transaction's segment; `folder` is its partition's."""
-    return _stored(folder + segment.segment, segment, 0, segment.record_count)
+    return _stored(folder + segment.segment, segment, 0, segment.record_count, 0, segment.record_count)
 
 
-def _stored(name: str, segment: SegmentRef | HalfSegment, first_row: int, file_records: int) -> StoredSegment:
+def _stored(
+    name: str, segment: SegmentRef | HalfSegment, first_row: int, file_records: int, base_offset: int, row_count: int
+) -> StoredSegment:
     return StoredSegment(
         name,
         segment.record_count,
@@ -102,6 +112,8 @@ def _stored(name: str, segment: SegmentRef | HalfSegment, first_row: int, file_r
         segment.timestamp_max_ms,
         first_row,
         file_records,
+        base_offset,
+        row_count,
     )
 
 
@@ -142,7 +154,7 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
             elif problem := _file_problem(segments, data, schema):
                 problems.append(problem)
             else:
-                records += sum(segment.record_count for segment in segments)
+                records += sum(segment.row_count for segment in segments)
             size_bytes += len(data or b"")
     return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
 
@@ -154,11 +166,14 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
         return Problem(segment.name, f"it has {len(data)} bytes, expected {segment.size_bytes}", RESTORE)
     if (found := checksum(data)) != segment.checksum:
         return Problem(segment.name, f"its checksum is {found}, expected {segment.checksum}", RESTORE)
+    if any(each.has_gaps for each in segments):
+        schema = with_offsets(schema)
     try:
         rows = decode_segment(data, segment.name, schema=schema, record_count=segment.file_records, verified=True)
     except (DamagedObject, FormatVersionError) as damaged:
         return Problem(segment.name, damaged.reason, RESTORE)
-    problems = (_time_problem(each, rows.slice(each.first_row, each.record_count)) for each in segments)
+    parts = ((each, rows.slice(each.first_row, each.row_count)) for each in segments)
+    problems = (_time_problem(each, part) or _offset_problem(each, part) for each, part in parts)
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -170,9 +185,22 @@ def _time_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
     times = pc.min_max(rows.column(name).cast(pa.int64()))
     found = (times["min"].as_py(), times["max"].as_py())
     expected = (segment.timestamp_min_ms, segment.timestamp_max_ms)
-    if found == expected:
+    if found == expected or (segment.has_gaps and expected[0] <= found[0] and found[1] <= expected[1]):
         return None
     return Problem(segment.name, f"its timestamps go from {found[0]} to {found[1]}, expected {expected}", RESTORE)
+
+
+def _offset_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
+    """Return what is wrong with the offsets of a segment with gaps: they grow, and are the segment's."""
+    if not segment.has_gaps:
+        return None
+    end = segment.base_offset + segment.record_count
+    offsets = rows.column(OFFSET_COLUMN).to_pylist()
+    if segment.base_offset <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:])):
+        return None
+    return Problem(
+        segment.name, f"its offsets do not grow from {segment.base_offset} to {end - 1}, as the log says", RESTORE
+    )
 
 
 def partition_problems(

@@ -28,7 +28,7 @@ from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.producer.reports import DeliveryCallback, Reports
 from sparktxn.producer.states import TransactionState
-from sparktxn.producer.topics import Topics, too_large
+from sparktxn.producer.topics import Topics, too_large, without_key
 from sparktxn.producer.transaction import Transactions
 from sparktxn.producer.values import (
     Positioned,
@@ -141,6 +141,8 @@ class Producer(Lookups):
             if type(key) is not bytes:
                 key = record_bytes("key", key)
             size += len(key)
+        elif target.requires_key:
+            raise without_key(target.stage.name)
         pairs: Headers | None = None
         if headers is not None:
             pairs, header_bytes = record_headers(headers)

@@ -18,13 +18,14 @@ from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.partitions import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
+from sparktxn.stage.columns import without_key
 from sparktxn.stage.staged import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Topics", "too_large"]
+__all__ = ["Topics", "too_large", "without_key"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 

@@ -6,6 +6,9 @@ greatest aligned cut at or below any bound, and one least aligned cut that inclu
 
 A transaction that has not ended has all its records at or above the last stable offset. So a cut that is aligned now is
 aligned in every later view: cuts never go back.
+
+What a partition's compaction covers is one transaction. A compaction leaves only some records of a transaction, and
+which of them depends on those after it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Literal, NamedTuple
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.look.views import ReadView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.commitorder import compacted_entry
+from sparktxn.scan.metadata import committed_ranges
 from sparktxn.scan.plan import segments_between
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import NO_PRODUCER_ID, NO_TRANSACTION
@@ -102,6 +107,7 @@ class _Part(NamedTuple):
     end: int
     entry: int
     unit: int
+    rows: int
 
 
 _Offsets = list[int]
@@ -122,19 +128,27 @@ class _Backlog:
         self._bases: list[_Offsets] = []
         self._units: list[list[_Part]] = []
         transactions: dict[tuple[int, int], int] = {}
+        whole_to = max((compacted_entry(view.partitions[key], low) for key, low in lows.items()), default=0)
+        compacted: set[int] = set()
         for index, (key, low) in enumerate(lows.items()):
             partition = view.partitions[key]
+            covered = partition.compacted if compacted_entry(partition, low) else None
+            compacted_end = covered.end_offset if covered else 0
             parts = []
             # Past the last stable offset too: a committed transaction may have records on both sides of it.
-            for segment in segments_between(objects, partition, low, partition.log_end_offset):
+            found = segments_between(objects, partition, low, partition.log_end_offset)
+            for segment in committed_ranges(partition).noted(found) if whole_to else found:
                 unit = len(self._units)
                 if segment.transaction != NO_TRANSACTION:
                     unit = transactions.setdefault((segment.producer_id, segment.transaction), unit)
                 elif segment.producer_id == NO_PRODUCER_ID:
                     # Of half transactions: those that one entry has committed stay together.
                     unit = transactions.setdefault((NO_PRODUCER_ID, segment.entry), unit)
-                part = _Part(index, max(low, segment.base_offset), segment.end_offset, segment.entry, unit)
+                base, end = max(low, segment.base_offset), segment.end_offset
+                part = _Part(index, base, end, segment.entry, unit, segment.rows_between(base, end))
                 parts.append(part)
+                if segment.base_offset < compacted_end or 0 < segment.committed_entry <= whole_to:
+                    compacted.add(unit)
                 if unit == len(self._units):
                     self._units.append([part])
                 else:
@@ -142,6 +156,16 @@ class _Backlog:
             self._parts.append(parts)
             self._bases.append([part.base for part in parts])
             self._stable.append(max(low, partition.last_stable_offset))
+        self._join(compacted)
+
+    def _join(self, units: set[int]) -> None:
+        """Make one unit of several."""
+        if len(units) < 2:
+            return
+        joined = min(units)
+        for parts in self._parts:
+            parts[:] = [part._replace(unit=joined) if part.unit in units else part for part in parts]
+        self._units[joined] = [part for parts in self._parts for part in parts if part.unit == joined]
 
     def cut(self, rows_max: int | None) -> Cut:
         """The cut that `aligned_cut` promises."""
@@ -186,7 +210,7 @@ class _Backlog:
             for part in parts:
                 if part.base >= end:
                     break
-                rows_by_entry[part.entry] = rows_by_entry.get(part.entry, 0) + part.end - part.base
+                rows_by_entry[part.entry] = rows_by_entry.get(part.entry, 0) + part.rows
         rows = 0
         for first_left_out in sorted(rows_by_entry):
             rows += rows_by_entry[first_left_out]
@@ -230,7 +254,7 @@ class _Backlog:
             for part in parts:
                 if part.base >= end:
                     break
-                rows += part.end - part.base
+                rows += part.rows
         return rows
 
 

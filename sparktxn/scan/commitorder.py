@@ -31,7 +31,7 @@ from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import CommittedTransaction, ManifestRef, SegmentRef
 
-__all__ = ["CommitCut", "commit_cut", "committed_between", "plan_commits"]
+__all__ = ["CommitCut", "commit_cut", "committed_between", "compacted_entry", "plan_commits"]
 
 Bounds = Mapping[tuple[str, int], tuple[int, int | None]]
 """By (topic, partition), the least offset to read and the one after the greatest, None for no limit."""
@@ -136,7 +136,8 @@ def commit_cut(
     """Return where a read that begins after `after_entry` ends: at `to_entry`, or where a limit ends it before.
 
     A limit takes the transactions of whole entries, oldest first, while they stay within it: at least those of one.
-    `to_entry` is the view's entry if it is None. The answer for a limit does not change as the log grows.
+    `to_entry` is the view's entry if it is None. The answer for a limit does not change as the log grows, but for
+    compactions: what one has compacted since `after_entry` counts as one transaction.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -154,7 +155,9 @@ def commit_cut(
     amounts = {
         key: _amounts(objects, view.partitions[key], after_entry, start, end) for key, (start, end) in checked.items()
     }
-    entry, rows, size_bytes = _within(chain.from_iterable(amounts.values()), to_entry, rows_max, bytes_max)
+    whole_to = max((compacted_entry(view.partitions[key], start) for key, (start, _) in checked.items()), default=0)
+    found = chain.from_iterable(amounts.values())
+    entry, rows, size_bytes = _within(found, to_entry, whole_to, rows_max, bytes_max)
     unread = {
         key: max(start, _first_unread(view.partitions[key], amounts[key], entry)) for key, (start, _) in checked.items()
     }
@@ -181,23 +184,32 @@ def _amounts(objects: ObjectStore, view: PartitionView, after_entry: int, start:
         return [_Amount(entry, first_offset(entry), 1, 0) for entry in range(first, view.entry + 1)]
     amounts = []
     for piece in _pieces(objects, view, after_entry, view.entry, start, end):
-        rows = piece.end - piece.start
+        rows = piece.segment.rows_between(piece.start, piece.end)
         size_bytes = max(1, piece.segment.size_bytes * rows // piece.segment.file_records)
         amounts.append(_Amount(piece.entry, piece.start, rows, size_bytes, piece.segment))
     return amounts
 
 
+def compacted_entry(view: PartitionView, start: int) -> int:
+    """Return up to which entry a reader from offset `start` on must take transactions together; 0 if it need not.
+
+    A compaction leaves only some records of a transaction, and which of them depends on the later ones.
+    """
+    return view.compacted.committed_entry if view.compacted and start < view.compacted.end_offset else 0
+
+
 def _within(
-    amounts: Iterable[_Amount], last_entry: int, rows_max: int | None, bytes_max: int | None
+    amounts: Iterable[_Amount], last_entry: int, whole_to: int, rows_max: int | None, bytes_max: int | None
 ) -> tuple[int, int, int]:
-    """Return the last entry within the limits, and the rows and bytes up to it."""
+    """Return the last entry within the limits, and the rows and bytes up to it; entries up to `whole_to` are one."""
     rows_by_entry: dict[int, int] = {}
     bytes_by_entry: dict[int, int] = {}
     for amount in amounts:
         if amount.entry > last_entry:
             continue
-        rows_by_entry[amount.entry] = rows_by_entry.get(amount.entry, 0) + amount.rows
-        bytes_by_entry[amount.entry] = bytes_by_entry.get(amount.entry, 0) + amount.size_bytes
+        entry = min(max(amount.entry, whole_to), last_entry)
+        rows_by_entry[entry] = rows_by_entry.get(entry, 0) + amount.rows
+        bytes_by_entry[entry] = bytes_by_entry.get(entry, 0) + amount.size_bytes
     rows = size_bytes = 0
     for entry in sorted(rows_by_entry):
         more_rows, more_bytes = rows + rows_by_entry[entry], size_bytes + bytes_by_entry[entry]
@@ -278,7 +290,7 @@ def _groups(pieces: Sequence[_Piece], rows_per_task: int | None) -> Iterator[lis
     group: list[_Piece] = []
     rows = 0
     for piece in pieces:
-        count = piece.end - piece.start
+        count = piece.segment.rows_between(piece.start, piece.end)
         is_same_file = bool(group) and group[-1].segment.name == piece.segment.name
         if group and not is_same_file and rows_per_task is not None and rows + count > rows_per_task:
             yield group

@@ -28,7 +28,8 @@ class CommittedFile(Struct, frozen=True, kw_only=True):
 
     `record_count` counts the records in it that are the view's, or of aborted transactions that only a filter leaves
     out. If `is_whole`, it is a Parquet file of which every row belongs to the view: another engine may read `path`.
-    Then row N has the offset `base_offset` + N, unless a rewrite has made the file: there offsets grow with gaps.
+    Then row N has the offset `base_offset` + N. In a file that a rewrite or a compaction has made offsets grow with
+    gaps.
     """
 
     topic: str
@@ -43,17 +44,19 @@ class CommittedFile(Struct, frozen=True, kw_only=True):
 def committed_files(tasks: Iterable[ReadTask]) -> Iterator[CommittedFile]:
     """Yield the files that `tasks` read, in their order."""
     for task in tasks:
-        kept = list(task.kept_offsets())
+        aborted = AbortedRanges(task.aborted)
+        start, end = task.start_offset, task.end_offset
         for segments in by_file(task.segments):
-            first, last = segments[0], segments[-1]
-            read = sum(end - start for start, end in kept if first.base_offset <= start < last.end_offset)
+            first = segments[0]
+            whole = [one for one in segments if aborted.kept(one, start, end) == [(one.base_offset, one.end_offset)]]
+            has_all = sum(segment.row_count for segment in whole) == first.file_records
             yield CommittedFile(
                 topic=task.topic,
                 partition=task.partition,
                 base_offset=first.base_offset,
-                record_count=sum(segment.record_count for segment in segments),
+                record_count=sum(segment.row_count for segment in segments),
                 size_bytes=first.size_bytes,
-                is_whole=read == first.file_records and first.name.endswith(_PARQUET),
+                is_whole=has_all and first.name.endswith(_PARQUET),
                 path=f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
             )
 
@@ -62,7 +65,7 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
     """Return `tasks` in two parts: one whose segments are Parquet files of which every row is read, and the rest.
 
     The rest has Arrow segments, segments of which only some rows are read, and internal topics. It also has segments
-    with a base offset above `offset_max`, and those that a rewrite has put into one file with others.
+    with a base offset above `offset_max`, those that a rewrite has put into one file with others, and those with gaps.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -78,7 +81,7 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
         for segment in task.segments:
             kept = aborted.kept(segment, task.start_offset, task.end_offset)
             is_whole = kept == [(segment.base_offset, segment.end_offset)] and segment.base_offset <= offset_max
-            is_whole = is_whole and segment.record_count == segment.file_records
+            is_whole = is_whole and segment.record_count == segment.row_count == segment.file_records
             (files if is_whole and segment.name.endswith(_PARQUET) else others).append(segment)
         if files:
             whole.append(replace(task, segments=tuple(files), aborted=()))

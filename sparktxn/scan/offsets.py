@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.format import names
+from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
@@ -79,9 +80,12 @@ def _first_in(
 ) -> int | None:
     if not kept:
         return None
-    if segment.timestamp_min_ms >= timestamp_ms or timestamp_type(view) == LOG_APPEND_TIME:
+    is_new_enough = segment.timestamp_min_ms >= timestamp_ms or timestamp_type(view) == LOG_APPEND_TIME
+    if segment.has_gaps:
+        return _first_left(objects, view, segment, None if is_new_enough else timestamp_ms, kept)
+    if is_new_enough:
         return kept[0][0]
-    timestamps = _timestamps(objects, view, segment)
+    timestamps = _stored(objects, view, segment).column(0)
     new_enough = pc.greater_equal(timestamps, pa.scalar(timestamp_ms, _TIMESTAMP_TYPE))
     for start, end in kept:
         first = segment.first_row + start - segment.base_offset
@@ -91,12 +95,29 @@ def _first_in(
     return None
 
 
-def _timestamps(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> pa.ChunkedArray:
+def _first_left(
+    objects: ObjectStore,
+    view: PartitionView,
+    segment: SegmentRef,
+    timestamp_ms: int | None,
+    kept: list[tuple[int, int]],
+) -> int | None:
+    """Return the first offset that has a record, of `timestamp_ms` or later, of a segment with gaps."""
+    rows = _stored(objects, view, segment).slice(segment.first_row, segment.row_count)
+    if timestamp_ms is not None:
+        rows = rows.filter(pc.greater_equal(rows.column(0), pa.scalar(timestamp_ms, _TIMESTAMP_TYPE)))
+    offsets = rows.column(OFFSET_COLUMN).to_pylist()
+    return next((offset for offset in offsets if any(start <= offset < end for start, end in kept)), None)
+
+
+def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> pa.Table:
+    """Return the timestamps of a segment's file, with the offsets if the segment has gaps."""
     topic = view.topic
     name = names.segment(topic.name, topic.topic_id, view.partition, segment.name)
     data = fetch_segment(objects, name, segment, view.entry)
-    column = reserved_name(TIMESTAMP, topic.schema)
+    columns = [reserved_name(TIMESTAMP, topic.schema)]
     schema = stored_schema(topic.schema)
+    if segment.has_gaps:
+        schema, columns = with_offsets(schema), [*columns, OFFSET_COLUMN]
     count = segment.file_records
-    table = decode_segment(data, name, schema=schema, columns=[column], record_count=count, verified=True)
-    return table.column(column)
+    return decode_segment(data, name, schema=schema, columns=columns, record_count=count, verified=True)

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -37,7 +38,7 @@ from sparktxn.log.keep.runs import (
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.columns import output_schema
+from sparktxn.scan.columns import OFFSET, output_schema
 from sparktxn.scan.conditions import Condition
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
@@ -103,14 +104,23 @@ class ReadTask(Struct, frozen=True):
         """The object name of one of the task's segments."""
         return names.segment(self.topic, self.topic_id, self.partition, segment.name)
 
-    def kept_offsets(self) -> Iterator[tuple[int, int]]:
-        """Yield the offsets of the task's rows as (start, end) ranges in order, from what the log says alone.
+    def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
+        """Yield the offsets of the task's rows as (start, end) ranges in order.
 
+        The log alone says them, but for segments with gaps: those are read.
         A task of an internal topic yields none: its rows are known when they are read.
+
+        Args:
+            read: returns a task's rows, as `read_task` does.
         """
         ranges = AbortedRanges(self.aborted)
         for segment in self.segments:
-            yield from ranges.kept(segment, self.start_offset, self.end_offset)
+            if not segment.has_gaps:
+                yield from ranges.kept(segment, self.start_offset, self.end_offset)
+                continue
+            # Only topics of Kafka's record are compacted.
+            for batch in read(replace(self, segments=(segment,), columns=(OFFSET,), conditions=())):
+                yield from ((offset, offset + 1) for offset in batch.column(0).to_pylist())
 
 
 def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
@@ -440,10 +450,7 @@ def _split(whole: ReadTask, rows_per_task: int | None) -> Iterator[ReadTask]:
     rows = 0
     for segments in by_file(whole.segments):
         start = max(segments[0].base_offset, whole.start_offset)
-        count = sum(
-            min(segment.end_offset, whole.end_offset) - max(segment.base_offset, whole.start_offset)
-            for segment in segments
-        )
+        count = sum(segment.rows_between(whole.start_offset, whole.end_offset) for segment in segments)
         if groups and (rows_per_task is None or rows + count <= rows_per_task):
             groups[-1].segments.extend(segments)
             rows += count

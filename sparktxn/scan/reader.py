@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, DamagedObject, damage_named, did_you_mean
+from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, parquet_footer, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
@@ -72,7 +73,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
-    needs_data = bool(assembly.stored_columns or assembly.conditions)
+    needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(task, assembly)
     for segments, data in _fetched(objects, task, needs_data=needs_data):
         kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
         if not kept:
@@ -81,18 +82,21 @@ def _rows(
         if data is not None:
             name = task.segment_name(segments[0])
             _check_bytes(name, segments[0], data, check_checksums=check_checksums)
+            has_gaps = any(segment.has_gaps for segment in segments)
             decode = partial(
                 decode_segment,
                 data,
                 name,
-                schema=assembly.stored_schema,
+                schema=with_offsets(assembly.stored_schema) if has_gaps else assembly.stored_schema,
                 record_count=segments[0].file_records,
                 verified=check_checksums,
             )
             if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
                 continue
-            stored = decode(columns=assembly.stored_columns)
-        yield from assembly.batches(kept, stored, batch_rows)
+            stored = decode(columns=[*assembly.stored_columns, OFFSET_COLUMN] if has_gaps else assembly.stored_columns)
+            if has_gaps and not (kept := _located(kept, stored.column(OFFSET_COLUMN))):
+                continue
+        yield from assembly.batches(kept, stored if assembly.stored_columns else None, batch_rows)
 
 
 def fetch_segment(
@@ -112,21 +116,53 @@ def fetch_segment(
     return data
 
 
-def stored_records(objects: ObjectStore, task: ReadTask) -> Iterator[tuple[SegmentRef, pa.Table]]:
-    """Yield the task's segments, each with all its records as they are stored, in the topic's `stored_schema`.
+def _needs_offsets(task: ReadTask, assembly: _Assembly) -> bool:
+    """Return whether some rows can only be found, or their offsets only be known, from the files."""
+    start, end = task.start_offset, task.end_offset
+    return any(
+        segment.has_gaps and (assembly.returns_offsets or segment.base_offset < start or segment.end_offset > end)
+        for segment in task.segments
+    )
+
+
+def stored_records(
+    objects: ObjectStore, task: ReadTask, columns: Sequence[str] | None = None, *, offsets: bool = False
+) -> Iterator[tuple[SegmentRef, pa.Table]]:
+    """Yield the task's segments, each with all its records as they are stored.
+
+    Args:
+        objects: the store.
+        task: the segments; its range, its aborted ranges and its conditions are not asked.
+        columns: some of the topic's `stored_schema`; None for all.
+        offsets: whether the tables have the records' offsets as their last column. They always have if a segment of
+            the task has gaps.
 
     Raises:
         DamagedObject: a segment is missing or altered.
         ViewExpired: a segment is missing because the vacuum has passed the task's view.
     """
     schema = stored_schema(task.schema)
+    wanted = list(schema.names if columns is None else columns)
+    offsets = offsets or any(segment.has_gaps for segment in task.segments)
     for segments, data in _fetched(objects, task, needs_data=True):
         name = task.segment_name(segments[0])
         assert data is not None
         _check_bytes(name, segments[0], data, check_checksums=True)
-        rows = decode_segment(data, name, schema=schema, record_count=segments[0].file_records, verified=True)
+        has_gaps = any(segment.has_gaps for segment in segments)
+        rows = decode_segment(
+            data,
+            name,
+            schema=with_offsets(schema) if has_gaps else schema,
+            columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
+            record_count=segments[0].file_records,
+            verified=True,
+        )
         for segment in segments:
-            yield segment, rows.slice(segment.first_row, segment.record_count)
+            found = rows.slice(segment.first_row, segment.row_count)
+            if offsets and not has_gaps:
+                made = pa.arange(segment.base_offset, segment.end_offset)
+                found = found.append_column(with_offsets(schema).field(OFFSET_COLUMN), made)
+            yield segment, found
 
 
 def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums: bool) -> None:
@@ -180,25 +216,53 @@ def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequenc
 
 
 class _Kept(NamedTuple):
-    """The records of a segment from offset `start` to `end`, which a task returns."""
+    """The records of a segment from offset `start` to `end`, which a task returns.
+
+    They are `row_count` rows of its file from `first_row` on. `offsets` are theirs, None if none is left out.
+    """
 
     segment: SegmentRef
     start: int
     end: int
+    first_row: int
+    row_count: int
+    offsets: pa.Array | None = None
 
-    @property
-    def rows(self) -> tuple[int, int]:
-        """The first of the file's rows that hold them, and the one after the last."""
-        first = self.segment.first_row + self.start - self.segment.base_offset
-        return first, first + self.end - self.start
+    def offsets_of(self, first: int, count: int) -> pa.Array:
+        """Return the offsets of `count` rows, from row `first` of these on."""
+        if self.offsets is not None:
+            return self.offsets.slice(first, count)
+        return pa.arange(self.start + first, self.start + first + count)
 
 
 def _kept(segments: Sequence[SegmentRef], aborted: AbortedRanges | None, start: int, end: int) -> list[_Kept]:
-    """Return what a task returns of `segments` from offset `start` to `end`."""
-    if aborted is None and start <= segments[0].base_offset and segments[-1].end_offset <= end:
-        return [_Kept(segment, segment.base_offset, segment.end_offset) for segment in segments]
+    """Return what a task returns of `segments` from offset `start` to `end`; of those with gaps perhaps less."""
     ranges = aborted or AbortedRanges(())
-    return [_Kept(segment, low, high) for segment in segments for low, high in ranges.kept(segment, start, end)]
+    if aborted is None and start <= segments[0].base_offset and segments[-1].end_offset <= end:
+        kept = [(segment, segment.base_offset, segment.end_offset) for segment in segments]
+    else:
+        kept = [(segment, low, high) for segment in segments for low, high in ranges.kept(segment, start, end)]
+    return [
+        _Kept(segment, low, high, segment.first_row, segment.row_count)
+        if segment.has_gaps
+        else _Kept(segment, low, high, segment.first_row + low - segment.base_offset, high - low)
+        for segment, low, high in kept
+    ]
+
+
+def _located(kept: Iterable[_Kept], offsets: pa.ChunkedArray) -> list[_Kept]:
+    """Return `kept` with the rows that a file's column of offsets says, without what has none."""
+    column = offsets.combine_chunks()
+    located = []
+    for each in kept:
+        if each.segment.has_gaps:
+            own = column.slice(each.first_row, each.row_count)
+            first = pc.sum(pc.less(own, each.start)).as_py()
+            count = pc.sum(pc.less(own, each.end)).as_py() - first
+            each = each._replace(first_row=each.first_row + first, row_count=count, offsets=own.slice(first, count))
+        if each.row_count:
+            located.append(each)
+    return located
 
 
 class _Assembly:
@@ -215,6 +279,7 @@ class _Assembly:
         stored = {name for name in self.stored_schema.names if name not in made}
         self.conditions = [condition for condition in task.conditions if condition.column in stored]
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
+        self.returns_offsets = reserved_name(OFFSET, task.schema) in self.schema.names
 
     def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
         """What makes each column that segments do not store, from a segment, a start and an end offset."""
@@ -267,23 +332,23 @@ class _Assembly:
         if len(kept) > 1:
             yield from self._joined(kept, stored, batch_rows)
             return
-        ((segment, start, end),) = kept
+        (one,) = kept
         if stored is None:
-            step = batch_rows or end - start
-            for first in range(start, end, step):
-                yield self._batch(segment, None, first, min(first + step, end))
+            step = batch_rows or one.row_count
+            for first in range(0, one.row_count, step):
+                yield self._batch(one, None, first, min(step, one.row_count - first))
             return
-        position = start
-        rows = stored.slice(kept[0].rows[0], end - start)
+        position = 0
+        rows = stored.slice(one.first_row, one.row_count)
         for chunk in rows.to_batches(max_chunksize=batch_rows):
-            yield self._batch(segment, chunk, position, position + chunk.num_rows)
+            yield self._batch(one, chunk, position, chunk.num_rows)
             position += chunk.num_rows
 
     def _joined(
         self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of several parts of one file, together: their number costs little more than that of their rows."""
-        ends = pa.array(accumulate(end - start for _, start, end in kept), pa.int64())
+        ends = pa.array(accumulate(each.row_count for each in kept), pa.int64())
         rows_count = ends[-1].as_py()
         columns = {}
         for name, make in self._made.items():
@@ -292,7 +357,7 @@ class _Assembly:
             elif make in self._constant_makers:
                 columns[name] = make(kept[0].segment, 0, rows_count)
             else:
-                each = pa.concat_arrays([make(segment, start, start + 1) for segment, start, _ in kept])
+                each = pa.concat_arrays([make(one.segment, 0, 1) for one in kept])
                 columns[name] = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
         if stored is not None:
             rows = pa.concat_tables([stored.slice(first, end - first) for first, end in _adjoining(kept)])
@@ -304,26 +369,30 @@ class _Assembly:
             table = pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         yield from table.to_batches(max_chunksize=batch_rows)
 
-    def _batch(self, segment: SegmentRef, stored: pa.RecordBatch | None, start: int, end: int) -> pa.RecordBatch:
+    def _batch(self, kept: _Kept, stored: pa.RecordBatch | None, first: int, count: int) -> pa.RecordBatch:
         if not self.schema.names:
-            return pa.record_batch([_offsets(segment, start, end)], names=[OFFSET]).select([])
+            return pa.record_batch([pa.nulls(count)], names=[OFFSET]).select([])
         arrays = []
         for name in self.schema.names:
             make = self._made.get(name)
-            if make is not None:
-                arrays.append(make(segment, start, end))
+            if make is _offsets:
+                arrays.append(kept.offsets_of(first, count))
+            elif make is not None:
+                arrays.append(make(kept.segment, 0, count))
             elif stored is not None:
                 arrays.append(stored.column(name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:
-    """Return the offsets of `kept`, whose rows end at `ends` in the result: of each part they grow by one."""
+    """Return the offsets of `kept`, whose rows end at `ends` in the result: without gaps they grow by one in each."""
+    if any(each.offsets is not None for each in kept):
+        return pa.concat_arrays([each.offsets_of(0, each.row_count) for each in kept])
     rows = 0
     shifts = []
-    for _, start, end in kept:
-        shifts.append(start - rows)
-        rows += end - start
+    for each in kept:
+        shifts.append(each.start - rows)
+        rows += each.row_count
     shift = pa.RunEndEncodedArray.from_arrays(ends, pa.array(shifts, pa.int64()))
     return pc.add(pc.run_end_decode(shift), pa.arange(0, rows))
 
@@ -332,7 +401,7 @@ def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:
     """Return the file's rows that hold `kept`, as few ranges."""
     ranges: list[tuple[int, int]] = []
     for each in kept:
-        first, end = each.rows
+        first, end = each.first_row, each.first_row + each.row_count
         if ranges and ranges[-1][1] == first:
             ranges[-1] = (ranges[-1][0], end)
         else:

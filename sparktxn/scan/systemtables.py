@@ -340,7 +340,7 @@ def _segment_rows(objects: ObjectStore, view: PartitionView) -> Iterator[Row]:
             "topic": view.topic.name,
             "partition": view.partition,
             "base_offset": segment.base_offset,
-            "record_count": segment.record_count,
+            "record_count": segment.row_count,
             "size_bytes": segment.file_share_bytes,
             "file": f"{folder}{segment.name}",
             "state": "committed" if committed_entry else "open" if is_kept else "aborted",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.config.topic import topic_setting
+from sparktxn.config.topic import is_compacted, topic_setting
 from sparktxn.stage.recordsizes import rows_that_fit
 from sparktxn.stage.segments import PendingSegment, Row, Uploads
 from sparktxn.stage.splitting import key_column
@@ -69,6 +69,7 @@ class TopicBuffer:
         "key_column",
         "partition_count",
         "partitions",
+        "requires_key",
         "segment_bytes",
         "segment_rows",
         "size_max",
@@ -84,6 +85,7 @@ class TopicBuffer:
         self.segment_rows: int = topic_setting(stage.settings, "segment.rows")
         self.segment_bytes: int = min(_SEGMENT_BYTES_MAX, topic_setting(stage.settings, "segment.bytes"))
         self.size_max = min(RECORD_BYTES_MAX, message_bytes_max, topic_setting(stage.settings, "max.message.bytes"))
+        self.requires_key = is_compacted(stage.settings)
         self.sticky = 0
 
 

@@ -14,13 +14,24 @@ import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.arguments import TIMESTAMP_MS_MAX
-from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.config.topic import is_compacted
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
 from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.staged import StageTopic
 from sparktxn.structs import TopicState
 
-__all__ = ["PARTITION", "RECORD_COLUMNS", "TOPIC", "check_columns", "conformed", "slices", "tables_of", "topic_names"]
+__all__ = [
+    "PARTITION",
+    "RECORD_COLUMNS",
+    "TOPIC",
+    "check_columns",
+    "conformed",
+    "slices",
+    "tables_of",
+    "topic_names",
+    "without_key",
+]
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
@@ -96,8 +107,23 @@ def conformed(topic: StageTopic, table: pa.Table, now_ms: int) -> pa.Table:
 
     Raises:
         ConfigurationError: a column is missing, unknown or of another type, or holds what may not be stored.
+        CommandRefused: INVALID_RECORD, a row has no key, and the topic is compacted by key.
     """
-    return _record_rows(table, now_ms) if topic.schema is None else _typed_rows(table, topic, now_ms)
+    if topic.schema is not None:
+        return _typed_rows(table, topic, now_ms)
+    rows = _record_rows(table, now_ms)
+    if is_compacted(topic.settings) and (rows.column("key").null_count or "key" not in table.schema.names):
+        raise without_key(topic.name)
+    return rows
+
+
+def without_key(topic: str) -> CommandRefused:
+    """Return the refusal of a record without a key for a topic that is compacted by key."""
+    return CommandRefused(
+        ErrorCode.INVALID_RECORD,
+        f"a record for topic {topic!r} has no key: the topic's cleanup.policy compacts it by key, so that each record "
+        "needs one; nothing of this call was written",
+    )
 
 
 def _record_rows(table: pa.Table, now_ms: int) -> pa.Table:

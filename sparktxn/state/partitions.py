@@ -219,6 +219,7 @@ def _store(
             located.aborted,
             located.committed,
             located.rewritten,
+            located.compacted,
         )
     )
     return CommandResult(base_offset=base_offset, timestamp_ms=timestamp_max_ms if by_entry else -1)

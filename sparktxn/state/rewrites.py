@@ -1,5 +1,7 @@
 """Rewriting: a partition's segments are replaced by others that hold the same records (PROTOCOL.md, "Rewriting").
 
+A compaction is a rewrite whose segments lack records: those that newer records of their keys replace.
+
 Validation goes by the ranges that entries have rewritten, which every replica has. It never asks which segments a
 checkpoint has sealed, or for a manifest.
 """
@@ -7,6 +9,7 @@ checkpoint has sealed, or for a manifest.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -17,9 +20,18 @@ from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.laststable import stable_end
 from sparktxn.state.partitions import check_born
 from sparktxn.state.requests import remember, remembered
-from sparktxn.structs import PartitionSegments, PartitionState, RewrittenRange
+from sparktxn.structs import (
+    CompactedPrefix,
+    Compaction,
+    CompactionPass,
+    PartitionSegments,
+    PartitionState,
+    RewrittenRange,
+)
 
 __all__ = ["rewrite"]
+
+_PASSES_MAX: Final = 100
 
 
 def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult | Refusal:
@@ -42,6 +54,12 @@ def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult |
             f"offsets {command.base_offset} to {command.end_offset} of {where} cannot be rewritten: it has stable "
             f"records from {partition.log_start_offset} to {stable}",
         )
+    if command.compaction is not None and command.compaction.end_offset > stable:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{where} cannot be compacted up to offset {command.compaction.end_offset}: its records are stable up to "
+            f"{stable}",
+        )
     located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
     for other in located.rewritten:
         if other.entry > command.planned_entry and _meet(other, command):
@@ -56,7 +74,8 @@ def rewrite(delta: Delta, command: Rewrite, context: Context) -> CommandResult |
     if refusal := _check_folder(delta, command, context):
         return refusal
     added = RewrittenRange(command.base_offset, command.end_offset, context.entry, command.run)
-    delta.put(replace(located, rewritten=_with(located.rewritten, added)))
+    compacted = _compacted(located.compacted, command.compaction, context)
+    delta.put(replace(located, rewritten=_with(located.rewritten, added), compacted=compacted))
     return remember(delta, context, command.request_id, CommandResult(base_offset=command.base_offset))
 
 
@@ -76,7 +95,33 @@ def _problem(command: Rewrite, context: Context) -> str | None:
         return f"the plan of entry {command.planned_entry}: expected 0 to {context.entry - 1}"
     if run.level or run.aborted_count or run.committed_late:
         return "a run with a level, or with ended transactions: those stay where they are"
+    compaction = command.compaction
+    if compaction is not None and not max(command.end_offset, compaction.tombstones_end) <= compaction.end_offset:
+        return (
+            f"a compaction up to offset {compaction.end_offset}, of tombstones up to {compaction.tombstones_end}, for "
+            f"offsets {command.base_offset} to {command.end_offset}"
+        )
+    if compaction is not None and compaction.committed_entry > command.planned_entry:
+        return f"a compaction of records that entry {compaction.committed_entry} committed, after its plan"
     return None
+
+
+def _compacted(
+    known: CompactedPrefix | None, compaction: Compaction | None, context: Context
+) -> CompactedPrefix | None:
+    """Return up to where the partition is compacted, after one more compaction or rewrite."""
+    if compaction is None:
+        return known
+    before = known or CompactedPrefix(1, 0)
+    passes = tuple(each for each in before.passes if each.end_offset > compaction.tombstones_end)
+    if known is None or known.end_offset < compaction.end_offset:
+        passes = (*passes, CompactionPass(compaction.end_offset, context.timestamp_ms))
+    # Of too many the oldest is forgotten: the tombstones that it covers count as compacted with the next ones.
+    return CompactedPrefix(
+        max(before.end_offset, compaction.end_offset),
+        max(before.committed_entry, compaction.committed_entry),
+        passes[-_PASSES_MAX:],
+    )
 
 
 def _check_folder(delta: Delta, command: Rewrite, context: Context) -> Refusal | None:

@@ -43,8 +43,14 @@ _SETTINGS: Final = {
 _Columns = tuple[tuple[str, str, bool], ...]
 
 
-def _check_settings(name: str, settings: Mapping[str, str | None]) -> Refusal | None:
-    """Refuses a setting that would make the topic unreadable."""
+def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: bool) -> Refusal | None:
+    """Refuses a setting that would make the topic unreadable, or that means nothing for a topic with columns."""
+    if typed and "compact" in (settings.get("cleanup.policy") or ""):
+        return Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"topic {name!r} has declared columns and cannot be compacted: compaction goes by the key of Kafka's "
+            "record; set cleanup.policy to delete",
+        )
     for setting, values in _SETTINGS.items():
         value = settings.get(setting)
         if value is not None and value not in values:
@@ -111,7 +117,7 @@ def create_topic(delta: Delta, command: CreateTopic, context: Context) -> Comman
             f"topic {command.name!r} would have {command.partition_count} partitions: "
             f"expected 1 to {PARTITION_COUNT_MAX}",
         )
-    if refusal := _check_settings(command.name, command.settings):
+    if refusal := _check_settings(command.name, command.settings, typed=command.schema is not None):
         return refusal
     if command.schema is not None and (refusal := _check_columns(command.name, command.schema)):
         return refusal
@@ -134,7 +140,7 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
     topic = _known_topic(delta, command.name, command.topic_id)
     if isinstance(topic, Refusal):
         return topic
-    if refusal := _check_settings(command.name, command.settings):
+    if refusal := _check_settings(command.name, command.settings, typed=topic.schema is not None):
         return refusal
     schema = topic.schema
     if command.new_columns:

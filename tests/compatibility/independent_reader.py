@@ -90,7 +90,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "cancel_intent": (("intent_id", "base_entry"), {}),
     "rewrite": (
         (*("request_id", "topic_id", "partition", "base_offset", "end_offset", "planned_entry", "segments", "run"),),
-        {},
+        {"compaction": None},
     ),
     "vacuum": (("horizon", "segment_floor"), {}),
     "require_features": ((), {"reader_features": [], "writer_features": []}),
@@ -120,7 +120,7 @@ LONG = {
     "txn": "transaction",
     "txn_id": "transactional_id",
 }
-IN_FILE = (*SEGMENT, "first_row", "file_records")
+IN_FILE = (*SEGMENT, "first_row", "file_records", "row_count")
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
     *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count", "committed_entry_max", "committed_late"),
@@ -362,7 +362,7 @@ class StoreReader:
 
     def _rewritten(self, folder: str, rows: list[list[Any]], ranges: list[list[Any]]) -> list[list[Any]]:
         """The segments, each with its rows in its file, and in rewritten ranges those that replace them."""
-        current = [[*row, 0, row[2]] for row in rows if not any(_within(row, *each[:2]) for each in ranges)]
+        current = [[*row, 0, row[2], row[2]] for row in rows if not any(_within(row, *each[:2]) for each in ranges)]
         for base, end, _, values in ranges:
             run = dict(zip(RUN, values, strict=True))
             found = [row for row in self._manifest(folder, run, IN_FILE) if _within(row, base, end)]
@@ -379,11 +379,14 @@ class StoreReader:
         data = self.get(name)
         expect(f"{crc32c(data):08x}" == run["checksum"], name, "its checksum is not the one that the state names")
         table = parquet(data)
-        expect(tuple(table.schema.names) in (SEGMENT, columns), name, f"its columns are {table.schema.names}")
+        known = (SEGMENT, columns, IN_FILE[:-1]) if columns is IN_FILE else (columns,)
+        expect(tuple(table.schema.names) in known, name, f"its columns are {table.schema.names}")
         expect(table.num_rows == run["segment_count"], name, f"it has {table.num_rows} segments")
         rows = [list(row.values()) for row in table.to_pylist()]
-        if len(columns) > len(table.schema.names):
-            rows = [[*row, 0, row[2]] for row in rows]
+        if columns is IN_FILE:
+            rows = [row if len(row) > len(SEGMENT) else [*row, 0, row[2]] for row in rows]
+            rows = [row if len(row) == len(IN_FILE) else [*row, row[2]] for row in rows]
+            expect(all(0 < row[-1] <= row[2] for row in rows), name, "a segment has more rows than offsets, or none")
         expect([row[1] for row in rows] == sorted(row[1] for row in rows), name, "its segments are not in order")
         expect(rows[0][1] == run["base_offset"], name, "it begins at another offset")
         return rows
@@ -432,12 +435,13 @@ class StoreReader:
                 segment = dict(zip(IN_FILE, values, strict=True))
                 if segment["base_offset"] >= end:
                     break
-                for offset, row in enumerate(self._segment(topic, number, segment), segment["base_offset"]):
+                for offset, row in self._segment(topic, number, segment):
                     if start <= offset < end and not _is_aborted(aborted, segment["producer_id"], offset):
                         found[number, offset] = row
         return found
 
-    def _segment(self, topic: Record, partition: int, segment: Record) -> list[Record]:
+    def _segment(self, topic: Record, partition: int, segment: Record) -> list[tuple[int, Record]]:
+        """The rows of a segment, with their offsets."""
         name = f"{self.partition_folder(topic, partition)}/{segment['name']}"
         data = self.get(name)
         expect(len(data) == segment["size_bytes"], name, f"it has {len(data)} bytes, not {segment['size_bytes']}")
@@ -449,8 +453,14 @@ class StoreReader:
             expect(data[:6] == b"ARROW1", name, "it is no Arrow file")
             table = pa.ipc.open_file(data).read_all()
         expect(table.num_rows == segment["file_records"], name, f"it has {table.num_rows} rows")
-        table = table.slice(segment["first_row"], segment["record_count"])
-        expect(table.num_rows == segment["record_count"], name, "it does not have the rows of the segment")
+        table = table.slice(segment["first_row"], segment["row_count"])
+        expect(table.num_rows == segment["row_count"], name, "it does not have the rows of the segment")
+        base, end = segment["base_offset"], segment["base_offset"] + segment["record_count"]
+        offsets = list(range(base, end))
+        if segment["row_count"] < segment["record_count"]:
+            offsets = table.column("offset").to_pylist()
+            expect(offsets == sorted(set(offsets)), name, "its offsets do not grow")
+            expect(base <= offsets[0] and offsets[-1] < end, name, "its offsets are not those of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
         missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
         expect(not missing, name, f"it lacks {missing}")
@@ -459,7 +469,7 @@ class StoreReader:
             timestamp = pa.scalar(segment["timestamp_max_ms"], pa.timestamp("ms", "UTC")).as_py()
             column = "timestamp" if topic["schema"] is None else "_timestamp"
             rows = [row | {column: timestamp} for row in rows]
-        return rows
+        return list(zip(offsets, rows, strict=True))
 
 
 def columns_of(topic: Record) -> dict[str, bool]:

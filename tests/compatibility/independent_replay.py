@@ -174,6 +174,7 @@ class Replay(Groups):
                     "aborted": [],
                     "committed": [],
                     "rewritten": [],
+                    "compacted": None,
                 }
             )
 
@@ -597,8 +598,23 @@ class Replay(Groups):
                 ranges.append([first, last, entry, other])
                 continue
             ranges += [[low, high, entry, other] for low, high in ((first, base), (end, last)) if low < high]
-        self.change(located, rewritten=sorted(ranges, key=lambda each: int(each[0])))
+        compacted = self._compacted(located["compacted"], command, partition)
+        self.change(located, rewritten=sorted(ranges, key=lambda each: int(each[0])), compacted=compacted)
         self.remember(command)
+
+    def _compacted(self, known: list[Any] | None, command: Command, partition: Record) -> list[Any] | None:
+        if command["compaction"] is None:
+            return known
+        end, committed_entry, tombstones_end = command["compaction"]
+        firsts = [first for _, first, _ in partition["open_transactions"]]
+        self.need(end <= min([*firsts, partition["log_end_offset"]]), "it compacts what is not stable")
+        self.need(max(command["end_offset"], tombstones_end) <= end, "it compacts less than it replaces")
+        self.need(committed_entry <= command["planned_entry"], "it knows of later commits than its plan")
+        before = known or [0, 0, []]
+        passes = [each for each in before[2] if each[0] > tombstones_end]
+        if before[0] < end:
+            passes.append([end, self.timestamp_ms])
+        return [max(before[0], end), max(before[1], committed_entry), passes[-100:]]
 
     def vacuum(self, command: Command) -> None:
         store = self.store()

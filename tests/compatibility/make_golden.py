@@ -65,12 +65,16 @@ def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list
 
 def write(folder: Path) -> None:
     """Writes a small store with every kind of object, and next to it what a reader must find there."""
-    from tests.compatibility.workload import TYPED, Workload  # `tests` is found once the root is on the path
+    from tests.compatibility.workload import COMPACTED, TYPED, Workload  # `tests` is found once the root is on the path
 
     settings = {"store.fsync": False, "checkpoint.seal.segments": 4}
     workload = Workload(str(folder), settings)
     typed = {"segment.format": "arrow", "segment.rows": "1", "message.timestamp.type": "LogAppendTime"}
-    topics = [NewTopic("orders", 1), NewTopic("typed", 1, schema=TYPED, config=typed)]
+    topics = [
+        NewTopic("orders", 1),
+        NewTopic("typed", 1, schema=TYPED, config=typed),
+        NewTopic("prices", 1, config=COMPACTED),
+    ]
     workload.settle(workload.admin.create_topics(topics))
     other, plain = workload.producer("shop-2"), workload.producer()
     one = workload.fence("shop-1")
@@ -95,6 +99,7 @@ def write(folder: Path) -> None:
         other.send_offsets_to_transaction([TopicPartition("orders", 0, 3)], metadata)
     workload.batch("query", "run", 1)
     workload.rewrite()
+    workload.prices(other)
     workload.change_settings()
     workload.delete_records(1)
     one.begin_transaction()

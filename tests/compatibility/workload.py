@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from sparktxn.format.commands import (
     Vacuum,
 )
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
-from sparktxn.maintenance import rewrite, sweep
+from sparktxn.maintenance import compact, rewrite, sweep
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import HalfSegment, ProducerState
 
@@ -50,8 +50,13 @@ TYPED = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
-TOPICS = ("orders", "audit.log", "typed", "again")
+TOPICS = ("orders", "audit.log", "typed", "again", "prices")
+COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0"}
 GROUP = "billing"
+
+
+class _Abort(Exception):
+    """Ends a transaction."""
 
 
 def done_partitions(producers: list[ProducerState], producer_id: int) -> list[tuple[int, int]]:
@@ -96,6 +101,7 @@ class Workload:
             NewTopic("audit.log", 2, config={"segment.format": "arrow", "message.timestamp.type": "LogAppendTime"}),
             NewTopic("typed", 2, schema=TYPED, config={"partition.key": "id"}),
             NewTopic("again", 1),
+            NewTopic("prices", 2, config=COMPACTED),
         ]
         self.settle(self.admin.create_topics(topics))
 
@@ -355,6 +361,19 @@ class Workload:
             given = {"rewrite.topics": topics, "rewrite.target.bytes": target_bytes, "rewrite.min.segments": 2}
             assert rewrite(store, given).ranges > 0
 
+    def prices(self, producer: Producer, topic: str = "prices") -> None:
+        """Transactions, one of them aborted; compacted twice, so that tombstones go, merged, and written on."""
+        for number in range(9):
+            with suppress(_Abort), producer.transaction():
+                self.produce(producer, 4, topic)
+                if number == 5:
+                    raise _Abort
+            if number in (3, 7):
+                with Store.open(self.uri, options=self.options) as store:
+                    report = compact(store, {"compact.topics": topic, "compact.target.bytes": 1_024})
+                    assert report.removed_records > 0
+        self.rewrite(topic)
+
     def delete_records(self, offset: int) -> None:
         self.settle(self.admin.delete_records([TopicPartition("orders", 0, offset)]))
 
@@ -387,6 +406,7 @@ class Workload:
         self.intents()
         self.halves()
         self.members()
+        self.prices(one)
         self.raise_floor()
         self.delete_records(2 * rounds)
         self.rewrite("orders,typed", 65_536)

@@ -52,15 +52,20 @@ from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.maintenance import (
     CopyTask,
+    CompactTask,
     RewriteTask,
     Sweeper,
+    apply_compact,
     apply_retention,
     apply_rewrite,
     copy_store,
+    compact,
     maintain,
+    plan_compact,
     plan_rewrite,
     rewrite,
     run_copy_task,
+    run_compact_task,
     run_rewrite_task,
     sweep,
     vacuum,
@@ -197,6 +202,14 @@ def _file(world: World) -> str:
 
 def _copy_task(world: World) -> CopyTask:
     return CopyTask(world.store.uri, _free_root(world), ())
+
+
+def _compact_task(world: World) -> CompactTask:
+    world.store.create_topic("compacted", 1, settings={"cleanup.policy": "compact"})
+    producer = world.producer()
+    producer.produce("compacted", "a", "key", partition=0)
+    producer.flush(5.0)
+    return plan_compact(world.store, {"compact.topics": "compacted"})[0]
 
 
 def _reads(world: World) -> Callable[..., Any]:
@@ -531,6 +544,10 @@ CALLS: Final[dict[str, Call]] = {
         lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
     ),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
+    "compact": Call(lambda _: compact, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
+    "run_compact_task": Call(lambda _: run_compact_task, lambda world: {"task": _compact_task(world), "options": OPTIONS}),
+    "plan_compact": Call(lambda _: plan_compact, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
+    "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
@@ -601,6 +618,8 @@ NOT_CALLED: Final = {
     "CopyReport": "an answer",
     **dict.fromkeys(("ExportReport", "FileImport", "ImportReport", "TopicImportReport"), "an answer"),
     "KafkaConsumer": "a program's own",
+    "CompactTask": "made by plan_compact",
+    "CompactedFiles": "made by run_compact_task; apply_compact's list is tried with wrong ones",
     "RewriteTask": "made by plan_rewrite",
     "RewrittenFiles": "made by run_rewrite_task; apply_rewrite's list is tried with wrong ones",
     "StagedSegment": "made by a stager; Store.commit's list is tried with wrong ones",
@@ -629,7 +648,15 @@ NOT_CALLED: Final = {
     **dict.fromkeys(("ListConsumerGroupsResult", "Node", "PartitionMetadata", "PartitionProducerState"), "an answer"),
     **dict.fromkeys(("ProducerState", "TopicDescription", "TopicMetadata", "TopicPartitionInfo"), "an answer"),
     **dict.fromkeys(
-        ("TransactionListing", "LostRace", "SweepReport", "TimedOutTransaction", "VacuumReport", "RewriteReport"),
+        (
+            "TransactionListing",
+            "LostRace",
+            "SweepReport",
+            "TimedOutTransaction",
+            "VacuumReport",
+            "RewriteReport",
+            "CompactReport",
+        ),
         "an answer",
     ),
     **dict.fromkeys(

@@ -871,3 +871,18 @@ def test_a_program_with_kafka_transactions_over_three_topics_offsets_and_half_me
     assert sorted(world.texts("payments")) == [f"pay {value}" for value in expected]
     assert world.committed("copies", "orders") == 5
     world.close()
+
+
+def test_a_message_without_a_key_for_a_compacted_topic_is_refused(world: HalfWorld) -> None:
+    world.reader.create_topic("prices", settings={"cleanup.policy": "compact"})
+    shop = world.shop()
+    before = set(world.objects.list_names("topics/"))
+    error = error_of(lambda: shop.send("1", COMMIT, topic="prices"))
+    assert error.code() == ErrorCode.INVALID_RECORD
+    assert shop.listener.executed == []
+    error = error_of(lambda: shop.producer.send(message("1", "prices")))
+    assert error.code() == ErrorCode.INVALID_RECORD
+    assert set(world.objects.list_names("topics/")) == before
+    assert world.halves() == {}
+    shop.send("2", COMMIT, topic="prices", keys="article")
+    assert world.visible("prices") == ["2"]

@@ -38,12 +38,16 @@ from sparktxn.halfmessage import Message as HalfMessage
 from sparktxn.halfmessage import TransactionMQProducer, rocketmq5
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.maintenance import (
+    CompactedFiles,
     RewrittenFiles,
     Sweeper,
+    apply_compact,
     apply_retention,
     apply_rewrite,
     copy_store,
+    compact,
     maintain,
+    plan_compact,
     plan_rewrite,
     rewrite,
     sweep,
@@ -54,7 +58,7 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.structs import RewrittenSegment
+from sparktxn.structs import Compaction, RewrittenSegment
 from sparktxn.testing.silentstore import SilentStore
 from tests.edge.calls import Checker, Decided
 from tests.world import open_log
@@ -240,6 +244,19 @@ REWRITTEN = RewrittenFiles(
     replaced_bytes=2,
     aborted_records=0,
 )
+COMPACTED = CompactedFiles(
+    topic="t",
+    topic_id=1,
+    partition=0,
+    base_offset=0,
+    compaction=Compaction(1, 0, 0),
+    planned_entry=1,
+    segments=REWRITTEN.segments,
+    replaced_files=2,
+    replaced_bytes=2,
+    replaced_records=2,
+    aborted_records=0,
+)
 GROUP = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, 1)])
 MORE_COLUMNS = pa.schema([pa.field("more", pa.int64())])
 CHANGE = ConfigEntry("segment.rows", "10", incremental_operation=AlterConfigOpType.SET)
@@ -286,6 +303,9 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "maintain": store_call(lambda store: maintain(store, timeout_s=TIMEOUT_S)),
     "verify": store_call(lambda store: verify(store, timeout_s=TIMEOUT_S)),
     "vacuum": store_call(lambda store: vacuum(store, timeout_s=TIMEOUT_S)),
+    "compact": store_call(lambda store: compact(store, timeout_s=TIMEOUT_S)),
+    "plan_compact": store_call(lambda store: plan_compact(store, timeout_s=TIMEOUT_S)),
+    "apply_compact": store_call(lambda store: apply_compact(store, [COMPACTED], timeout_s=TIMEOUT_S)),
     "rewrite": store_call(lambda store: rewrite(store, timeout_s=TIMEOUT_S)),
     "copy_store": store_call(lambda store: copy_store(store, "memory://copied-in-time", timeout_s=TIMEOUT_S)),
     "plan_rewrite": store_call(lambda store: plan_rewrite(store, timeout_s=TIMEOUT_S)),

@@ -33,9 +33,9 @@ class _CachingReader(StoreReader):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._rows: dict[str, list[Record]] = {}
+        self._rows: dict[str, list[tuple[int, Record]]] = {}
 
-    def _segment(self, topic: Record, partition: int, segment: Record) -> list[Record]:
+    def _segment(self, topic: Record, partition: int, segment: Record) -> list[tuple[int, Record]]:
         name = f"{topic['name']}/{partition}/{segment['name']}"
         if name not in self._rows:
             self._rows[name] = super()._segment(topic, partition, segment)

@@ -28,9 +28,10 @@ from tests.simulation.clienthistory import Batch, ClientHistory, Place, Range, R
 from tests.simulation.history import Outcome
 from tests.simulation.simulator import Process
 
-__all__ = ["ARROW", "SETTINGS", "ClientWorld", "consuming", "copying", "following", "read_view", "writing"]
+__all__ = ["ARROW", "COMPACTED", "SETTINGS", "ClientWorld", "consuming", "copying", "following", "read_view", "writing"]
 
 ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 SETTINGS: Final = StoreSettings(checkpoint_entries=6, checkpoint_seal_segments=3, request_timeout_ms=2_000)
 _CALL_S: Final = 5.0
 _PATIENCE: Final = 12
@@ -195,7 +196,9 @@ class Writer:
                 value = f"{noted.name}.{number}<{ending}"
                 noted.sent.append((topic, partition, value))
                 try:
-                    producer.produce(topic, value, partition=partition)
+                    # Each record has a key of its own: a compaction must leave all of them.
+                    key = f"{self._process.simulator.steps} {value}"
+                    producer.produce(topic, value, key, partition=partition)
                 except KafkaException:
                     noted.sent.pop()
                     raise

@@ -19,6 +19,7 @@ from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock
 from tests.simulation.clienthistory import ClientHistory, Committed
 from tests.simulation.clientprograms import (
+    COMPACTED,
     SETTINGS,
     ClientWorld,
     consuming,
@@ -41,7 +42,7 @@ from tests.simulation.impatientprograms import (
     slipping,
     storing,
 )
-from tests.simulation.maintenanceprograms import administering, preparing, rewriting, sweeping, vacuuming
+from tests.simulation.maintenanceprograms import administering, compacting, preparing, rewriting, sweeping, vacuuming
 from tests.simulation.offers import note_offers
 from tests.simulation.simulator import Offer, Simulator
 from tests.simulation.truth import records_of
@@ -109,6 +110,9 @@ def maintained(simulator: Simulator, history: ClientHistory) -> None:
         simulator.add(f"vacuum {number}", vacuuming(world))
     if simulator.seed % 2:
         simulator.add("rewrite", rewriting(world))
+    if simulator.seed % 3 == 1:
+        world.settings |= COMPACTED
+        simulator.add("compaction", compacting(world))
 
 
 def administered(simulator: Simulator, history: ClientHistory) -> None:
@@ -124,6 +128,9 @@ def administered(simulator: Simulator, history: ClientHistory) -> None:
     simulator.add("vacuum", vacuuming(world))
     if simulator.seed % 2:
         simulator.add("rewrite", rewriting(world))
+    if simulator.seed % 3 == 1:
+        world.settings |= COMPACTED
+        simulator.add("compaction", compacting(world))
 
 
 def prepared(simulator: Simulator, history: ClientHistory) -> None:

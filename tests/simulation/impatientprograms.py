@@ -375,7 +375,7 @@ def _write(process: Process, producer: Producer, noted: Transaction) -> None:
     random = process.random
     producer.begin_transaction()
     for topic, partition, value in noted.sent:
-        producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, f"{process.simulator.steps} {value}", partition=partition)
         if random.random() < 0.2:
             noted.fused = False
             _interrupted(process, producer.flush, random.choice(_TIMEOUTS_S))

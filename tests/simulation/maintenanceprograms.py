@@ -13,7 +13,18 @@ from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, New
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.maintenance import Sweeper, apply_rewrite, plan_rewrite, rewrite, sweep, vacuum
+from sparktxn.maintenance import (
+    Sweeper,
+    apply_compact,
+    apply_rewrite,
+    compact,
+    plan_compact,
+    plan_rewrite,
+    rewrite,
+    sweep,
+    vacuum,
+)
+from sparktxn.maintenance.compactfiles import copy_newest
 from sparktxn.maintenance.rewritefiles import copy_records
 from sparktxn.producer import Producer
 from sparktxn.producer.prepared import PreparedTransaction
@@ -23,7 +34,7 @@ from tests.simulation.clientprograms import ClientWorld, Program, connect
 from tests.simulation.history import Outcome
 from tests.simulation.simulator import Process
 
-__all__ = ["Database", "administering", "preparing", "rewriting", "sweeping", "vacuuming"]
+__all__ = ["Database", "administering", "compacting", "preparing", "rewriting", "sweeping", "vacuuming"]
 
 _CALL_S: Final = 5.0
 _ADMINISTRATIONS: Final = 12
@@ -109,6 +120,30 @@ def rewriting(world: ClientWorld) -> Program:
                         files = [copy_records(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
                         process.sleep(process.random.random() * 5)
                         apply_rewrite(store, files, timeout_s=_CALL_S)
+                    world.history.operations += 1
+                patience.wait()
+
+    return program
+
+
+def compacting(world: ClientWorld) -> Program:
+    """Compacts, whole or task by task, as long as another process works; each record has a key of its own."""
+
+    def program(process: Process) -> None:
+        uri, log = connect(process, world)
+        patience = _Patience(process, log, 10.0)
+        with Store.open(uri) as store:
+            while world.working:
+                given = {"compact.target.bytes": process.random.choice((1_024, 4_096, 2**20))}
+                with suppress(KafkaException):
+                    if process.random.random() < 0.5:
+                        compact(store, given, timeout_s=_CALL_S)
+                    else:
+                        tasks = plan_compact(store, given, timeout_s=_CALL_S)
+                        process.random.shuffle(tasks)
+                        files = [copy_newest(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
+                        process.sleep(process.random.random() * 5)
+                        apply_compact(store, files, timeout_s=_CALL_S)
                     world.history.operations += 1
                 patience.wait()
 
@@ -267,7 +302,7 @@ def _decide(
     for number in range(random.randint(1, 3)):
         topic = random.choice(("in", "left"))
         value = f"{noted.name}.{number}<"
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, f"{process.simulator.steps} {value}", partition=0)
         noted.sent.append((topic, 0, value))
     world.history.operations += 1 + len(noted.sent)
     found: list[PreparedTransaction] = []

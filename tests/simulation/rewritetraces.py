@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite
-from sparktxn.maintenance import RewriteReport, rewrite
+from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, DeleteTopic, Rewrite
+from sparktxn.log.look.views import ReadView
+from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import plan_ranges
+from sparktxn.scan.alignment import aligned_cut
+from sparktxn.scan.commitorder import commit_cut, plan_commits
+from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.store import Store
 from tests.simulation.director import Act
 from tests.simulation.readertraces import TRACES
@@ -105,3 +108,70 @@ def deletions_beside_a_long_rewrite(stage: ScriptedWorld) -> None:
     stage.checkpoint()
     stage.check_agreement()
     assert _values(stage) == [b"%d" % number for number in range(3, RECORDS)]
+
+
+# --- compaction by key ------------------------------------------------------------------------------------------------
+
+KEEPS: dict[str, str | None] = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+def _transfers(stage: ScriptedWorld, amounts: list[int]) -> None:
+    """Transactions that each write two accounts, one on the left and one on the right, which have 100 together."""
+    stage.submit(AlterTopic("compacted", "left", LEFT[0], KEEPS))
+    uri, _ = stage.connect(SETTINGS)
+    with Producer({"bootstrap.servers": uri, "transactional.id": "transfers"}) as producer:
+        producer.init_transactions()
+        for amount in amounts:
+            with producer.transaction():
+                producer.produce("left", b"%d" % amount, b"account")
+                producer.produce("right", b"%d" % (100 - amount), b"account")
+    stage.calm.refresh(stage.calm.deadline())
+
+
+def _balances(stage: ScriptedWorld, tasks: list[ReadTask], known: dict[str, int]) -> int:
+    """What a reader knows after some tasks: the last value of each account."""
+    for task in tasks:
+        for batch in stage.rows_of(task):
+            for row in batch.to_pylist():
+                known[task.topic] = int(row["value"])
+    return sum(known.values())
+
+
+def _compacted_left(stage: ScriptedWorld) -> ReadView:
+    with Store.open(stage.uri) as store:
+        report = compact(store)
+        assert (report.partitions, report.removed_records, report.left_records) == (1, 2, 1)
+    return stage.calm.view(["left", "right"], stage.calm.deadline())
+
+
+@trace_of(24)
+def cuts_inside_a_compacted_range(stage: ScriptedWorld) -> None:
+    """Left has the last transaction's record alone: a micro-batch has none of them, or all."""
+    _transfers(stage, [60, 50, 30])
+    view = _compacted_left(stage)
+    known: dict[str, int] = {}
+    starts = {("left", 0): 0, ("right", 0): 0}
+    while True:
+        cut = aligned_cut(stage.shared, view, starts, rows_max=1)
+        if cut.offsets == starts:
+            break
+        ranges = {key: (start, cut.offsets[key]) for key, start in starts.items()}
+        tasks = plan_ranges(stage.shared, stage.shared.uri, view, ranges)
+        assert _balances(stage, tasks, known) == 100, "a micro-batch has half of a transaction"
+        starts = cut.offsets
+    assert known == {"left": 30, "right": 70}
+
+
+@trace_of(24)
+def entries_inside_a_compacted_range(stage: ScriptedWorld) -> None:
+    """The same for micro-batches in commit order."""
+    _transfers(stage, [60, 50, 30])
+    view = _compacted_left(stage)
+    known: dict[str, int] = {}
+    entry = 0
+    while entry < view.entry:
+        cut = commit_cut(stage.shared, view, entry, rows_max=1)
+        tasks = plan_commits(stage.shared, view, entry, cut.entry)
+        assert not tasks or _balances(stage, tasks, known) == 100, "a micro-batch has half of a transaction"
+        entry = cut.entry
+    assert known == {"left": 30, "right": 70}

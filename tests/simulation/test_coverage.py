@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sparktxn.format import names
-from sparktxn.format.commands import EndTxn
+from sparktxn.format.commands import EndTxn, Rewrite
 from tests.simulation.scenarios import record, record_clients
 from tests.simulation.simulator import Simulator
 from tests.simulation.truth import replay
@@ -23,6 +23,7 @@ def happened(simulator: Simulator) -> Counter[str]:
     for truth in replay(simulator.shared, ()):
         for command in truth.commands:
             found[type(command).__name__] += 1
+            found["compaction"] += isinstance(command, Rewrite) and command.compaction is not None
             if isinstance(command, EndTxn):
                 found["commit" if command.committed else "time-out" if command.timed_out_after_ms else "abort"] += 1
     for name in simulator.shared.history:
@@ -40,11 +41,28 @@ def happened(simulator: Simulator) -> Counter[str]:
         ("clients", {"commit", "abort", "TxnOffsetCommit", "SettleIntent", "checkpoint"}),
         (
             "maintained",
-            {"time-out", "Vacuum", "entry deleted", "segment deleted", "sealed", "TxnOffsetCommit", "Rewrite"},
+            {
+                "time-out",
+                "Vacuum",
+                "entry deleted",
+                "segment deleted",
+                "sealed",
+                "TxnOffsetCommit",
+                "Rewrite",
+                "compaction",
+            },
         ),
         (
             "administered",
-            {"DeleteTopic", "CreatePartitions", "DeleteRecords", "entry deleted", "SettleIntent", "Rewrite"},
+            {
+                "DeleteTopic",
+                "CreatePartitions",
+                "DeleteRecords",
+                "entry deleted",
+                "SettleIntent",
+                "Rewrite",
+                "compaction",
+            },
         ),
         ("prepared", {"PrepareTxn", "commit", "abort", "Vacuum"}),
         ("shared", {"commit", "abort", "time-out", "TxnOffsetCommit"}),

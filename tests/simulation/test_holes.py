@@ -9,15 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.config.topic import check_topic_settings
-from sparktxn.errors import ConfigurationError
-from sparktxn.format import commands as command_module
 from tests.simulation import rewritetraces
 from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
-
-NOT_BUILT = {24: "a cut inside a key-compacted run: there is no key compaction"}
 
 
 @pytest.fixture
@@ -40,13 +35,5 @@ def test_the_trace_of_hole(stage: ScriptedWorld, hole: int) -> None:
             fresh.close()
 
 
-@pytest.mark.parametrize("hole", [pytest.param(number, marks=pytest.mark.holes(number)) for number in NOT_BUILT])
-def test_what_is_not_built_has_no_command(hole: int) -> None:
-    """A rewrite keeps each record but aborted ones: the day that records are compacted by key, its scenario must be."""
-    assert not any("ompact" in name for name in command_module.__all__), NOT_BUILT[hole]
-    with pytest.raises(ConfigurationError, match="compaction by key"):
-        check_topic_settings({"cleanup.policy": "compact"})
-
-
 def test_every_hole_is_here() -> None:
-    assert sorted({*rewritetraces.TRACES, *NOT_BUILT}) == list(range(1, 38))
+    assert sorted(rewritetraces.TRACES) == list(range(1, 38))

@@ -18,9 +18,10 @@ from sparktxn.log.follow import confirm, follower
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.write.committer import Committer
 from sparktxn.objectstore.contract import PutOutcome
+from sparktxn.scan import alignment, commitorder
 from sparktxn.state import coordinator, groups, machine, partitions, transactions
 from sparktxn.state import intents as state_intents
-from tests.simulation import readertraces, traces
+from tests.simulation import readertraces, rewritetraces, traces
 from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
@@ -112,6 +113,12 @@ def without_intent_bases(patch: Patch) -> None:
     patch.setattr(state_intents, "is_expired", lambda base_entry, entry: False)
 
 
+def without_whole_compactions(patch: Patch) -> None:
+    """A cut may lie inside of what a compaction covers."""
+    for module in (alignment, commitorder):
+        patch.setattr(module, "compacted_entry", lambda view, start: 0)
+
+
 BUILDS: list[tuple[Callable[[Patch], None], traces.Trace]] = [
     (without_token_read_back, traces.a_slot_that_somebody_else_has),
     (without_confirming, traces.young_by_time_and_old_by_content),
@@ -127,6 +134,8 @@ BUILDS: list[tuple[Callable[[Patch], None], traces.Trace]] = [
     (without_unique_names, traces.two_checkpointers_seal_other_ranges_from_one_offset),
     (without_intent_bases, readertraces.an_intent_that_is_taken_up_after_the_memory_has_ended),
     (without_verified_checkpoints, traces.a_checkpoint_that_cannot_be_read_is_no_horizon),
+    (without_whole_compactions, rewritetraces.cuts_inside_a_compacted_range),
+    (without_whole_compactions, rewritetraces.entries_inside_a_compacted_range),
 ]
 
 

@@ -141,8 +141,8 @@ class Replay(Tail):
                 if isinstance(record, PartitionSegments):
                     seen.add((record.topic_id, record.partition))
                     own: PartitionSegments | None = self.parts.get(record.key)
-                    same_rewritten = record.rewritten == (own.rewritten if own is not None else ())
-                    if not same_rewritten or self._places(record) != self._places(own):
+                    rewritten = (own.rewritten, own.compacted) if own is not None else ((), None)
+                    if (record.rewritten, record.compacted) != rewritten or self._places(record) != self._places(own):
                         return f"partition {record.partition} of topic id {record.topic_id} has other segments"
         known = {
             (record.topic_id, record.partition)

@@ -14,6 +14,7 @@ from sparktxn.state.laststable import last_stable_offset
 from sparktxn.structs import (
     AbortedTransaction,
     CommittedTransaction,
+    CompactedPrefix,
     ManifestRef,
     PartitionSegments,
     PartitionState,
@@ -30,8 +31,8 @@ class PartitionView(Struct, frozen=True):
 
     `sealed` runs come first, in offset order, then the single `segments`; `aborted` and `committed` hold the ranges of
     ended transactions that no sealed run has. Segments that begin within `rewritten` ranges are replaced by those of
-    the ranges. The runs' objects are kept for as long as the horizon is not above `base_entry`, the checkpoint that
-    names them, nor above `entry`.
+    the ranges. `compacted` says up to where only the newest record of each key is left. The runs' objects are kept for
+    as long as the horizon is not above `base_entry`, the checkpoint that names them, nor above `entry`.
     """
 
     topic: TopicState
@@ -46,6 +47,7 @@ class PartitionView(Struct, frozen=True):
     base_entry: int | None = None
     committed: tuple[CommittedTransaction, ...] = ()
     rewritten: tuple[RewrittenRange, ...] = ()
+    compacted: CompactedPrefix | None = None
 
 
 class ReadView(Struct, frozen=True):
@@ -92,6 +94,7 @@ def capture_view(
                 base_entry,
                 located.committed,
                 located.rewritten,
+                located.compacted,
             )
     return ReadView(entry, timestamp_ms, named, partitions)
 

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
 from sparktxn.format.names import sealed_folder, segment_file
-from sparktxn.structs import CommittedTransaction, ManifestRef, RewrittenRange
+from sparktxn.structs import (
+    CommittedTransaction,
+    CompactedPrefix,
+    Compaction,
+    CompactionPass,
+    ManifestRef,
+    RewrittenRange,
+)
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 
@@ -238,3 +245,68 @@ def test_hole_14_what_a_checkpoint_has_sealed_makes_no_difference() -> None:
                 answers.append(str(refused))
         assert answers[0] == answers[1]
     assert whole.segments().rewritten == sealed.segments().rewritten
+
+
+def compacting(base: int, end: int, planned: int, to: int, entry: int = 0, tombstones: int = 0) -> Rewrite:
+    return command(base, end, planned, compaction=Compaction(to, entry, tombstones))
+
+
+def compacted(log: PureLog) -> tuple[int, int, list[int]]:
+    known = log.segments().compacted
+    assert known is not None
+    return known.end_offset, known.committed_entry, [one.end_offset for one in known.passes]
+
+
+def test_a_compaction_notes_up_to_where_and_when() -> None:
+    log, _ = filled()
+    log.submit(compacting(2, 6, log.entry, 6, entry=4))
+    known = log.segments().compacted
+    assert known == CompactedPrefix(6, 4, (CompactionPass(6, log.timestamp_ms),))
+    log.submit(command(2, 6, log.entry))
+    assert log.segments().compacted == known, "a rewrite changes nothing of it"
+
+
+def test_the_commands_of_one_list_note_one_pass() -> None:
+    log, _ = filled()
+    log.submit(compacting(2, 4, log.entry, 6), compacting(4, 6, log.entry, 6))
+    assert compacted(log) == (6, 0, [6])
+
+
+def test_later_compactions_add_passes_and_end_those_whose_tombstones_are_gone() -> None:
+    log, _ = filled()
+    log.submit(compacting(0, 3, log.entry, 3, entry=9))
+    log.submit(compacting(0, 5, log.entry, 5, entry=2))
+    assert compacted(log) == (5, 9, [3, 5])
+    log.submit(compacting(0, 7, log.entry, 7, tombstones=3))
+    assert compacted(log) == (7, 9, [5, 7])
+    log.submit(compacting(0, 7, log.entry, 7, tombstones=6))
+    assert compacted(log) == (7, 9, [7])
+    log.submit(compacting(0, 4, log.entry, 4))
+    assert compacted(log) == (7, 9, [7]), "what is compacted stays so"
+
+
+def test_a_hundred_passes_are_remembered() -> None:
+    log, _ = filled(110)
+    for end in range(1, 103):
+        log.submit(compacting(0, end, log.entry, end))
+    known = log.segments().compacted
+    assert known is not None
+    assert [one.end_offset for one in known.passes] == list(range(3, 103))
+
+
+@pytest.mark.parametrize(
+    ("compaction", "code"),
+    [
+        (Compaction(5, 0, 0), ErrorCode.INVALID_REQUEST),
+        (Compaction(6, 0, 7), ErrorCode.INVALID_REQUEST),
+        (Compaction(6, 13, 0), ErrorCode.INVALID_REQUEST),
+        (Compaction(11, 0, 0), ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+def test_a_compaction_that_contradicts_itself_is_refused(compaction: Compaction, code: ErrorCode) -> None:
+    log, _ = filled()
+    assert log.entry == 12
+    assert log.refusal(command(2, 6, log.entry, compaction=compaction)) == code
+    assert log.segments().compacted is None
+    log.submit(command(2, 6, log.entry, compaction=Compaction(6, log.entry, 6)))
+    log.submit(command(6, 8, log.entry, compaction=Compaction(10, 0, 10)))

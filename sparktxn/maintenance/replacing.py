@@ -1,0 +1,78 @@
+"""The command that puts new files in the place of a range's segments: that of rewrites, and of compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparktxn.clock import Deadline
+from sparktxn.format import names
+from sparktxn.format.commands import Rewrite
+from sparktxn.format.manifest import encode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.log.log import Log
+from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.structs import Compaction, ManifestRef, SegmentRef
+
+__all__ = ["Place", "replacement"]
+
+
+class Place(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    topic_id: int
+    partition: int
+
+
+def replacement(
+    log: Log,
+    place: Place,
+    offsets: tuple[int, int],
+    segments: Sequence[SegmentRef],
+    planned_entry: int,
+    deadline: Deadline,
+    compaction: Compaction | None = None,
+) -> Rewrite:
+    """Write the manifest of a range, and return the command that names it.
+
+    Args:
+        log: the store.
+        place: the partition.
+        offsets: where the range begins, and the offset after its last one.
+        segments: what the range has from then on, at least one, in offset order.
+        planned_entry: the view that they were made from.
+        deadline: until when the log is followed.
+        compaction: what was compacted, if that is what was done.
+
+    Raises:
+        StoreUnavailable: the store did not take the manifest.
+    """
+    entry = log.refresh(deadline)
+    run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
+    data = encode_manifest(segments)
+    put_until_stored(log.objects, names.manifest(names.partition_folder(*place), run), data, log.clock)
+    return Rewrite(
+        request_id=log.ids.token(),
+        topic_id=place.topic_id,
+        partition=place.partition,
+        base_offset=offsets[0],
+        end_offset=offsets[1],
+        planned_entry=planned_entry,
+        segments=tuple(dict.fromkeys(segment.name for segment in segments)),
+        run=ManifestRef(
+            folder=run,
+            base_offset=segments[0].base_offset,
+            end_offset=segments[-1].end_offset,
+            segment_count=len(segments),
+            level=0,
+            entry_min=min(segment.entry for segment in segments),
+            entry_max=max(segment.entry for segment in segments),
+            timestamp_min_ms=min(segment.timestamp_min_ms for segment in segments),
+            timestamp_max_ms=max(segment.timestamp_max_ms for segment in segments),
+            size_bytes=sum(segment.file_share_bytes for segment in segments),
+            checksum=checksum(data),
+            committed_entry_max=max(segment.committed_entry for segment in segments),
+        ),
+        compaction=compaction,
+    )

@@ -1,0 +1,351 @@
+"""Compaction by key against a plain model: random histories, compacted and rewritten at random, read in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sparktxn import Message, Producer, Store, TopicPartition, ViewExpired, read_task
+from sparktxn.format.commands import AlterTopic
+from sparktxn.log.look.views import ReadView
+from sparktxn.maintenance import (
+    apply_compact,
+    apply_rewrite,
+    compact,
+    newestoffsets,
+    plan_compact,
+    plan_rewrite,
+    rewrite,
+    run_compact_task,
+    run_rewrite_task,
+    verify,
+)
+from sparktxn.scan.plan import ReadTask
+from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
+from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows
+
+KEYS = 3
+FOREVER_MS = 2**50
+Place = tuple[int, int]
+
+
+class Record(NamedTuple):
+    """A committed record of the model; `together` names those that one transaction committed, None outside one."""
+
+    entry: int
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    together: int | None
+
+
+def _place(message: Message) -> Place:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
+
+
+class Compacting(History):
+    """A history that is also compacted, with the model of what is left.
+
+    `records` are all committed records by place, `removed` the places that compactions have emptied.
+    """
+
+    def __init__(self, *, keeps_tombstones: bool, buffer_bytes: int) -> None:
+        super().__init__()
+        retention_ms = FOREVER_MS if keeps_tombstones else 0
+        policy: dict[str, str | None] = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.0",
+            "delete.retention.ms": str(retention_ms),
+        }
+        self.world.submit(AlterTopic("compacted", "t", self.world.topic_id("t"), policy))
+        self.keeps_tombstones = keeps_tombstones
+        self.buffer_bytes = buffer_bytes
+        self.records: dict[Place, Record] = {}
+        self.removed: set[Place] = set()
+        self.compacted_ends = [0] * PARTITIONS
+        self.whole_entries = [0] * PARTITIONS
+        self.seen: dict[int, list[dict[str, Any]]] = {}
+        self.made: dict[Place, tuple[bytes, bytes | None, int]] = {}
+        self.consumer = self.world.consumer("t", group_id="long", enable_auto_commit=False)
+        self.consumed: dict[Place, bytes | None] = {}
+        self.compactions = 0
+
+    def step(self, action: str, number: int, partition: int) -> None:
+        committed = len(self.rows)
+        if action.startswith("compact"):
+            self._compact(action, (1_024, 4_096, 33_554_432)[number])
+        elif action.startswith("rewrite"):
+            self._rewrite(action, (1_024, 4_096, 33_554_432)[number])
+        elif action == "poll":
+            self.poll()
+        else:
+            super().step(action, number, partition)
+        for row in self.rows[committed:]:
+            key, value, timestamp_ms = self.made[row.partition, row.offset]
+            together = None if action == "plain" else row.entry
+            self.records[row.partition, row.offset] = Record(row.entry, key, value, timestamp_ms, together)
+        view = self.store.view(["t"])
+        self.check(self.store, view)
+        self.seen[view.entry] = offset_rows(self.store, view, "read_committed", COLUMNS)
+
+    def _produce(self, producer: Producer, partition: int) -> Row:
+        self.written += 1
+        number = self.written
+        key = b"k%d" % (number * 7 % KEYS)
+        value = None if number % 4 == 0 else b"%d" % number
+        timestamp_ms = 1_000 + number * 5 % 17
+        # Two records to a segment, so that one may be left of it; the model's row is the second.
+        for each in (b"other", key):
+            producer.produce("t", value, each, partition=partition, timestamp=timestamp_ms)
+        producer.flush()
+        end = self.store.view(["t"]).partitions["t", partition].log_end_offset
+        self.made[partition, end - 2] = (b"other", value, timestamp_ms)
+        self.made[partition, end - 1] = (key, value, timestamp_ms)
+        return Row(0, partition, end - 1, value or b"")
+
+    def visible(self, view: ReadView, *, stable: bool = True) -> dict[Place, Record]:
+        return {
+            place: record
+            for place, record in sorted(self.all_records().items())
+            if place not in self.removed
+            and place[1] >= self.log_starts[place[0]]
+            and (not stable or place[1] < view.partitions["t", place[0]].last_stable_offset)
+        }
+
+    def all_records(self) -> dict[Place, Record]:
+        """The model's records, with the first one of each segment."""
+        found = dict(self.records)
+        for (partition, offset), record in self.records.items():
+            key, value, timestamp_ms = self.made[partition, offset - 1]
+            found[partition, offset - 1] = record._replace(key=key, value=value, timestamp_ms=timestamp_ms)
+        return found
+
+    def _compact(self, action: str, target_bytes: int) -> None:
+        given = {"compact.target.bytes": target_bytes}
+        before = self.store.view(["t"])
+        seen = offset_rows(self.store, before, "read_committed", COLUMNS)
+        uncommitted = offset_rows(self.store, before, "read_uncommitted", COLUMNS)
+        if action == "compact elsewhere":
+            with self.elsewhere() as other:
+                # So little memory that the keys are read several times.
+                tasks = [replace(task, buffer_bytes=self.buffer_bytes) for task in plan_compact(other, given)]
+                done = [run_compact_task(task, other.options) for task in reversed(tasks)]
+                report = apply_compact(other, done)
+        else:
+            report = compact(self.store, given)
+        assert report.lost == ()
+        assert report.unresolved == 0
+        removed = sum(self._compact_model(before, partition) for partition in range(PARTITIONS))
+        assert report.removed_records == removed
+        self.compactions += report.partitions
+        # The view from before still reads the files from before.
+        assert offset_rows(self.store, before, "read_committed", COLUMNS) == seen
+        assert offset_rows(self.store, before, "read_uncommitted", COLUMNS) == uncommitted
+
+    def _compact_model(self, view: ReadView, partition: int) -> int:
+        """Remove what a compaction of a partition removes; return how many records."""
+        visible = {place: record for place, record in self.visible(view).items() if place[0] == partition}
+        if all(offset < self.compacted_ends[partition] for _, offset in visible):
+            return 0
+        newest = {record.key: place for place, record in visible.items()}
+        left = {
+            place: record
+            for place, record in visible.items()
+            if newest[record.key] == place
+            and (self.keeps_tombstones or record.value is not None or place[1] >= self.compacted_ends[partition])
+        }
+        # Something is always left: the newest record, if all others are gone.
+        left = left or {max(visible): visible[max(visible)]}
+        self.removed |= visible.keys() - left.keys()
+        self.compacted_ends[partition] = max(offset for _, offset in visible) + 1
+        together = [record.entry for record in visible.values() if record.together is not None]
+        self.whole_entries[partition] = max([self.whole_entries[partition], *together])
+        return len(visible) - len(left)
+
+    def _rewrite(self, action: str, target_bytes: int) -> None:
+        given = {"rewrite.min.segments": 2, "rewrite.target.bytes": target_bytes}
+        if action == "rewrite elsewhere":
+            with self.elsewhere() as other:
+                apply_rewrite(other, [run_rewrite_task(task, other.options) for task in plan_rewrite(other, given)])
+        else:
+            rewrite(self.store, given)
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(50, 0.05):
+            assert message.error() is None
+            place = _place(message)
+            record = self.all_records()[place]
+            assert (message.key(), message.value()) == (record.key, record.value)
+            assert place not in self.consumed
+            self.consumed[place] = message.value()
+
+    # what each reader must return
+
+    def check(self, store: Store, view: ReadView) -> None:
+        expected = self.visible(view)
+        rows = offset_rows(store, view, "read_committed", COLUMNS)
+        assert [
+            (row["partition"], row["offset"], row["key"], row["value"], row["timestamp"].timestamp(), row["entry"])
+            for row in rows
+        ] == [
+            (*place, record.key, record.value, record.timestamp_ms / 1_000, record.entry)
+            for place, record in expected.items()
+        ]
+        everything = self.visible(view, stable=False)
+        committed = commit_rows(store, view)
+        assert sorted((row["partition"], row["offset"], row["value"]) for row in committed) == [
+            (*place, record.value) for place, record in everything.items()
+        ]
+        uncommitted = offset_rows(store, view, "read_uncommitted")
+        assert everything.keys() <= {(row["partition"], row["offset"]) for row in uncommitted}
+        assert not self.removed & {(row["partition"], row["offset"]) for row in uncommitted}
+
+    def check_ranges(self, data: Any, view: ReadView) -> None:
+        """A part of each partition, with other columns and batches, and what the log alone says of it."""
+        ends = st.integers(0, max(2, 3 * self.written))
+        ranges = {}
+        for partition in range(PARTITIONS):
+            start, end = sorted((data.draw(ends), data.draw(ends)))
+            ranges["t", partition] = (max(start, self.log_starts[partition]), end)
+        places = [
+            place for place in self.visible(view) if ranges["t", place[0]][0] <= place[1] < ranges["t", place[0]][1]
+        ]
+        per_task = data.draw(st.sampled_from([None, 1, 3]))
+        columns: list[str] | None
+        for columns in ([], ["offset"], ["value"], ["entry", "offset"], ["topic", "timestamp"]):
+            found = self._rows(view, ranges, columns, per_task, data.draw(st.sampled_from([None, 1, 2])))
+            assert len(found) == len(places), columns
+            if "offset" in columns:
+                assert [row["offset"] for row in found] == [offset for _, offset in places]
+            if columns == ["value"]:
+                assert [row["value"] for row in found] == [self.visible(view)[place].value for place in places]
+        tasks = self.store.plan(view, ranges, rows_per_task=per_task)
+        kept = [(task.partition, *bounds) for task in tasks for bounds in task.kept_offsets(read_task)]
+        assert [(partition, offset) for partition, start, end in kept for offset in range(start, end)] == places
+
+    def _rows(
+        self, view: ReadView, ranges: Any, columns: list[str], per_task: int | None, batch_rows: int | None
+    ) -> list[dict[str, Any]]:
+        tasks: list[ReadTask] = self.store.plan(view, ranges, columns=columns, rows_per_task=per_task)
+        batches = [batch for task in tasks for batch in read_task(task, batch_rows=batch_rows)]
+        assert batch_rows is None or all(batch.num_rows <= batch_rows for batch in batches)
+        return [row if columns else {} for batch in batches for row in self._listed(batch)]
+
+    @staticmethod
+    def _listed(batch: Any) -> list[dict[str, Any]]:
+        return batch.to_pylist() if batch.num_columns else [{}] * batch.num_rows
+
+    def check_times(self, view: ReadView) -> None:
+        for partition in range(PARTITIONS):
+            visible = {place[1]: record for place, record in self.visible(view).items() if place[0] == partition}
+            for timestamp_ms in range(1_000, 1_018, 3):
+                expected = min(
+                    (offset for offset, record in visible.items() if record.timestamp_ms >= timestamp_ms), default=None
+                )
+                assert self.store.offset_for_time(view.partitions["t", partition], timestamp_ms) == expected
+
+    def check_cuts(self, data: Any, view: ReadView) -> None:
+        """Transactions whole, also those of which some or all records are gone; and compacted ranges whole."""
+        rows_max = data.draw(st.sampled_from([None, 1, 4]))
+        starts = {("t", partition): self.log_starts[partition] for partition in range(PARTITIONS)}
+        for _ in range(4):
+            cut = self.store.cut(view, starts, rows_max=rows_max).offsets
+            units: dict[int, set[bool]] = {}
+            for (partition, offset), record in self.all_records().items():
+                if record.together is not None and offset >= starts["t", partition]:
+                    units.setdefault(record.together, set()).add(offset < cut["t", partition])
+            assert all(len(sides) == 1 for sides in units.values())
+            for partition in range(PARTITIONS):
+                start, end = starts["t", partition], self.compacted_ends[partition]
+                if self.whole_entries[partition] and start < end:
+                    left = [place for place in self.visible(view) if place[0] == partition and start <= place[1] < end]
+                    assert len({place[1] < cut["t", partition] for place in left}) <= 1
+            starts = cut
+        for after_entry in (0, data.draw(st.integers(0, view.entry))):
+            found = self.store.commit_cut(view, after_entry, rows_max=rows_max)
+            for partition in range(PARTITIONS):
+                if self.log_starts[partition] < self.compacted_ends[partition]:
+                    assert found.entry >= self.whole_entries[partition] or after_entry >= self.whole_entries[partition]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([*ACTIONS, *["compact"] * 3, "compact elsewhere", "rewrite", "rewrite elsewhere", "poll"]),
+        st.integers(0, PRODUCERS - 1),
+        st.integers(0, PARTITIONS - 1),
+    ),
+    min_size=8,
+    max_size=45,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def grouping_often() -> Iterator[None]:
+    """Keys are grouped after a few, as otherwise after many megabytes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(newestoffsets, "_WAITING_BYTES", 60)
+        patched.setattr(newestoffsets, "_HASHED_ROWS", 2)
+        yield
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), steps, st.booleans())
+def test_every_reader_returns_the_newest_record_of_each_key(
+    data: Any, taken: list[Step], keeps_tombstones: bool
+) -> None:
+    history = Compacting(keeps_tombstones=keeps_tombstones, buffer_bytes=data.draw(st.sampled_from([40, 70, 1_000])))
+    try:
+        for step in taken:
+            history.step(*step)
+        newest = history.store.view(["t"])
+        history.check_ranges(data, newest)
+        history.check_times(newest)
+        history.check_cuts(data, newest)
+        assert verify(history.store).problems == ()
+        with history.elsewhere() as other:
+            history.check(other, other.view(["t"]))
+            assert read(other, other.view(["t"]), 0, newest.entry) == read(history.store, newest, 0, newest.entry)
+            for entry in data.draw(st.lists(st.sampled_from(sorted(history.seen)), max_size=4)):
+                with suppress(ViewExpired):
+                    older = other.view(["t"], entry=entry)
+                    assert offset_rows(other, older, "read_committed", COLUMNS) == history.seen[entry]
+        _check_consumers(history, newest)
+    finally:
+        history.world.close()
+
+
+def _check_consumers(history: Compacting, view: ReadView) -> None:
+    """A consumer from the beginning gets what is left; one that has read all along knows each key's last value."""
+    expected = history.visible(view)
+    fresh = history.world.consumer(group_id="fresh")
+    fresh.assign([TopicPartition("t", partition, history.log_starts[partition]) for partition in range(PARTITIONS)])
+    found: dict[Place, bytes | None] = {}
+    polls = 0
+    while len(found) < len(expected) or polls < 3:
+        for message in fresh.consume(100, 0.05):
+            assert message.error() is None
+            found[_place(message)] = message.value()
+        polls += 1
+        assert polls < 200
+    assert found == {place: record.value for place, record in expected.items()}
+    if not history.keeps_tombstones or any(history.log_starts):
+        return
+    for _ in range(10):
+        history.poll()
+    known: dict[tuple[int, bytes], bytes | None] = {}
+    last: dict[tuple[int, bytes], bytes | None] = {}
+    for (partition, offset), value in sorted(history.consumed.items()):
+        known[partition, history.made[partition, offset][0]] = value
+    for place, record in sorted(history.all_records().items()):
+        if place[1] < view.partitions["t", place[0]].last_stable_offset:
+            last[place[0], record.key] = record.value
+    assert known == last
