@@ -1,6 +1,5 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
-from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.compact import (
     CompactedFiles,
     CompactReport,
@@ -10,6 +9,7 @@ from sparktxn.maintenance.compact import (
     plan_compact,
     run_compact_task,
 )
+from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
@@ -28,12 +28,12 @@ from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 
 __all__ = [
-    "CopiedObjects",
-    "CopyReport",
-    "CopyTask",
     "CompactReport",
     "CompactTask",
     "CompactedFiles",
+    "CopiedObjects",
+    "CopyReport",
+    "CopyTask",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",
@@ -51,14 +51,14 @@ __all__ = [
     "apply_compact",
     "apply_retention",
     "apply_rewrite",
-    "copy_store",
     "compact",
+    "copy_store",
     "maintain",
     "plan_compact",
     "plan_rewrite",
     "rewrite",
-    "run_copy_task",
     "run_compact_task",
+    "run_copy_task",
     "run_rewrite_task",
     "sweep",
     "vacuum",
