@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ["tables.md"]
+PAGES = ["tables.md", "from-kafka-python.md", "from-delta.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,3 +46,15 @@ def test_each_program_prints_what_the_page_shows(page: str, tmp_path: Path) -> N
 def test_a_page_can_be_pasted_twice(page: str, tmp_path: Path) -> None:
     run(page, tmp_path)
     run(page, tmp_path)
+
+
+@pytest.mark.spark
+def test_the_page_for_sparks_kafka_connector_prints_what_it_shows(tmp_path: Path) -> None:
+    """In a process of its own, as Spark's session is one of the process."""
+    page = "from-spark-kafka.md"
+    text = "\n".join(program for program, _ in programs(page)).replace("/tmp/", f"{tmp_path}/")
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "".join(shown for _, shown in programs(page))
