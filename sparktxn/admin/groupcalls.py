@@ -34,7 +34,10 @@ class GroupCalls(AnsweringClient):
         types: Iterable[ConsumerGroupType] | None = None,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> Future[ListConsumerGroupsResult]:
-        """The groups that have members or committed offsets, or those of them in one of `states` and of `types`."""
+        """The groups that have members or committed offsets, or those of them in one of `states` and of `types`.
+
+        An empty list of states or of types, as confluent-kafka's, leaves no group out.
+        """
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         wanted_states = None if states is None else arguments.items("states", states, ConsumerGroupState)
         wanted_types = None if types is None else arguments.items("types", types, ConsumerGroupType)
@@ -43,8 +46,8 @@ class GroupCalls(AnsweringClient):
             listed = [
                 group
                 for group in groups.list_groups(self._refreshed(request_timeout))
-                if (wanted_states is None or group.state in wanted_states)
-                and (wanted_types is None or group.type in wanted_types)
+                if (not wanted_states or group.state in wanted_states)
+                and (not wanted_types or group.type in wanted_types)
             ]
             return ListConsumerGroupsResult(listed, [])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import ClassVar, Final
+from typing import Final
 
 from sparktxn import arguments
 
@@ -58,7 +58,7 @@ class ThrottleEvent:
         return f"{self.broker_name}/{self.broker_id} throttled for {int(self.throttle_time * 1000)} ms"
 
 
-class Uuid(arguments.Checked):
+class Uuid:
     """An id of 128 bits, as two signed numbers of 64. Its text is base 64 without padding.
 
     Raises:
@@ -67,17 +67,10 @@ class Uuid(arguments.Checked):
     """
 
     __slots__ = ("_least_significant_bits", "_most_significant_bits")
-    _checks: ClassVar = {
-        "_most_significant_bits": lambda value: arguments.integer("most_significant_bits", value),
-        "_least_significant_bits": lambda value: arguments.integer("least_significant_bits", value),
-    }
-
-    _most_significant_bits: int
-    _least_significant_bits: int
 
     def __init__(self, most_significant_bits: int, least_significant_bits: int) -> None:
-        self._most_significant_bits = most_significant_bits
-        self._least_significant_bits = least_significant_bits
+        self._most_significant_bits = arguments.integer("most_significant_bits", most_significant_bits)
+        self._least_significant_bits = arguments.integer("least_significant_bits", least_significant_bits)
 
     def get_most_significant_bits(self) -> int:
         """Return the first half."""

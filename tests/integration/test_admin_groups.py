@@ -143,6 +143,7 @@ def test_groups_are_listed_by_state_and_type(group: Group) -> None:
     without, with_member = ("empty", True, ConsumerGroupState.EMPTY, CLASSIC), ("g", False, STABLE, CLASSIC)
     assert listed() == [without, with_member]
     assert listed(states=[STABLE]) == [with_member]
+    assert listed(states=[], types=[]) == listed()
     assert listed(states={ConsumerGroupState.EMPTY, RECONCILING}) == [without]
     assert listed(types=[CONSUMER]) == []
     group.join("m2")
