@@ -92,7 +92,7 @@ class _CopyReplay(Replay):
         super().__init__(objects, head)
         self.files: dict[_Where, dict[str, _File]] = {}
         self.append_objects: dict[str, ObjectToCopy] = {}
-        self.rewrites: list[tuple[_Where, ManifestRef, int]] = []
+        self.rewrites: list[tuple[_Where, Rewrite, int]] = []
         self.checksums = array("I")
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
@@ -107,7 +107,7 @@ class _CopyReplay(Replay):
                     where, name = (segment.topic_id, segment.partition), segment.segment
                     self.files.setdefault(where, {})[name] = _File(segment.size_bytes, segment.checksum, entry.entry)
             elif isinstance(command, Rewrite):
-                self.rewrites.append(((command.topic_id, command.partition), command.run, entry.entry))
+                self.rewrites.append(((command.topic_id, command.partition), command, entry.entry))
         return commands
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
@@ -180,17 +180,20 @@ class _Planning:
         self._read: set[str] = set()
 
     def add_rewrites(self) -> None:
-        """Add the runs that entries name, and the files that these name.
+        """Add the runs that entries name, and the files that are new in them.
+
+        Files that were named before are in the checkpoint at the horizon or in an entry since, or no view reads them.
 
         Raises:
             DamagedObject: a manifest is missing or damaged.
         """
-        for where, run, entry in self._replay.rewrites:
+        for where, command, entry in self._replay.rewrites:
             folder = self._folder(where)
-            self._add_run(self._plan.others, folder, run, entry, is_sealed=False)
-            files = self._plan.files.setdefault(where, {})
-            for segment in self._replay.manifest(folder, run):
-                files[segment.name] = _File(segment.size_bytes, segment.checksum, entry)
+            self._add_run(self._plan.others, folder, command.run, entry, is_sealed=False)
+            files, new = self._plan.files.setdefault(where, {}), set(command.segments)
+            for segment in self._replay.manifest(folder, command.run):
+                if segment.name in new:
+                    files[segment.name] = _File(segment.size_bytes, segment.checksum, entry)
 
     def add_head(self, head: CheckpointHead, listed: Head, *, is_base: bool) -> None:
         """Add a checkpoint with all that it names; one that cannot be read is left out, as readers skip it.

@@ -37,6 +37,7 @@ SUCCESS: Final = "_SUCCESS"
 _PARTITION_COLUMNS: Final = ("partition", "_partition")
 _ROWS_PER_FILE: Final = 10_000_000
 _ROWS_PER_BATCH: Final = 65_536
+_BOUNDS: Final = 2
 
 OnProgress = Callable[[int], None]
 """Gets how many records are written."""
@@ -151,7 +152,13 @@ def _within(
     topic: str, ranges: Mapping[tuple[str, int], tuple[int, int]], offsets: Mapping[int, tuple[int, int | None]]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     found = {}
-    for partition, (first, end) in offsets.items():
+    for partition, given in arguments.instance("offsets", offsets, Mapping).items():
+        if not isinstance(given, tuple) or len(given) != _BOUNDS:
+            raise TypeError(
+                f"offsets has {arguments.described(given)} for a partition: expected (first offset, end offset or None)"
+            )
+        partition = arguments.integer("offsets", partition, 0)
+        first, end = given
         if (topic, partition) not in ranges:
             raise ConfigurationError(f"offsets: topic {topic!r} has no partition {partition!r}")
         start, stop = ranges[topic, partition]
@@ -162,9 +169,13 @@ def _within(
 
 
 def _check_free(target: Path) -> None:
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if target.exists() or target.is_symlink():
+    try:
+        if target.is_dir() and not any(target.iterdir()):
+            return
+        exists = os.path.lexists(target)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"folder {str(target)!r} cannot be used: {error}") from None
+    if exists:
         raise ConfigurationError(f"folder {str(target)!r} exists: expected one that does not, or that is empty")
 
 
@@ -189,7 +200,11 @@ class _Export:
         self._rows_per_file = rows_per_file
         self._on_progress = on_progress
         self.files = self.records = self.size_bytes = 0
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigurationError(f"folder {str(folder.parent)!r} cannot be written to: {reason}") from None
 
     def write_partition(self, partition: int, tasks: Any) -> None:
         """Write the records of one partition."""

@@ -27,6 +27,7 @@ OnProgress = Callable[[int], None]
 """Gets how many records are committed."""
 
 _SCHEMA: Final = RECORD_SCHEMA.append(pa.field("partition", pa.int32()))
+_METHODS: Final = ("list_topics", "get_watermark_offsets", "assign", "consume")
 _NO_TIMESTAMP: Final = 0
 _POLL_S: Final = 0.5
 _ASK_S: Final = 30.0
@@ -111,7 +112,10 @@ def import_topic(
     topic = arguments.identifier("topic", topic)
     source_topic = arguments.identifier("source_topic", source_topic)
     name = arguments.identifier("name", source_topic if name is None else name)
-    arguments.function("topic_partition", topic_partition)
+    if not all(callable(getattr(consumer, method, None)) for method in _METHODS):
+        raise TypeError(f"consumer is {arguments.described(consumer)}: expected an object with {', '.join(_METHODS)}")
+    if arguments.function("topic_partition", topic_partition) is None:
+        raise TypeError("topic_partition is None: expected a function of a topic, a partition and an offset")
     batch_records = arguments.integer("batch_records", batch_records, 1)
     idle_s = arguments.timeout_s("idle_timeout_s", idle_timeout_s)
     accept_loss = arguments.boolean("accept_loss", accept_loss)

@@ -18,6 +18,7 @@ from sparktxn.log.follow.copies import newest_copy
 from sparktxn.maintenance import (
     CopiedObjects,
     CopyTask,
+    compact,
     copy_store,
     rewrite,
     run_copy_task,
@@ -407,6 +408,35 @@ def test_a_dry_run_writes_nothing(shop: Store, target: str) -> None:
     copied = {name: data for name, data in objects(target).items() if not name.startswith((names.COPIES, names.STORE))}
     copied.pop(names.LAST_CHECKPOINT)
     assert done.size_bytes == sum(len(data or b"") for data in copied.values())
+
+
+def test_a_compacted_topic_at_every_entry(target: str) -> None:
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    seen: dict[int, list[tuple[int, int, bytes]]] = {}
+    with Store.open(f"memory://copied-{next_number()}", options=OPTIONS, create=True) as store:
+        store.create_topic("orders", 1, settings=settings)
+        for number in range(5):
+            with Producer({"bootstrap.servers": store.uri, **OPTIONS}) as producer:
+                for key in range(number, number + 4):
+                    producer.produce("orders", b"%d" % number, b"%d" % key)
+                    producer.flush()
+            compact(store)
+            if number == 2:
+                settle(store)
+                rewrite(store, {"rewrite.min.segments": 2})
+                copy_store(store, target)
+            seen[store.view().entry] = records(store.uri)
+        settle(store)
+        report = copy_store(store, target)
+    assert len({len(rows) for rows in seen.values()}) > 1
+    with Store.open(target) as copy:
+        assert verify(copy).problems == ()
+        assert report.entry == copy.view().entry
+        for entry, rows in seen.items():
+            view = copy.view(["orders"], entry=entry)
+            tasks = copy.plan(view, copy.ranges(view))
+            found = [row for task in tasks for batch in read_task(task) for row in batch.to_pylist()]
+            assert [(row["partition"], row["offset"], row["value"]) for row in found] == rows
 
 
 def test_signs_of_life_and_intents_stay_with_the_source(shop: Store, target: str) -> None:
