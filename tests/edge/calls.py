@@ -205,11 +205,12 @@ def _copy_task(world: World) -> CopyTask:
 
 
 def _compact_task(world: World) -> CompactTask:
-    world.store.create_topic("compacted", 1, settings={"cleanup.policy": "compact"})
+    topic = world.name("compacted")
+    world.store.create_topic(topic, 1, settings={"cleanup.policy": "compact"})
     producer = world.producer()
-    producer.produce("compacted", "a", "key", partition=0)
+    producer.produce(topic, "a", "key", partition=0)
     producer.flush(5.0)
-    return plan_compact(world.store, {"compact.topics": "compacted"})[0]
+    return plan_compact(world.store, {"compact.topics": topic})[0]
 
 
 def _reads(world: World) -> Callable[..., Any]:
