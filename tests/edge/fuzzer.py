@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import tempfile
 import threading
@@ -234,7 +235,11 @@ def run_cases(cases: list[Case]) -> tuple[int, list[Finding]]:
     for some in by_call.values():
         while some:
             with tempfile.TemporaryDirectory(prefix="edge-", ignore_cleanup_errors=True) as folder:
-                count = _run_in_world(some, Path(folder) / "store", found)
+                # Relative paths, and those two folders up, are inside of it: calls that write files may take them.
+                inner = Path(folder) / "up" / "here"
+                inner.mkdir(parents=True)
+                with contextlib.chdir(inner):
+                    count = _run_in_world(some, Path(folder) / "store", found)
             some = some[count:]
     return _Calls.made - before, found
 
