@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -358,7 +359,9 @@ class TestSubscriptions:
             on_revoke=lambda c, partitions: told.append(("revoke", [p.partition for p in partitions])),
         )
         assert told == []
-        consumer.poll(0.02)
+        until_s = time.monotonic() + 30
+        while not told and time.monotonic() < until_s:
+            consumer.poll(0.02)
         assert told == [("assign", [0, 1])]
         assert consumer.assignment() == [TopicPartition("t", 0), TopicPartition("t", 1)]
         consumer.close()
