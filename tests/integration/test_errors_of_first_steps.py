@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.registry import _registry as imported_by_fsspec
 
 from sparktxn import Consumer, KafkaException, Producer, Store
 from sparktxn.admin import AdminClient, NewTopic
@@ -38,6 +39,9 @@ def test_an_unknown_scheme_names_the_extra() -> None:
 @pytest.mark.parametrize("missing", ["s3fs", "fsspec"])
 def test_s3_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
+    # What fsspec has imported for an earlier test it keeps.
+    for scheme in ("s3", "s3a"):
+        monkeypatch.delitem(imported_by_fsspec, scheme, raising=False)
     if missing == "fsspec":
         monkeypatch.delitem(sys.modules, "sparktxn.objectstore.remote", raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install 'sparktxn\[s3\]'") as raised:

@@ -211,7 +211,7 @@ class TestRightfulOwners:
         consumer.commit(offsets=at(4), asynchronous=False)
         assert world.committed("group", "six") == 4
         consumer.close()
-        assert heard == [None] * 5
+        assert heard == [None] * 4, "the synchronous one raises or returns"
 
     def test_lower_offsets_after_seeking_back(self, world: World) -> None:
         consumer = started(world, 5)
