@@ -40,6 +40,7 @@ _CALL_S: Final = 5.0
 _ADMINISTRATIONS: Final = 12
 _NOTHING_DECIDED: Final = PreparedTransaction(2**63 - 1, 0)
 """What no producer has prepared: a transaction that waits is then aborted."""
+_TARGETS: Final = (1_024, 4_096, 2**20)
 _VACUUM: Final = {"vacuum.retention.ms": 500, "vacuum.segment.age.ms": 0}
 _SWEEP: Final = {"transactional.id.expiration.ms": 7_200_000, "producer.id.expiration.ms": 7_200_000}
 
@@ -61,93 +62,92 @@ class _Patience:
         self._process.sleep(self._process.random.random() * self._wait_s * (1 + min(self.idle, 5) ** 3))
 
 
-def sweeping(world: ClientWorld) -> Program:
-    """Sweeps by what it has itself seen, and now and then by the store's clock, as long as another process works."""
+def _repeating(
+    world: ClientWorld, wait_s: float, begin: Callable[[Process, Log, Store, _Patience], Callable[[], object]]
+) -> Program:
+    """Does the work that `begin` returns, again and again, as long as another process works."""
 
     def program(process: Process) -> None:
         uri, log = connect(process, world)
-        patience = _Patience(process, log, 2 * world.timeout_ms / 1000)
+        patience = _Patience(process, log, wait_s)
         with Store.open(uri) as store:
-            sweeper = Sweeper(store, _SWEEP)
+            work = begin(process, log, store, patience)
             while world.working:
                 with suppress(KafkaException):
-                    if process.random.random() < 0.7:
-                        sweeper.sweep(_CALL_S)
-                    else:
-                        sweep(store, _SWEEP, timeout_s=_CALL_S)
+                    work()
                     world.history.operations += 1
                 patience.wait()
 
     return program
+
+
+def sweeping(world: ClientWorld) -> Program:
+    """Sweeps by what it has itself seen, and now and then by the store's clock, as long as another process works."""
+
+    def begin(process: Process, _log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+        sweeper = Sweeper(store, _SWEEP)
+
+        def work() -> object:
+            if process.random.random() < 0.7:
+                return sweeper.sweep(_CALL_S)
+            return sweep(store, _SWEEP, timeout_s=_CALL_S)
+
+        return work
+
+    return _repeating(world, 2 * world.timeout_ms / 1000, begin)
 
 
 def vacuuming(world: ClientWorld) -> Program:
     """Vacuums with hardly any retention, as long as another process works."""
 
-    def program(process: Process) -> None:
-        uri, log = connect(process, world)
-        patience = _Patience(process, log, 20.0)
-        with Store.open(uri) as store:
-            while world.working:
-                with suppress(KafkaException):
-                    if process.random.random() < 0.5 and not patience.idle:
-                        log.checkpoint()
-                    vacuum(store, _VACUUM, timeout_s=_CALL_S)
-                    world.history.operations += 1
-                patience.wait()
+    def begin(process: Process, log: Log, store: Store, patience: _Patience) -> Callable[[], object]:
+        def work() -> object:
+            if process.random.random() < 0.5 and not patience.idle:
+                log.checkpoint()
+            return vacuum(store, _VACUUM, timeout_s=_CALL_S)
 
-    return program
+        return work
+
+    return _repeating(world, 20.0, begin)
 
 
 def rewriting(world: ClientWorld) -> Program:
     """Rewrites by targets of all sizes, whole or task by task, as long as another process works."""
 
-    def program(process: Process) -> None:
-        uri, log = connect(process, world)
-        patience = _Patience(process, log, 10.0)
-        with Store.open(uri) as store:
-            while world.working:
-                given = {
-                    "rewrite.min.segments": 2,
-                    "rewrite.target.bytes": process.random.choice((1_024, 4_096, 2**20)),
-                }
-                with suppress(KafkaException):
-                    if process.random.random() < 0.5:
-                        rewrite(store, given, timeout_s=_CALL_S)
-                    else:
-                        tasks = plan_rewrite(store, given, timeout_s=_CALL_S)
-                        process.random.shuffle(tasks)
-                        files = [copy_records(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
-                        process.sleep(process.random.random() * 5)
-                        apply_rewrite(store, files, timeout_s=_CALL_S)
-                    world.history.operations += 1
-                patience.wait()
+    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+        def work() -> object:
+            target = process.random.choice(_TARGETS)
+            given = {"rewrite.min.segments": 2, "rewrite.target.bytes": target}
+            if process.random.random() < 0.5:
+                return rewrite(store, given, timeout_s=_CALL_S)
+            tasks = plan_rewrite(store, given, timeout_s=_CALL_S)
+            process.random.shuffle(tasks)
+            files = [copy_records(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
+            process.sleep(process.random.random() * 5)
+            return apply_rewrite(store, files, timeout_s=_CALL_S)
 
-    return program
+        return work
+
+    return _repeating(world, 10.0, begin)
 
 
 def compacting(world: ClientWorld) -> Program:
     """Compacts, whole or task by task, as long as another process works; each record has a key of its own."""
 
-    def program(process: Process) -> None:
-        uri, log = connect(process, world)
-        patience = _Patience(process, log, 10.0)
-        with Store.open(uri) as store:
-            while world.working:
-                given = {"compact.target.bytes": process.random.choice((1_024, 4_096, 2**20))}
-                with suppress(KafkaException):
-                    if process.random.random() < 0.5:
-                        compact(store, given, timeout_s=_CALL_S)
-                    else:
-                        tasks = plan_compact(store, given, timeout_s=_CALL_S)
-                        process.random.shuffle(tasks)
-                        files = [copy_newest(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
-                        process.sleep(process.random.random() * 5)
-                        apply_compact(store, files, timeout_s=_CALL_S)
-                    world.history.operations += 1
-                patience.wait()
+    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+        def work() -> object:
+            given = {"compact.target.bytes": process.random.choice(_TARGETS)}
+            if process.random.random() < 0.5:
+                return compact(store, given, timeout_s=_CALL_S)
+            tasks = plan_compact(store, given, timeout_s=_CALL_S)
+            process.random.shuffle(tasks)
+            files = [copy_newest(log.objects, log.ids, log.clock, task) for task in tasks[:3]]
+            process.sleep(process.random.random() * 5)
+            return apply_compact(store, files, timeout_s=_CALL_S)
 
-    return program
+        return work
+
+    return _repeating(world, 10.0, begin)
 
 
 def administering(world: ClientWorld) -> Program:
