@@ -21,7 +21,7 @@ from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, ViewExpired
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import ReadView
@@ -30,7 +30,7 @@ from sparktxn.maintenance.compactfiles import CompactedFiles, copy_newest, run_c
 from sparktxn.maintenance.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
 from sparktxn.maintenance.proposing import LostRace
-from sparktxn.maintenance.replacing import Place, replacement
+from sparktxn.maintenance.replacing import Place, put_into_effect, replacement
 from sparktxn.store import Store
 
 __all__ = [
@@ -230,16 +230,11 @@ def apply_compact(
 
 def _applied(log: Log, done: CompactedFiles, deadline: Deadline, report: CompactReport) -> CompactReport:
     """Replace the records of a partition, and return the report with what came of it."""
-    try:
-        log.submit(_commands(log, done, deadline), deadline)
-    except CommandRefused as refused:
+    outcome = put_into_effect(log, lambda: _commands(log, done, deadline), deadline)
+    if isinstance(outcome, CommandRefused):
         about = f"partition {done.partition} of topic {done.topic!r}"
-        return replace(report, lost=(*report.lost, LostRace(about, refused.error.str())))
-    except OutcomeUnknown:
-        return replace(report, unresolved=report.unresolved + 1)
-    except StoreUnavailable:
-        if not deadline.passed():
-            raise
+        return replace(report, lost=(*report.lost, LostRace(about, outcome.error.str())))
+    if not outcome:
         return replace(report, unresolved=report.unresolved + 1)
     sizes = done.files()
     left = sum(segment.row_count for segment in done.segments)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sparktxn.clock import Deadline
+from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
 from sparktxn.format.manifest import encode_manifest
@@ -14,7 +15,7 @@ from sparktxn.log.log import Log
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.structs import Compaction, ManifestRef, SegmentRef
 
-__all__ = ["Place", "replacement"]
+__all__ = ["Place", "put_into_effect", "replacement"]
 
 
 class Place(NamedTuple):
@@ -76,3 +77,25 @@ def replacement(
         ),
         compaction=compaction,
     )
+
+
+def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]], deadline: Deadline) -> bool | CommandRefused:
+    """Make commands and submit them as one list.
+
+    Returns:
+        True; False if the outcome is not known at the deadline; or why the state refuses them.
+
+    Raises:
+        StoreUnavailable: the store did not take them, or a manifest, before the deadline.
+    """
+    try:
+        log.submit(make(), deadline)
+    except CommandRefused as refused:
+        return refused
+    except OutcomeUnknown:
+        return False
+    except StoreUnavailable:
+        if not deadline.passed():
+            raise
+        return False
+    return True

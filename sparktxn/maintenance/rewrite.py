@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable, ViewExpired
+from sparktxn.errors import CommandRefused, ViewExpired
 from sparktxn.format.commands import Rewrite
 from sparktxn.log.log import Log
 from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
 from sparktxn.maintenance.proposing import LostRace
-from sparktxn.maintenance.replacing import Place, replacement
+from sparktxn.maintenance.replacing import Place, put_into_effect, replacement
 from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
 from sparktxn.store import Store
@@ -256,16 +256,10 @@ def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
 
 def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, report: RewriteReport) -> RewriteReport:
     """Replace the range of `files`, and return the report with what came of it."""
-    try:
-        command = _command(log, files, deadline)
-        log.submit([command], deadline)
-    except CommandRefused as refused:
-        return replace(report, lost=(*report.lost, LostRace(_about(files[0]), refused.error.str())))
-    except OutcomeUnknown:
-        return replace(report, unresolved=report.unresolved + 1)
-    except StoreUnavailable:
-        if not deadline.passed():
-            raise
+    outcome = put_into_effect(log, lambda: [_command(log, files, deadline)], deadline)
+    if isinstance(outcome, CommandRefused):
+        return replace(report, lost=(*report.lost, LostRace(_about(files[0]), outcome.error.str())))
+    if not outcome:
         return replace(report, unresolved=report.unresolved + 1)
     sizes = {name: size for each in files for name, size in each.files().items()}
     return replace(
