@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
@@ -36,6 +37,7 @@ __all__ = [
     "integer_or_none",
     "items",
     "mapping",
+    "path",
     "shown",
     "text",
     "text_or_none",
@@ -142,6 +144,18 @@ def text(name: str, value: object, *, secret: bool = False) -> str:
             f"{name} has half of a surrogate pair at {where}: expected text that UTF-8 can hold"
         ) from None
     return plain
+
+
+def path(name: str, value: object) -> str:
+    """Return a path, or an address, as a plain str.
+
+    Raises:
+        TypeError: `value` is neither a str nor a path.
+        ConfigurationError: it has halves of surrogate pairs.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise _wrong_type(name, value, "a str or a path")
+    return text(name, os.fspath(value))
 
 
 def text_or_none(name: str, value: object) -> str | None:

@@ -144,7 +144,7 @@ class Store:
             ConfigurationError: the URI or an option is wrong.
             StoreNotFound: there is no store, and `create` is False.
         """
-        address = _address(uri)
+        address = arguments.path("uri", uri)
         options = arguments.mapping("options", options)
         return cls(address, options, acquire_log(address, options, create=arguments.boolean("create", create)))
 
@@ -547,13 +547,6 @@ class Store:
         deadline = self._deadline(timeout_s)
         group = self._group_offsets(offsets, deadline)
         self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)], deadline)
-
-
-def _address(uri: object) -> str:
-    """The store's address as text."""
-    if not isinstance(uri, str | os.PathLike):
-        raise TypeError(f"uri is {arguments.described(uri)}: expected a str or a path")
-    return arguments.text("uri", os.fspath(uri))
 
 
 def read_task(

@@ -22,7 +22,7 @@ def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
         ConfigurationError: it cannot be read, or a line has no name and ``=``. What the file holds is not repeated in
             the error: there may be secrets in it.
     """
-    path = Path(arguments.text("file", os.fspath(file)) if isinstance(file, str | os.PathLike) else _refused(file))
+    path = Path(arguments.path("file", file))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -36,7 +36,3 @@ def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
                 raise ConfigurationError(f"file {arguments.shown(str(path))}, line {number}: expected name=value")
             settings[name.strip()] = value.strip()
     return settings
-
-
-def _refused(file: object) -> str:
-    raise TypeError(f"file is {arguments.described(file)}: expected a str or a path")

@@ -95,9 +95,7 @@ def export_topic(
     """
     arguments.instance("store", store, Store)
     topic = arguments.identifier("topic", topic)
-    if not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"folder is {arguments.described(folder)}: expected a str or a path")
-    target = Path(arguments.text("folder", os.fspath(folder)))
+    target = Path(arguments.path("folder", folder))
     arguments.choice("file_format", file_format, FORMATS)
     rows_per_file = arguments.integer("rows_per_file", rows_per_file, 1)
     arguments.function("on_progress", on_progress)

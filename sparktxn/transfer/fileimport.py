@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from msgspec import Struct
@@ -101,7 +101,7 @@ def import_files(
     """
     arguments.instance("store", store, Store)
     topic = arguments.identifier("topic", topic)
-    paths = [Path(arguments.text("files", os.fspath(file))) for file in _paths(files)]
+    paths = _paths(files)
     names = {
         arguments.text("columns", theirs): arguments.text("columns", mine)
         for mine, theirs in arguments.mapping("columns", columns).items()
@@ -123,13 +123,10 @@ def import_files(
     )
 
 
-def _paths(files: object) -> list[Any]:
+def _paths(files: object) -> list[Path]:
     if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Sequence):
         raise TypeError(f"files is {arguments.described(files)}: expected a list of paths")
-    for file in files:
-        if not isinstance(file, str | os.PathLike):
-            raise TypeError(f"files has {arguments.described(file)}: expected a str or a path")
-    return list(files)
+    return [Path(arguments.path("files", file)) for file in files]
 
 
 class _Importing:

@@ -147,5 +147,5 @@ def test_what_the_state_refuses_is_not_put(writer: StoreWriter) -> None:
     with pytest.raises(Refused, match="exists"):
         writer.create_topic("p")
     with pytest.raises(Refused):
-        writer.write(Identity("nobody", 5, 0), {("p", 0): [record("x")]})
+        writer.write(Identity("stranger", 5, 0), {("p", 0): [record("x")]})
     assert len(list((writer.root / "_log").glob("*.json"))) == entries
