@@ -39,6 +39,7 @@ from sparktxn.kafka.admin import (
 )
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.operations import CLUSTER_OPERATIONS
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.structs import ProducerIdAndEpoch
@@ -163,14 +164,16 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         include_authorized_operations: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[TopicDescription]]:
-        """Describes topics; {name: Future}. There are no authorized operations to include."""
-        arguments.boolean("include_authorized_operations", include_authorized_operations)
+        """Describes topics; {name: Future}. There are no access control lists: all operations are authorized."""
+        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
             names_of("topics", names),
             lambda name: name,
-            lambda name: topiccalls.describe_topic(self._refreshed(request_timeout), self._uri, name),
+            lambda name: topiccalls.describe_topic(
+                self._refreshed(request_timeout), self._uri, name, operations=included
+            ),
         )
 
     @in_time("request_timeout", clock_of)
@@ -380,11 +383,13 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         self, *, include_authorized_operations: bool = False, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[DescribeClusterResult]:
         """Return the store as a cluster of one node."""
+        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         arguments.timeout_s("request_timeout", request_timeout)
 
         def describe() -> DescribeClusterResult:
             node = node_of(self._uri)
-            return DescribeClusterResult(self._log().store_id, node, [node])
+            operations = list(CLUSTER_OPERATIONS) if included else None
+            return DescribeClusterResult(self._log().store_id, node, [node], operations)
 
         return self._answer(describe)
 

@@ -69,11 +69,14 @@ class GroupCalls(AnsweringClient):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describes groups with their members; {group id: Future}. A group that does not exist is DEAD."""
+        included = arguments.boolean("include_authorized_operations", include_authorized_operations)
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
-            lambda group_id: groups.describe_group(self._refreshed(request_timeout), self._uri, group_id),
+            lambda group_id: groups.describe_group(
+                self._refreshed(request_timeout), self._uri, group_id, operations=included
+            ),
         )
 
     @in_time("request_timeout", clock_of)

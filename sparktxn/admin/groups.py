@@ -21,6 +21,7 @@ from sparktxn.kafka.groups import (
 )
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.metadata import BrokerMetadata, GroupMember, GroupMetadata
+from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, first_offset
 from sparktxn.state.laststable import last_stable_offset
@@ -53,13 +54,17 @@ def list_groups(log: Log) -> list[ConsumerGroupListing]:
     return found
 
 
-def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescription:
-    """Return a group as last known; one that has neither members nor offsets is DEAD."""
+def describe_group(log: Log, uri: str, group_id: str, *, operations: bool) -> ConsumerGroupDescription:
+    """Return a group as last known; one that has neither members nor offsets is DEAD.
+
+    With `operations` its description has what a program may do with it.
+    """
+    authorized = list(GROUP_OPERATIONS) if operations else None
     group, node = log.group(group_id), node_of(uri)
     if group is None:
         has_offsets = log.group_offsets(group_id) or log.group_pending_offsets(group_id)
         state = ConsumerGroupState.EMPTY if has_offsets else ConsumerGroupState.DEAD
-        return ConsumerGroupDescription(group_id, state, node)
+        return ConsumerGroupDescription(group_id, state, node, authorized_operations=authorized)
     members = log.group_members(group_id)
     names = _topic_names(log)
     return ConsumerGroupDescription(
@@ -69,6 +74,7 @@ def describe_group(log: Log, uri: str, group_id: str) -> ConsumerGroupDescriptio
         is_simple_consumer_group=False,
         members=[_described(member, names) for member in members],
         partition_assignor=group.assignor,
+        authorized_operations=authorized,
         type=_type_of(members),
         group_epoch=group.epoch,
     )
@@ -80,7 +86,7 @@ def group_metadata(log: Log, uri: str, asked: str | None) -> list[GroupMetadata]
     for listed in list_groups(log):
         if asked is not None and listed.group_id != asked:
             continue
-        group = describe_group(log, uri, listed.group_id)
+        group = describe_group(log, uri, listed.group_id, operations=False)
         found.append(
             GroupMetadata(
                 BrokerMetadata(0, uri, 0),

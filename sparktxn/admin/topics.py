@@ -27,6 +27,7 @@ from sparktxn.kafka.admin import (
     TopicPartitionInfo,
     node_of,
 )
+from sparktxn.kafka.operations import TOPIC_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
@@ -156,12 +157,13 @@ def add_columns(log: Log, name: str, schema: pa.Schema, deadline: Deadline, *, v
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def describe_topic(log: Log, uri: str, name: str) -> TopicDescription:
-    """A topic as last known."""
+def describe_topic(log: Log, uri: str, name: str, *, operations: bool) -> TopicDescription:
+    """A topic as last known; with `operations` its description has what a program may do with it."""
     topic = existing_topic(log, name)
     node = node_of(uri)
     partitions = [TopicPartitionInfo(number, node, [node], [node]) for number in range(topic.partition_count)]
-    return TopicDescription(name, topic.topic_id, name.startswith("__"), partitions, topic.schema)
+    authorized = list(TOPIC_OPERATIONS) if operations else None
+    return TopicDescription(name, topic.topic_id, name.startswith("__"), partitions, topic.schema, authorized)
 
 
 def _topic_of(resource: ConfigResource) -> str:

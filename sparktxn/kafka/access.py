@@ -11,6 +11,7 @@ from typing import ClassVar, TypeVar
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.admin import ResourceType, resource_type
+from sparktxn.kafka.operations import AclOperation
 
 __all__ = [
     "AclBinding",
@@ -25,24 +26,6 @@ __all__ = [
     "UserScramCredentialUpsertion",
     "UserScramCredentialsDescription",
 ]
-
-
-class AclOperation(IntEnum):
-    """What a rule is about (Kafka's ids)."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 class AclPermissionType(IntEnum):

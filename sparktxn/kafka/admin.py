@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.kafka.operations import AclOperation
 from sparktxn.notebooks import html_table
 
 _CONSTANTS: Final = (
@@ -374,7 +375,7 @@ class TopicDescription(Struct, frozen=True):
     is_internal: bool
     partitions: list[TopicPartitionInfo]
     schema: tuple[tuple[str, str, bool], ...] | None = None
-    authorized_operations: list[str] | None = None
+    authorized_operations: list[AclOperation] | None = None
 
     def _repr_html_(self) -> str:
         columns = None if self.schema is None else ", ".join(f"{name} {kind}" for name, kind, _ in self.schema)
@@ -395,4 +396,4 @@ class DescribeClusterResult(Struct, frozen=True):
     cluster_id: str
     controller: Node
     nodes: list[Node]
-    authorized_operations: list[str] | None = None
+    authorized_operations: list[AclOperation] | None = None

@@ -11,6 +11,7 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.kafka.admin import Node
 from sparktxn.kafka.message import TopicPartition, topic_partitions
+from sparktxn.kafka.operations import AclOperation
 from sparktxn.notebooks import html_table
 
 __all__ = [
@@ -103,7 +104,7 @@ class ConsumerGroupDescription(Struct, frozen=True):
     is_simple_consumer_group: bool = True
     members: list[MemberDescription] = []
     partition_assignor: str = ""
-    authorized_operations: list[str] | None = None
+    authorized_operations: list[AclOperation] | None = None
     type: ConsumerGroupType = ConsumerGroupType.CLASSIC
     group_epoch: int = -1
 

@@ -323,6 +323,20 @@ class TestTheClient:
             assert cluster.cluster_id == store.log.store_id
         assert [node.host for node in cluster.nodes] == [uri]
 
+    def test_all_operations_are_authorized_where_they_are_asked_for(self, admin: AdminClient) -> None:
+        """The numbers are those of a Kafka broker without access control lists."""
+        only(admin.create_topics([NewTopic("t", 1)]))
+        for included in (True, False):
+            answers = (
+                admin.describe_cluster(include_authorized_operations=included).result(),
+                only(admin.describe_topics(["t"], include_authorized_operations=included)),
+                only(admin.describe_consumer_groups(["g"], include_authorized_operations=included)),
+            )
+            cluster, topic, group = (answer.authorized_operations for answer in answers)
+            assert cluster == ([5, 7, 8, 9, 10, 11, 12] if included else None)
+            assert topic == ([3, 4, 5, 6, 7, 8, 10, 11] if included else None)
+            assert group == ([3, 6, 8, 10, 11] if included else None)
+
     def test_a_missing_store_is_told_by_every_call(self, admin: AdminClient) -> None:
         answers: list[Future[Any]] = [
             *admin.delete_topics(["t"]).values(),
