@@ -1,0 +1,61 @@
+"""Runs the blocks of one page, one after another in one process and one folder: `python runner.py PAGE.json`.
+
+The file has `before`, `after` and `between` by number, which are programs, and `blocks`, pairs of a language and a
+text. The output of each block is written to the file's name with `.out`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def run_python(text: str, names: dict[str, Any]) -> None:
+    exec(compile(text, "page", "exec"), names)
+
+
+def run_shell(text: str, names: dict[str, Any]) -> None:
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, check=False)
+    print(done.stdout, end="")
+    if done.returncode:
+        raise RuntimeError(f"{text}\nended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def run_sql(text: str, names: dict[str, Any]) -> None:
+    for statement in filter(None, map(str.strip, text.split(";"))):
+        names["spark"].sql(statement).collect()
+
+
+def run_diff(text: str, names: dict[str, Any]) -> None:
+    """Run what a reader has after the change: the lines that are added, and those that stay."""
+    after = "".join(line[1:] for line in text.splitlines(keepends=True) if line[:1] in (" ", "+"))
+    if text.lstrip("-+ ").startswith("spark."):
+        names["_"] = eval(f"({after})", names)
+    else:
+        run_python(after, names)
+
+
+RUN = {"python": run_python, "bash": run_shell, "sh": run_shell, "sql": run_sql, "diff": run_diff}
+
+
+def main(file: Path) -> None:
+    page = json.loads(file.read_text())
+    names: dict[str, Any] = {"__name__": "__main__"}
+    run_python(page["before"], names)
+    printed = []
+    for number, (kind, text) in enumerate(page["blocks"]):
+        run_python(page["between"].get(str(number), ""), names)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            RUN[kind](text, names)
+        printed.append(out.getvalue())
+    run_python(page["after"], names)
+    file.with_suffix(".out").write_text(json.dumps(printed))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,169 @@
+"""Pages whose blocks run as they are printed, from top to bottom, and print what the page shows below them.
+
+Folders at the root of the file system are moved into the test's own, and moto takes the place of S3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pages.blocks import PAGES, ROOT, blocks
+from tests.pages.worlds import WORLDS
+from tests.servers import MotoServer, S3Server
+
+RUNNER = Path(__file__).with_name("runner.py")
+
+# Blocks that other tests run.
+ELSEWHERE = {
+    ("README.md", "python"): "tests/test_readme.py",
+    ("docs/cli.md", "console"): "tests/cli/test_page.py",
+    ("docs/cli.md", "python"): "tests/cli/test_page.py",
+    ("docs/transfer.md", "console"): "tests/cli/test_page.py",
+}
+
+# Blocks that no test runs; a page says why, in a comment before the block.
+NOT_RUN = {
+    ("CONTRIBUTING.md", "a test checks that the targets exist"): 1,
+    ("README.md", "a test checks that the targets exist"): 1,
+    ("README.md", "a test checks that the extras exist"): 1,
+    ("docs/spark.md", "needs a cluster"): 1,
+    ("docs/transfer.md", "needs a Kafka broker"): 1,
+    ("docs/transfer.md", "needs the packages of Delta"): 1,
+    ("docs/verification.md", "takes minutes"): 1,
+}
+
+SPARK_PAGES = [page for page, world in WORLDS.items() if world.spark]
+OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark]
+
+
+def moved(text: str, folder: Path) -> str:
+    """`text` with the folders /tmp, /data and /var/lib inside `folder`."""
+    return re.sub(r"(?<![\w/:.])/(tmp|data|var/lib)/", rf"{folder}/\1/", text)
+
+
+def commands(folder: Path) -> Path:
+    """A folder with the commands that an installation has: `txnlog` and `python`; `pip` has nothing left to do."""
+    found = folder / "commands"
+    found.mkdir(exist_ok=True)
+    for name, body in {
+        "txnlog": f'exec {sys.executable} -m sparktxn "$@"',
+        "python": f'exec {sys.executable} "$@"',
+        "pip": "exit 0",
+    }.items():
+        (found / name).write_text(f"#!/bin/sh\n{body}\n")
+        (found / name).chmod(0o755)
+    return found
+
+
+def run(page: str, folder: Path, server: S3Server | None = None) -> list[tuple[str, str]]:
+    """Run a page in `folder`; return what each block prints, and what the page shows below it."""
+    world = WORLDS[page]
+    taken = [block for block in blocks(page) if not block.reason and (page, block.kind) not in ELSEWHERE]
+    assert taken
+    file = folder / "page.json"
+    steps = {number: moved(text, folder) for number, text in world.between.items()}
+    page_blocks = [(block.kind, moved(block.text, folder)) for block in taken]
+    before, after = moved(world.before, folder), moved(world.after, folder)
+    file.write_text(json.dumps({"before": before, "after": after, "between": steps, "blocks": page_blocks}))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
+    environment = {**kept, "HOME": str(folder), "PATH": f"{commands(folder)}{os.pathsep}{kept['PATH']}"}
+    if server is not None:
+        for bucket in ("bucket", "backup"):
+            server.create_bucket(bucket)
+        environment |= {
+            "AWS_ENDPOINT_URL": server.endpoint_url,
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        }
+    done = subprocess.run(
+        [sys.executable, str(RUNNER), str(file)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    printed = json.loads(file.with_suffix(".out").read_text())
+    return list(zip(printed, (block.shown for block in taken), strict=True))
+
+
+def check(found: list[tuple[str, str]]) -> None:
+    """Fail where a page shows another output; blocks without one may print what changes from run to run."""
+    assert [printed for printed, shown in found if shown] == [shown for _, shown in found if shown]
+
+
+@pytest.fixture
+def server(page: str, tmp_path: Path) -> Iterator[S3Server | None]:
+    """A server with no stores, for pages that have their stores on S3."""
+    if not WORLDS[page].s3:
+        yield None
+        return
+    with MotoServer(tmp_path / "moto") as started:
+        yield started
+
+
+@pytest.mark.parametrize("page", OTHER_PAGES)
+def test_a_page_prints_what_it_shows(page: str, tmp_path: Path, server: S3Server | None) -> None:
+    check(run(page, tmp_path, server))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", SPARK_PAGES)
+def test_a_page_with_spark_prints_what_it_shows(page: str, tmp_path: Path, server: S3Server | None) -> None:
+    check(run(page, tmp_path, server))
+
+
+@pytest.mark.parametrize("page", [page for page, world in WORLDS.items() if world.twice])
+def test_a_page_can_be_pasted_twice(page: str, tmp_path: Path) -> None:
+    run(page, tmp_path)
+    run(page, tmp_path)
+
+
+def test_every_block_of_every_page_is_run_or_says_why_not() -> None:
+    left = []
+    reasons: Counter[tuple[str, str]] = Counter()
+    for page in PAGES:
+        for block in blocks(page):
+            if block.reason:
+                reasons[page, block.reason] += 1
+            elif page not in WORLDS and (page, block.kind) not in ELSEWHERE:
+                left.append((page, block.text))
+    assert left == []
+    assert dict(reasons) == NOT_RUN
+
+
+def test_what_other_tests_run_is_named_there() -> None:
+    for (page, kind), test in ELSEWHERE.items():
+        assert any(block.kind == kind for block in blocks(page))
+        text = (ROOT / test).read_text()
+        assert Path(page).name in text
+        assert kind in text
+
+
+def test_the_targets_and_extras_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    named = [block.text for page in PAGES for block in blocks(page) if block.kind in ("bash", "sh")]
+    made = [target for text in named for target in re.findall(r"^make (\w+)", text, re.MULTILINE)]
+    asked = [
+        extra
+        for text in named
+        for found in re.findall(r"(?:sparktxn|\.)\[([\w,]+)\]", text)
+        for extra in found.split(",")
+    ]
+    assert made
+    assert set(made) <= targets
+    assert asked
+    assert set(asked) <= extras
