@@ -128,7 +128,7 @@ class ThreadBackground:
                 pause_s = work()
             if pause_s is None:
                 return
-            woken.wait(pause_s)
+            woken.wait(min(pause_s, threading.TIMEOUT_MAX))  # no due time is infinity, which it refuses
             woken.clear()
 
     def _start_thread(self) -> None:

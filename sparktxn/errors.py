@@ -28,6 +28,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from operator import index
 from typing import Any, Final
 
 from sparktxn import errorcodes
@@ -210,7 +211,7 @@ class KafkaError(Exception, metaclass=_KafkaErrorCodes):
         retriable: bool = False,
         txn_requires_abort: bool = False,
     ) -> None:
-        self._code = int(error)
+        self._code = index(error)  # a TypeError for text, as there
         self._reason = reason if reason is None or len(reason) <= _REASON_MAX else f"{reason[:_REASON_MAX]}…"
         self._fatal = fatal
         self._retriable = retriable

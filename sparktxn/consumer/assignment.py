@@ -26,6 +26,7 @@ NOT_STARTED: Final = -1
 class Progress:
     """One assigned partition: the position is the next offset to hand out, or a logical one until it is resolved.
 
+    `assigned_at` is the offset that it was assigned with.
     `stored` is what the next offset commit takes, `committed` what this consumer has committed last. `started_from`
     names the committed offset of the group that it began to read from, by the entry that made it take effect. It is 0
     if there was none, NOT_STARTED until a position is found. `begins` is True from a seek until the position is found.
@@ -33,6 +34,7 @@ class Progress:
     """
 
     __slots__ = (
+        "assigned_at",
         "began_at",
         "begins",
         "committed",
@@ -49,6 +51,7 @@ class Progress:
 
     def __init__(self, key: PartitionKey, position: int) -> None:
         self.key = key
+        self.assigned_at = position
         self.position = position
         self.topic_id = NO_TOPIC_ID
         self.stored = TopicPartition(*key)
@@ -175,8 +178,8 @@ class Assignment:
         self._turn.sort(key=lambda key: places.get(key, len(places)))
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions as users get them, in order."""
-        return [TopicPartition(*key) for key in sorted(self._by_key)]
+        """The partitions as users get them, in order, with the offsets that they were assigned with."""
+        return [TopicPartition(*key, self._by_key[key].assigned_at) for key in sorted(self._by_key)]
 
 
 def check_offset(partitions: Iterable[TopicPartition]) -> None:

@@ -519,7 +519,8 @@ class Reading:
                 f"{view.log_end_offset}) and auto.offset.reset is error: seek() to where to go on"
             )
             error = KafkaError(ErrorCode.LOCAL_AUTO_OFFSET_RESET, reason)
-            self.events.append(ErrorMessage(topic, partition, position, None, None, None, 0, 0, error))
+            where = position if position >= 0 else None
+            self.events.append(ErrorMessage(topic, partition, where, None, None, None, 0, 0, error))
             return
         earliest = self._settings.auto_offset_reset == "earliest"
         progress.found(view.log_start_offset if earliest else self._fetcher.end_offset(view))
@@ -543,7 +544,7 @@ class Reading:
                 progress.eof_told_at = progress.position
                 reason = f"reached the end of the partition at offset {progress.position}"
                 error = KafkaError(ErrorCode.LOCAL_PARTITION_EOF, reason)
-                self.events.append(ErrorMessage(*progress.key, progress.position, None, None, None, 0, 0, error))
+                self.events.append(ErrorMessage(*progress.key, progress.position, None, None, None, 0, -1, error))
 
     def _tell_unknown_topic(self, topic: str) -> None:
         reason = (

@@ -93,6 +93,12 @@ class NewTopic(arguments.Checked):
         self.config: dict[str, Any] = config  # type: ignore[assignment]
         self.schema = schema
 
+    def __lt__(self, other: object) -> bool:
+        return self.topic < other.topic if isinstance(other, NewTopic) else NotImplemented
+
+    def __str__(self) -> str:
+        return f"NewTopic(topic={self.topic})"
+
     def __repr__(self) -> str:
         return f"NewTopic(topic={self.topic!r}, num_partitions={self.num_partitions})"
 
@@ -114,6 +120,12 @@ class NewPartitions(arguments.Checked):
         self.topic = topic
         self.new_total_count = new_total_count
         self.replica_assignment = replica_assignment
+
+    def __lt__(self, other: object) -> bool:
+        return self.topic < other.topic if isinstance(other, NewPartitions) else NotImplemented
+
+    def __str__(self) -> str:
+        return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
 
     def __repr__(self) -> str:
         return f"NewPartitions(topic={self.topic!r}, new_total_count={self.new_total_count})"
@@ -214,6 +226,9 @@ class ConfigEntry(arguments.Checked):
         self.synonyms = {synonym: synonym for synonym in arguments.items("synonyms", synonyms, str)}
         self.incremental_operation = incremental_operation
 
+    def __str__(self) -> str:
+        return f'{self.name}="{self.value}"'
+
     def __repr__(self) -> str:
         return f"ConfigEntry({self.name}={self.value!r})"
 
@@ -276,7 +291,7 @@ class ConfigResource(arguments.Checked):
         return hash((self.restype, self.name))
 
     def __repr__(self) -> str:
-        return f"ConfigResource({self.restype.name},{self.name})"
+        return f"ConfigResource(ResourceType.{self.restype.name},{self.name})"
 
 
 def resource_type(value: object) -> ResourceType:

@@ -11,7 +11,17 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from sparktxn import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from sparktxn import (
+    ConfigurationError,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+    Uuid,
+)
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
 PORTING: Final = Path(__file__).parents[2] / "docs" / "porting.md"
@@ -286,6 +296,117 @@ def _(world: World) -> None:
     with consumer(world) as reader:
         reader.subscribe(["t"])
         assert next(iter(reader)).value() == b"x"
+
+
+@shows("`position()` of a partition that is not assigned has no error")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        (place,) = reader.position([TopicPartition("t", 0)])
+        assert place.error == KafkaError._UNKNOWN_PARTITION
+
+
+@shows("most settings refuse `None`")
+def _(world: World) -> None:
+    topic(world)
+    producer(world, **{"linger.ms": None, "acks": None, "on_delivery": None}).close()
+
+
+@shows("a client without settings is a `TypeError`")
+def _(world: World) -> None:
+    for client in (Producer, Consumer, AdminClient):
+        with pytest.raises(ConfigurationError, match=r"bootstrap\.servers|group\.id"):
+            client()
+    assert issubclass(ConfigurationError, ValueError)
+
+
+@shows("`produce()` of a record above the topic's `max.message.bytes` is reported")
+def _(world: World) -> None:
+    new = NewTopic("t", 1, config={"max.message.bytes": "2000"})
+    admin(world).create_topics([new])["t"].result()
+    with producer(world) as writer:
+        assert code_of(lambda: writer.produce("t", bytes(range(256)) * 20)) == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+@shows("`produce(on_delivery=5)` and `subscribe([5])` are accepted")
+def _(world: World) -> None:
+    topic(world)
+    wrong: Any = 5
+    with producer(world) as writer, consumer(world) as reader:
+        with pytest.raises(TypeError):
+            writer.produce("t", b"x", on_delivery=wrong)
+        with pytest.raises(TypeError):
+            reader.subscribe([wrong])
+
+
+@shows("records without a key change their partition after `sticky.partitioning.linger.ms`")
+def _(world: World) -> None:
+    topic(world, 3)
+    found: set[int | None] = set()
+    with producer(world, **{"sticky.partitioning.linger.ms": 0, "transactional.id": "p"}) as writer:
+        writer.init_transactions()
+        for _ in range(40):
+            reports: list[Message] = []
+
+            def note(_: object, report: Message, reports: list[Message] = reports) -> None:
+                reports.append(report)
+
+            with writer.transaction():
+                for _ in range(5):
+                    writer.produce("t", b"x", on_delivery=note)
+            assert len(reports) == 5
+            assert len({report.partition() for report in reports}) == 1
+            found.add(reports[0].partition())
+    assert found == {0, 1, 2}
+
+
+@shows("`consume()` refuses more than 1,000,000 messages")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        reader.assign([TopicPartition("t", 0)])
+        assert reader.consume(1_000_001, timeout=0) == []
+
+
+@shows("`max.poll.interval.ms` below `session.timeout.ms` is refused")
+def _(world: World) -> None:
+    topic(world)
+    consumer(world, **{"max.poll.interval.ms": 1000, "session.timeout.ms": 6000}).close()
+
+
+@shows("`consumer_group_metadata()` is `bytes`")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        metadata = reader.consumer_group_metadata()
+        assert type(metadata).__name__ == "ConsumerGroupMetadata"
+        assert pickle.loads(pickle.dumps(metadata)) == metadata
+
+
+@shows("`alter_consumer_group_offsets()` has its errors in the partitions")
+def _(world: World) -> None:
+    topic(world)
+    places = [TopicPartition("t", 0, 1), TopicPartition("none", 0, 1)]
+    (future,) = admin(world).alter_consumer_group_offsets([ConsumerGroupTopicPartitions("g", places)]).values()
+    assert code_of(future.result) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert admin(world).list_consumer_groups().result().valid == []
+
+
+@shows("`AdminClient` meets wrong types with `AttributeError` or `ValueError`, or accepts them")
+def _(world: World) -> None:
+    topic(world)
+    there: Any = admin(world)
+    for call, wrong in ((there.create_topics, ["t"]), (there.delete_topics, [5]), (there.delete_consumer_groups, "g")):
+        with pytest.raises(TypeError):
+            call(wrong)
+    assert there.describe_topics(["t"])["t"].result().name == "t"
+
+
+@shows("comparing a `TopicPartition` with a number raises `NotImplementedError`")
+def _(world: World) -> None:
+    with pytest.raises(TypeError):
+        assert TopicPartition("t", 0) < 3  # type: ignore[operator]
+    assert Uuid(1, 2) == Uuid(1, 2)
 
 
 def test_every_row_has_a_test_and_every_test_a_row() -> None:

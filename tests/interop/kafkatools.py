@@ -62,12 +62,12 @@ def _fetched(url: str) -> bytes:
         return data
 
 
-def fetch_jars() -> list[Path]:
+def fetch_jars(wanted: Sequence[Jar] = JARS) -> list[Path]:
     """The jars, each fetched if it is not there or not what it should be."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for jar in JARS:
+    for jar in wanted:
         path = folder / jar.file
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
             data = _fetched(jar.url)
