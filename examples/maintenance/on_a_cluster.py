@@ -1,17 +1,21 @@
-"""Merges a store's small files over a Spark cluster, while a service writes, and verifies the store.
+"""Merges a store's small files over a Spark cluster, while a service writes, verifies the store, and copies it.
 
     python examples/maintenance/on_a_cluster.py /tmp/maintained
 
-It writes 400 small transactions and starts a standalone master with two workers on this machine. Then it submits the
-job ``pyspark_txnlog.rewriting`` twice: the first run prints what it would merge, the second merges. On a cluster of
-your own these two commands are enough::
+It writes 400 small transactions and starts a standalone master with two workers on this machine. Then it submits
+``pyspark_txnlog/maintenance.py``, which takes the arguments of the command `txnlog`. The first run prints what a
+rewrite would merge, and the second merges. The others verify and copy the store. On a cluster of your own these
+commands are enough::
 
-    spark-submit --master spark://host:7077 .../pyspark_txnlog/rewriting.py s3://bucket/store --apply
-    txnlog verify --store s3://bucket/store
+    export TXNLOG_STORE=s3://bucket/store
+    spark-submit --master spark://host:7077 .../pyspark_txnlog/maintenance.py rewrite --apply
+    spark-submit --master spark://host:7077 .../pyspark_txnlog/maintenance.py verify
+    spark-submit --master spark://host:7077 .../pyspark_txnlog/maintenance.py copy s3://backup/store --apply
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -24,15 +28,14 @@ from pathlib import Path
 
 import pyspark
 
-from pyspark_txnlog import rewriting
+from pyspark_txnlog import maintenance
 from sparktxn import Producer, Store
-from sparktxn.maintenance import verify
 
 TRANSACTIONS = 400
 TOPIC = "orders"
 HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent
-PACKAGES = [Path(rewriting.__file__).parents[1], Path(sys.modules["sparktxn"].__file__ or "").parents[1]]
+PACKAGES = [Path(maintenance.__file__).parents[1], Path(sys.modules["sparktxn"].__file__ or "").parents[1]]
 
 
 def environment() -> dict[str, str]:
@@ -90,11 +93,19 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def submit(master: str, folder: Path, *arguments: str) -> str:
-    """Run the job by spark-submit; return what it prints."""
+    """Run a verb of `txnlog` by spark-submit; return what it prints, as JSON."""
     conf = {"spark.executor.memory": "512m", "spark.driver.memory": "600m", "spark.ui.enabled": "false"}
     conf |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
     flags = [f"--conf={name}={value}" for name, value in conf.items()]
-    command = [str(SPARK / "bin" / "spark-submit"), "--master", master, *flags, rewriting.__file__, *arguments]
+    command = [
+        str(SPARK / "bin" / "spark-submit"),
+        "--master",
+        master,
+        *flags,
+        maintenance.__file__,
+        *arguments,
+        "--json",
+    ]
     with (folder / "jobs.log").open("ab") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, env=environment(), text=True, check=False)
     if done.returncode != 0:
@@ -124,21 +135,24 @@ def main(folder: Path) -> int:
     writer = threading.Thread(target=lambda: counts.append(write(uri, sys.maxsize, stop)))
     with cluster(folder) as master:
         print("a master and two workers run; the job's plan:")
-        print("   ", submit(master, folder, uri))
+        print("   ", submit(master, folder, "rewrite", "-b", uri))
         writer.start()
         try:
             print("the job, while a service writes:")
-            print("   ", submit(master, folder, uri, "--apply"))
+            print("   ", submit(master, folder, "rewrite", "-b", uri, "--apply"))
         finally:
             stop.set()
             writer.join()
+        report = json.loads(submit(master, folder, "verify", "-b", uri))
+        copied = json.loads(submit(master, folder, "copy", "-b", uri, str(folder / "copy"), "--apply"))
     now, records = files(uri)
     print(f"after the job: {now} files with {records:,} records; {counts[0]:,} transactions were written meanwhile")
-    with Store.open(uri) as store:
-        report = verify(store)
     missing = before + 10 * counts[0] - records
-    print(f"verified {report.segments:,} segments: {len(report.problems)} problems, {missing} records are missing")
-    return 1 if report.problems or missing else 0
+    problems = len(report["problems"])
+    in_copy = files(copied["target"])[1]
+    print(f"copied {copied['objects'] + copied['existing']:,} objects; they have {in_copy:,} records")
+    print(f"verified {report['segments']:,} segments: {problems} problems, {missing} records are missing")
+    return 1 if problems or missing or in_copy != records else 0
 
 
 if __name__ == "__main__":

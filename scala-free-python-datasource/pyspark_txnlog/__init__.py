@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.counts import max_offset as max_offset
     from pyspark_txnlog.foreach import foreach_batch as foreach_batch
     from pyspark_txnlog.listener import ProgressListener as ProgressListener
+    from pyspark_txnlog.maintenance import run_on as run_on
     from pyspark_txnlog.native_scan import scan as scan
     from pyspark_txnlog.native_stream import scan_stream as scan_stream
     from pyspark_txnlog.native_write import write as write
@@ -34,6 +35,7 @@ __all__ = [
     "max_offset",
     "register",
     "register_views",
+    "run_on",
     "scan",
     "scan_stream",
     "session",
@@ -48,6 +50,7 @@ _HOMES: Final = {
     "history": "pyspark_txnlog.browsing",
     "max_offset": "pyspark_txnlog.counts",
     "register_views": "pyspark_txnlog.browsing",
+    "run_on": "pyspark_txnlog.maintenance",
     "scan": "pyspark_txnlog.native_scan",
     "scan_stream": "pyspark_txnlog.native_stream",
     "write": "pyspark_txnlog.native_write",

@@ -33,6 +33,7 @@ from sparktxn.cli import (
     verify,
 )
 from sparktxn.cli.failures import INTERRUPTED, report
+from sparktxn.cli.session import RunTasks
 from sparktxn.cli.verb import root_options
 
 __all__ = ["APP", "run"]
@@ -69,11 +70,14 @@ APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line; return its exit code: 0, 1 for failures, 2 for wrong usage, 130 after Ctrl-C."""
+def run(arguments: Sequence[str], run_tasks: RunTasks | None = None) -> int:
+    """Run one command line; return its exit code: 0, 1 for failures, 2 for wrong usage, 130 after Ctrl-C.
+
+    `run_tasks` does the tasks of jobs in other processes.
+    """
     debug = "--debug" in arguments
     try:
-        code = _command().main(args=list(arguments), prog_name="txnlog", standalone_mode=False)
+        code = _command().main(args=list(arguments), prog_name="txnlog", standalone_mode=False, obj=run_tasks)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - every error becomes one line

@@ -47,7 +47,7 @@ def compact(
         given["compact.topics"] = ",".join(topics)
     store = session.store()
     with session.out.progress("compact: reading keys …" if apply else "compact: finding partitions …"):
-        report = run_compact(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
+        report = run_compact(store, given, dry_run=not apply, run=session.run, timeout_s=session.job_timeout_s)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was compacted: add --apply to compact these partitions")

@@ -76,6 +76,7 @@ def copy(
             target_options=options,
             dry_run=not apply,
             threads=threads,
+            run=session.run,
             on_progress=lambda done, of: shown(f"copy: {done} of {of} objects …"),
             timeout_s=session.job_timeout_s,
         )

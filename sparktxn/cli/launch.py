@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 __all__ = ["main"]
 
 
-def main() -> int:
-    """Run the command with this process's arguments; return its exit code."""
+def main(run_tasks: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]] | None = None) -> int:
+    """Run the command with this process's arguments; return its exit code.
+
+    `run_tasks` does the tasks of jobs in other processes, as `run` of `sparktxn.maintenance.rewrite` does.
+    """
     try:
         # Imported late: without the extra, the packages of the command line are missing.
         from sparktxn.cli.app import run
@@ -17,4 +22,4 @@ def main() -> int:
             raise
         sys.stderr.write("txnlog: the command needs Typer and Rich: pip install 'sparktxn[cli]'\n")
         return 1
-    return run(sys.argv[1:])
+    return run(sys.argv[1:], run_tasks)

@@ -54,7 +54,7 @@ def maintain(
     store = session.store()
     while True:
         with session.out.progress("maintain: sweep, retention, compact, rewrite, vacuum …"):
-            report = run_maintain(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
+            report = run_maintain(store, given, dry_run=not apply, run=session.run, timeout_s=session.job_timeout_s)
         _print(session, report)
         if pause_s is None:
             break

@@ -45,7 +45,7 @@ def rewrite(
         given["rewrite.topics"] = ",".join(topics)
     store = session.store()
     with session.out.progress("rewrite: merging small segments …" if apply else "rewrite: finding small segments …"):
-        report = run_rewrite(store, given, dry_run=not apply, timeout_s=session.job_timeout_s)
+        report = run_rewrite(store, given, dry_run=not apply, run=session.run, timeout_s=session.job_timeout_s)
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was merged: add --apply to merge these files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +17,17 @@ from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.store import Store
 
-__all__ = ["TIMEOUT_S", "Given", "Session"]
+__all__ = ["TIMEOUT_S", "Given", "RunTasks", "Session"]
+
+RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 TIMEOUT_S: Final = 60.0
 _OF_CLIENTS: Final = IGNORED_SETTINGS | {known.name for known in (*CONSUMER_SETTINGS, *PRODUCER_SETTINGS)}
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """The options that all verbs share, as they were given."""
+    """The options that all verbs share, as they were given. `run` does the tasks of jobs; None: this process."""
 
     store: str | None = None
     option: tuple[str, ...] = ()
@@ -31,6 +35,7 @@ class Given(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     timeout_s: float | None = None
     json: bool = False
+    run: RunTasks | None = None
 
     def joined(self, later: Given) -> Given:
         """Return these options with those of `later`, which were given after the verb's name."""
@@ -41,6 +46,7 @@ class Given(Struct, frozen=True, kw_only=True):
             profile=later.profile or self.profile,
             timeout_s=self.timeout_s if later.timeout_s is None else later.timeout_s,
             json=self.json or later.json,
+            run=self.run or later.run,
         )
 
 
@@ -52,6 +58,7 @@ class Session:
         self.out = Output(json=given.json)
         self.timeout_s = TIMEOUT_S if given.timeout_s is None else given.timeout_s
         self.job_timeout_s = given.timeout_s
+        self.run = given.run
         self._address: Address | None = None
         self._opened: list[Any] = []
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.structs import replace
 from rich.markup import escape
 
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
@@ -129,8 +130,8 @@ _SHARED_PARAMETERS: Final = tuple(
 
 
 def root_options(context: typer.Context, **given: Any) -> None:
-    """Keep the shared options that stand before the verb's name."""
-    context.obj = _shared(**given)
+    """Keep the shared options that stand before the verb's name, and what runs the tasks of jobs."""
+    context.obj = replace(_shared(**given), run=context.obj)
 
 
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

@@ -42,7 +42,7 @@ def verify(
             store,
             topics or None,
             read_records=not no_records,
-            run=lambda check, tasks: _run(shown, check, tasks),
+            run=session.run or (lambda check, tasks: _run(shown, check, tasks)),
             timeout_s=session.job_timeout_s,
         )
     row = {

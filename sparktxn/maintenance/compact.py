@@ -31,6 +31,7 @@ from sparktxn.maintenance.compactplan import CompactTask, plan_compaction
 from sparktxn.maintenance.newviews import ATTEMPTS, on_a_view
 from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.replacing import Place, put_into_effect, replacement
+from sparktxn.maintenance.running import in_other_processes
 from sparktxn.store import Store
 
 __all__ = [
@@ -91,9 +92,8 @@ def compact(
         store: an open store.
         settings: ``compact.*`` settings.
         dry_run: only return what would be done: nothing is written.
-        run: how tasks are run, if not one after the other here. It is called with a function and the tasks, both
-            picklable, and returns the results. For Spark:
-            ``lambda work, tasks: context.parallelize(tasks, len(tasks)).map(work).collect()``.
+        run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
+            both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
         timeout_s: how long all of it may take; partitions that are not begun by then are counted in the report.
 
     Raises:
@@ -115,7 +115,7 @@ def compact(
         report = replace(report, lost=(), unresolved=0)
         tasks = _planned(log, parsed, deadline)
         try:
-            for done in _done(log, tasks, deadline, partial(_together, run, store.options) if run else None):
+            for done in _done(log, tasks, deadline, run, store.options):
                 report = (
                     replace(report, unresolved=report.unresolved + 1)
                     if done is None
@@ -129,25 +129,18 @@ def compact(
 
 
 def _done(
-    log: Log,
-    tasks: Sequence[CompactTask],
-    deadline: Deadline,
-    run: Callable[[Sequence[CompactTask]], Iterable[CompactedFiles]] | None,
+    log: Log, tasks: Sequence[CompactTask], deadline: Deadline, run: RunTasks | None, options: Mapping[str, Any]
 ) -> Iterator[CompactedFiles | None]:
     """Do tasks, here or by `run`; None is yielded for one that is not begun.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
-    if run is not None and tasks and not deadline.passed():
-        yield from run(tasks)
+    if run is not None:
+        yield from in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline)
         return
     for task in tasks:
         yield None if deadline.passed() else copy_newest(log.objects, log.ids, log.clock, task)
-
-
-def _together(run: RunTasks, options: Mapping[str, Any], tasks: Sequence[CompactTask]) -> Iterable[CompactedFiles]:
-    return arguments.items("what run returns", run(partial(_task, options), tasks), CompactedFiles)
 
 
 def _task(options: Mapping[str, Any], task: CompactTask) -> CompactedFiles:

@@ -7,7 +7,7 @@ The vacuum deletes what nothing names any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,9 @@ from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.store import Store
 
 __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
+
+RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
@@ -55,6 +58,7 @@ def maintain(
     settings: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
+    run: RunTasks | None = None,
     timeout_s: float | None = None,
 ) -> MaintenanceReport:
     """Run all jobs once: sweep, retention, compact, rewrite, vacuum. One that fails stops no other.
@@ -65,6 +69,7 @@ def maintain(
         store: an open store.
         settings: settings of any job, such as ``vacuum.retention.ms``.
         dry_run: only return what each job would do. What one would do is not seen by the next.
+        run: how the tasks of the jobs that read and write records, compact and rewrite, are run, if not here.
         timeout_s: how long all of it may take; what is left is done by the next call.
 
     Raises:
@@ -73,20 +78,21 @@ def maintain(
     arguments.instance("store", store, Store)
     given = arguments.mapping("settings", settings)
     dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("run", run)
     arguments.timeout_s("timeout_s", timeout_s)
     parse_settings(_SETTINGS, given, "maintenance")
     jobs: dict[str, Callable[..., Any]] = {
         "sweep": partial(sweep, store, _of(SWEEP_SETTINGS, given)),
         "retention": partial(apply_retention, store),
-        "compact": partial(compact, store, _of(COMPACT_SETTINGS, given)),
-        "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given)),
+        "compact": partial(compact, store, _of(COMPACT_SETTINGS, given), run=run),
+        "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given), run=run),
         "vacuum": partial(vacuum, store, _of(VACUUM_SETTINGS, given)),
     }
     reports: dict[str, Any] = {}
     failed = []
-    for job, run in jobs.items():
+    for job, work in jobs.items():
         try:
-            reports[job] = run(dry_run=dry_run)
+            reports[job] = work(dry_run=dry_run)
         except KafkaException as error:
             failed.append(FailedJob(job, error.error.str()))
     return MaintenanceReport(dry_run=dry_run, **reports, failed=tuple(failed))

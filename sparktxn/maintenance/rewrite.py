@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -28,6 +27,7 @@ from sparktxn.maintenance.proposing import LostRace
 from sparktxn.maintenance.replacing import Place, put_into_effect, replacement
 from sparktxn.maintenance.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
 from sparktxn.maintenance.rewriteplan import RewriteTask, plan_tasks
+from sparktxn.maintenance.running import in_other_processes
 from sparktxn.store import Store
 
 __all__ = [
@@ -45,7 +45,6 @@ RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTa
 
 _Work = Callable[[Iterable[RewriteTask], Deadline], Iterator[RewrittenFiles | None]]
 
-_TASKS_PER_RUN: Final = 256
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
 
@@ -89,8 +88,7 @@ def rewrite(
         settings: ``rewrite.*`` settings.
         dry_run: only return what would be done: nothing is written.
         run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
-            both picklable, and returns the results. For Spark:
-            ``lambda work, tasks: context.parallelize(tasks, len(tasks)).map(work).collect()``.
+            both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
         timeout_s: how long all of it may take; ranges that are not begun by then are counted in the report.
 
     Raises:
@@ -110,7 +108,7 @@ def rewrite(
             log, parsed.topics or None, deadline, lambda view: _foreseen(plan_tasks(log.objects, view, parsed))
         )
     report = RewriteReport(dry_run=False)
-    work = partial(_in_other_processes, run, store.options) if run is not None else partial(_one_by_one, log)
+    work = partial(_one_by_one, log) if run is None else partial(_elsewhere, run, store.options)
     for attempt in range(ATTEMPTS):
         report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
         if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
@@ -155,17 +153,10 @@ def _one_by_one(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> I
         yield None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task)
 
 
-def _in_other_processes(
+def _elsewhere(
     run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline
 ) -> Iterator[RewrittenFiles | None]:
-    """Let `run` do tasks, some at a time, so that what is done is kept if a later one fails."""
-    left = iter(tasks)
-    while some := list(islice(left, _TASKS_PER_RUN)):
-        if deadline.passed():
-            yield from (None for _ in some)
-            continue
-        found = arguments.items("what run returns", run(partial(_task, options), some), RewrittenFiles)
-        yield from sorted(found, key=_place)
+    return in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline)
 
 
 def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:

@@ -43,6 +43,7 @@ from sparktxn.maintenance.copyobjects import (
     tasks_of,
 )
 from sparktxn.maintenance.copyplan import CopyPlan, plan_copy
+from sparktxn.maintenance.running import TASKS_PER_RUN
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import parse_uri
@@ -58,7 +59,6 @@ OnProgress = Callable[[int, int], None]
 """Gets how many objects of how many are done."""
 
 _ATTEMPTS: Final = 3
-_TASKS_PER_RUN: Final = 256
 _TASKS_AHEAD: Final = 2
 _OBJECTS_PER_RUN_TASK: Final = 1_000
 _OBJECTS_PER_TASK: Final = 8
@@ -113,8 +113,7 @@ def copy_store(
         dry_run: only return what would be copied: nothing is written.
         threads: how many objects are copied at once; one of up to 48 MiB is held by each.
         run: how tasks are run, if not by threads here. It is called with a function and some of the tasks, both
-            picklable, and returns the results. For Spark:
-            ``lambda work, tasks: context.parallelize(tasks, len(tasks)).map(work).collect()``.
+            picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
         on_progress: called now and then with how many objects are done, and of how many.
         timeout_s: how long all of it may take; what is not copied by then is copied by the next call.
 
@@ -170,7 +169,7 @@ class Work:
         if self._run is not None:
             left = iter(tasks)
             work = partial(_task, self._source_options, self._target_options)
-            while some := list(islice(left, _TASKS_PER_RUN)):
+            while some := list(islice(left, TASKS_PER_RUN)):
                 yield from _all_of(some, arguments.items("what run returns", self._run(work, some), CopiedObjects))
         elif self._threads == 1:
             yield from (copy_objects(source, target, self._clock, task) for task in tasks)

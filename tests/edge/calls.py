@@ -538,7 +538,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "maintain": Call(
         lambda _: maintain,
-        lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0},
+        lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0},
     ),
     "verify": Call(
         lambda _: verify,

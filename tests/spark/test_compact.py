@@ -1,4 +1,4 @@
-"""A compacted topic in Spark: both orders, batch and streaming, counts, and tasks on executors."""
+"""A compacted topic in Spark: both orders, batch and streaming, and counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark_txnlog import scan
 from pyspark_txnlog.counts import count, max_offset
 from sparktxn import Producer, Store
-from sparktxn.maintenance import compact, rewrite, verify
+from sparktxn.maintenance import compact, rewrite
 from tests.spark.readers import Query, batch_reader, numbers_of, stream_reader
 
 if TYPE_CHECKING:
@@ -89,11 +89,3 @@ def test_sparks_own_reader_gets_what_is_left(spark: SparkSession, store: Store) 
         assert frame.count() == KEYS
         put(store, range(30, 30))
         rewrite(store, {"rewrite.min.segments": 2})
-
-
-def test_executors_compact(spark: SparkSession, store: Store) -> None:
-    context = spark.sparkContext
-    report = compact(store, run=lambda work, tasks: context.parallelize(tasks, len(tasks)).map(work).collect())
-    assert (report.partitions, report.removed_records, report.lost) == (2, 20, ())
-    assert numbers_of(batch_reader(store)) == LEFT
-    assert verify(store).problems == ()

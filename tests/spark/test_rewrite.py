@@ -1,4 +1,4 @@
-"""A rewritten topic in Spark: both orders, batch and streaming, and the job that rewrites over executors."""
+"""A rewritten topic in Spark: both orders, batch and streaming."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog import rewriting, scan
+from pyspark_txnlog import scan
 from sparktxn import Store
 from sparktxn.maintenance import rewrite
 from tests.spark.readers import Query, batch_reader, commit, numbers_of, stream_reader
@@ -54,16 +54,3 @@ def test_sparks_own_reader_gets_the_parts_of_files_too(spark: SparkSession, stor
     assert sorted(map(tuple, scan(spark, store.uri, subscribe="t").select(*columns).collect())) == before
     frame = spark.read.format("txnlog").option("subscribe", "t").load(store.uri)
     assert sorted(map(tuple, frame.select(*columns).collect())) == before
-
-
-def test_the_job_merges_on_executors(spark: SparkSession, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    before = numbers_of(batch_reader(store))
-    assert rewriting.main([store.uri, "--set", "rewrite.topics=t"]) == 0
-    assert "dry_run=True" in capsys.readouterr().out
-    assert rewriting.main([store.uri, "--set", "rewrite.topics=t", "--apply"]) == 0
-    assert "new_files=2" in capsys.readouterr().out
-    assert numbers_of(batch_reader(store)) == before
-    report = rewriting.rewrite_with_spark(spark, store.uri)
-    assert (report.ranges, report.lost) == (0, ())
-    with pytest.raises(SystemExit, match="expected name=value"):
-        rewriting.main([store.uri, "--set", "x"])

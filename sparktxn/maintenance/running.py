@@ -1,0 +1,64 @@
+"""Letting the caller of a job run its tasks in other processes, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from sparktxn import arguments
+from sparktxn.clock import Deadline
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes"]
+
+TASKS_PER_RUN: Final = 256
+"""So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_place = attrgetter("topic_id", "partition", "base_offset")
+
+
+def in_other_processes(
+    run: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
+    work: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    kind: type[Result],
+    deadline: Deadline,
+) -> Iterator[Result | None]:
+    """Let `run` do tasks, some at a time, so that what is done is kept if a later one fails.
+
+    Args:
+        run: what the caller of the job gave: it does `work` for each of some tasks, and returns the results.
+        work: does one task; it is picklable.
+        tasks: what is to be done, in the order of partitions and offsets.
+        kind: the type of a result, which says which topic id, partition and base offset it is for.
+        deadline: tasks that are not begun by then are not done: None is yielded for each.
+
+    Raises:
+        TypeError, ConfigurationError: `run` has returned something else than one result for each task.
+    """
+    left = iter(tasks)
+    while some := list(islice(left, TASKS_PER_RUN)):
+        if deadline.passed():
+            yield from (None for _ in some)
+        else:
+            yield from sorted(all_results(run(work, some), kind, len(some)), key=_place)
+
+
+def all_results(returned: object, kind: type[Result], tasks: int) -> list[Result]:
+    """Return what a caller's `run` has returned, once it is known to be one result for each task.
+
+    Raises:
+        TypeError: it is no list, or an item is not a `kind`.
+        ConfigurationError: there are more or fewer.
+    """
+    found = arguments.items("what run returns", returned, kind)
+    if len(found) != tasks:
+        raise ConfigurationError(
+            f"what run returns are {len(found)} results: expected {tasks}, one for each task that it was given"
+        )
+    return found
