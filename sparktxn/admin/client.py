@@ -35,6 +35,7 @@ from sparktxn.kafka.admin import (
     OffsetSpec,
     TopicCollection,
     TopicDescription,
+    asked_of,
     node_of,
 )
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
@@ -238,7 +239,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """One offset for each partition; {partition: Future}."""
+        """One offset for each partition; {partition: Future}. The keys have as their offset what was asked for."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
@@ -250,7 +251,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             deadline = self._deadline(request_timeout)
             return records.list_offset(self._log(), self._uri, partition, spec, isolation, deadline)
 
-        return self._each(list(offsets.items()), lambda item: item[0], one)
+        return self._each(list(offsets.items()), lambda item: asked_of(*item), one)
 
     @in_time("request_timeout", clock_of)
     def delete_records(

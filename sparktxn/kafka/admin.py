@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.kafka.message import TopicPartition
 from sparktxn.kafka.operations import AclOperation
 from sparktxn.notebooks import html_table
 
@@ -334,6 +335,13 @@ class OffsetSpec(Struct, frozen=True):
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
         """The first offset whose record is not older than `timestamp` milliseconds."""
         return cls(timestamp_ms=timestamp)
+
+
+def asked_of(partition: TopicPartition, spec: OffsetSpec) -> TopicPartition:
+    """Return `partition` with what is asked for as its offset, as Kafka's requests number it."""
+    logical = -2 if spec.earliest_ else -3 if spec.max_timestamp_ else -1
+    asked = logical if spec.timestamp_ms is None else spec.timestamp_ms
+    return TopicPartition(partition.topic, partition.partition, asked)
 
 
 class ListOffsetsResultInfo(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from sparktxn.admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from sparktxn.admin import AdminClient, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 
 @pytest.fixture
@@ -62,6 +62,14 @@ def test_an_error_without_an_offset_has_none(uri: str) -> None:
         message = polled(reader)
         assert message.error() == KafkaError._AUTO_OFFSET_RESET
         assert message.offset() is None
+
+
+def test_offsets_are_listed_under_what_was_asked_for(uri: str) -> None:
+    specs = [OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.max_timestamp(), OffsetSpec.for_timestamp(7)]
+    admin = AdminClient({"bootstrap.servers": uri})
+    keys = [next(iter(admin.list_offsets({TopicPartition("t", 0): spec}))) for spec in specs]
+    assert [key.offset for key in keys] == [-2, -1, -3, 7]
+    assert keys == [TopicPartition("t", 0)] * 4
 
 
 def test_a_code_is_a_number() -> None:

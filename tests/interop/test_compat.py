@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.interop.confluentnames import TABLE
-from tests.interop.peers import CannotInstallError, python_with, run
+from tests.interop.peers import run
 
 pytestmark = pytest.mark.interop
 
 PROGRAMS = Path(__file__).parent / "programs"
-
-
-def environment(extra: str) -> Path:
-    if extra == "compat-test" and sys.version_info >= (3, 13):
-        pytest.skip("Bytewax has no build for this Python")
-    try:
-        return python_with(extra)
-    except CannotInstallError as error:
-        pytest.skip(f"the packages cannot be had here: {error}")
-
-
-@pytest.fixture(scope="session")
-def confluent() -> Path:
-    return environment("compat-test")
-
-
-@pytest.fixture(scope="session")
-def quix() -> Path:
-    return environment("quix-test")
 
 
 def program(python: Path, name: str, store: Path, *arguments: str) -> list[str]:

@@ -10,17 +10,15 @@ import json
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.broker import Broker, CannotStartError
+from tests.interop.broker import Broker
 from tests.interop.differential.comparing import broken, same
 from tests.interop.differential.listed import LISTED
-from tests.interop.peers import ROOT, CannotInstallError, python_with
+from tests.interop.peers import ROOT
 
 pytestmark = pytest.mark.interop
 
@@ -37,30 +35,10 @@ def case_names() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    if sys.version_info >= (3, 13):
-        pytest.skip("Bytewax, which is in the same environment, has no build for this Python")
-    try:
-        return python_with("compat-test")
-    except CannotInstallError as error:
-        pytest.skip(f"the packages cannot be had here: {error}")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    try:
-        started = Broker(tmp_path_factory.mktemp("kafka")).start()
-    except CannotStartError as error:
-        pytest.skip(f"no Kafka broker can be had here: {error}")
-    yield started
-    started.stop()
-
-
-@pytest.fixture(scope="module")
-def verdicts(python: Path, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def verdicts(confluent: Path, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The verdicts there and here, from two processes that run at the same time."""
     folder = tmp_path_factory.mktemp("differential")
-    command = [str(python), "-m", "tests.interop.differential.program", "--address", broker.address]
+    command = [str(confluent), "-m", "tests.interop.differential.program", "--address", broker.address]
     ours = ["--store", str(folder / "store")]
     processes = {
         side: subprocess.Popen(

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.differential.kit import WAIT_S, Kit, case, messages, outcome, plain, result, values
+from tests.interop.differential.kit import WAIT_S, Kit, case, messages, outcome, plain, result, until, values
 
 TOPIC = ConfigResource.Type.TOPIC
 # The settings of topics that Kafka 4 has, but for those whose value would matter to the case.
@@ -145,6 +145,11 @@ def settings_of_an_unknown_topic_are_described(kit: Kit) -> Any:
     return outcome(lambda: result(kit.admin.describe_configs([ConfigResource(TOPIC, "no-such-topic")])))
 
 
+def retention(kit: Kit, topic: str) -> Any:
+    now = result(kit.admin.describe_configs([ConfigResource(TOPIC, topic)]))["retention.ms"]
+    return now.is_default or now.value
+
+
 @case
 def settings_of_a_topic_are_altered(kit: Kit) -> Any:
     topic = kit.topic(retention_ms="1234")
@@ -158,8 +163,9 @@ def settings_of_a_topic_are_altered(kit: Kit) -> Any:
         entry = ConfigEntry(name, value, incremental_operation=operation)
         resource = ConfigResource(TOPIC, topic, incremental_configs=[entry])
         ended = outcome(lambda resource=resource: result(kit.admin.incremental_alter_configs([resource])))
-        now = result(kit.admin.describe_configs([ConfigResource(TOPIC, topic)]))["retention.ms"]
-        found.append([ended, now.is_default or now.value])
+        expected = value if operation is AlterConfigOpType.SET and ended is None else True
+        until(lambda expected=expected: retention(kit, topic) == expected, 10)  # a broker's metadata follow
+        found.append([ended, retention(kit, topic)])
     return found
 
 
@@ -175,6 +181,7 @@ def settings_that_are_lists_are_altered(kit: Kit) -> Any:
 def settings_of_a_topic_are_replaced(kit: Kit) -> Any:
     topic = kit.topic(retention_ms="1234", max_message_bytes="5000")
     ended = outcome(lambda: result(kit.admin.alter_configs([ConfigResource(TOPIC, topic, {"retention.ms": "77"})])))
+    until(lambda: retention(kit, topic) == "77", 10)
     now = result(kit.admin.describe_configs([ConfigResource(TOPIC, topic)]))
     return [ended, now["retention.ms"].value, now["max.message.bytes"].is_default]
 
@@ -366,6 +373,15 @@ def a_group_without_members_is_described(kit: Kit) -> Any:
     committed(kit, kit.topic(), 1)
     found = result(kit.admin.describe_consumer_groups([kit.group]))
     return [found.state.name, found.members, found.partition_assignor]
+
+
+@case
+def a_group_that_its_members_have_left_is_listed(kit: Kit) -> Any:
+    topic, consumer = live(kit)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    found = [one for one in kit.admin.list_consumer_groups().result(WAIT_S).valid if one.group_id == kit.group]
+    return [[one.state.name, one.is_simple_consumer_group] for one in found]
 
 
 @case

@@ -18,7 +18,7 @@ LISTED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Producer": ("topic_that_does_not_exist",),
     "Consumer": ("an_open_transaction_holds_offsets",),
-    "AdminClient": ("enumerations",),
+    "AdminClient": ("a_group_that_its_members_have_left_is_listed", "enumerations"),
     "Smaller differences": (
         "a_callback_that_raises_reaches_flush",
         "a_consumer_in_a_loop",
