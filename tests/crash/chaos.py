@@ -8,10 +8,11 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import Random
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from sparktxn import Consumer, Store, TopicPartition
@@ -38,13 +39,20 @@ _TRIES: Final = 400
 
 
 class Plan(NamedTuple):
-    """What is done to the workers. A gap is the time from one blow to the next."""
+    """What is done to the workers. A gap is the time from one blow to the next.
+
+    `others` are roles more, by their numbers of workers, in the place of the vacuumer. `topics` are topics more, with
+    their settings. So many kills of ten are of a writer.
+    """
 
     kills: int
     pauses: int
     writers: int
     gap_max_s: float
     timeout_ms: int = 1_000
+    others: Mapping[str, int] = MappingProxyType({})
+    topics: Mapping[str, tuple[int, dict[str, str]]] = MappingProxyType({})
+    kills_of_writers: int = 7
 
 
 class Report(NamedTuple):
@@ -136,7 +144,9 @@ class ChaosRun:
         self._random = Random(f"blows/{seed}")
         names = [("writer", f"writer-{number}") for number in range(plan.writers)]
         names += [("transformer", "transformer-0"), ("viewer", "viewer-0")]
-        names += [("sweeper", "sweeper-0"), ("vacuumer", "vacuumer-0")]
+        names += [("sweeper", "sweeper-0")]
+        for role, count in (plan.others or {"vacuumer": 1}).items():
+            names += [(role, f"{role}-{number}") for number in range(count)]
         self._workers = [_Worker(role, name) for role, name in names]
         self._killed: set[int] = set()
         self._replaced: dict[int, str] = {}
@@ -183,7 +193,8 @@ class ChaosRun:
                         wakes.append((time.monotonic() + past_timeout_s, victim.pid, victim))
                 while wakes or self._replaced:
                     self._live(0.05, wakes, workers_options)
-            for roles in (("writer",), ("transformer",), ("viewer", "sweeper", "vacuumer")):
+            others = tuple(dict.fromkeys(worker.role for worker in self._workers))[2:]
+            for roles in (("writer",), ("transformer",), others):
                 for role in roles:
                     (self._folder / f"stop-{role}").touch()
                 self._wait_for(roles, wakes, workers_options)
@@ -197,6 +208,8 @@ class ChaosRun:
             for topic, count in {**INPUTS, OUTPUT: INPUTS["orders"], PROGRESS: self._plan.writers}.items():
                 arrow = {"segment.format": "arrow"} if self._random.random() < 0.5 else {}
                 store.create_topic(topic, count, settings=arrow)
+            for topic, (count, settings) in self._plan.topics.items():
+                store.create_topic(topic, count, settings=settings)
 
     def _paused(self, victim: _Worker, tries: int) -> bool:
         """Pauses a writer: while there are tries, only one that has published records in a transaction just now."""
@@ -214,7 +227,7 @@ class ChaosRun:
         ready = [worker for worker in self._workers if not worker.paused and not worker.done]
         writers = [worker for worker in ready if worker.role == "writer"]
         others = [worker for worker in ready if worker.role != "writer"]
-        if writers and (blow != "kill" or not others or self._random.random() < 0.7):
+        if writers and (blow != "kill" or not others or self._random.random() * 10 < self._plan.kills_of_writers):
             return self._random.choice(writers)
         assert others, "everybody is paused: plan fewer pauses, or longer gaps"
         return self._random.choice(others)

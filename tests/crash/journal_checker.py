@@ -7,6 +7,7 @@ hold. It knows nothing of segments or entries: it sees records, group offsets an
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -160,6 +161,8 @@ def _views(evidence: Evidence) -> Iterator[str]:
         ends[attempt] = [(place, offset) for place, offset, _ in rows]
     acknowledged = sorted((note["ns"], note["attempt"]) for _, _, note in _told(evidence, "committed"))
     newest: dict[str, int] = defaultdict(int)
+    checked: dict[str, int] = defaultdict(int)
+    offsets = {place: [offset for offset, _ in records] for place, records in evidence.records.items()}
     for name, incarnation, note in sorted(_told(evidence, "saw"), key=lambda told: (told[0], told[1], told[2]["ns"])):
         where = f"the view of {name}.{incarnation} at entry {note['entry']}"
         if note["entry"] < newest[name]:
@@ -169,8 +172,7 @@ def _views(evidence: Evidence) -> Iterator[str]:
         expected = {
             (topic, partition, offset): value
             for topic, partition, start, end in note["ranges"]
-            for offset, value in evidence.records.get((topic, partition), ())
-            if start <= offset < end
+            for offset, value in _between(evidence, offsets, (topic, partition), start, end)
         }
         if seen != expected:
             differ = [key for key in {*seen, *expected} if seen.get(key) != expected.get(key)]
@@ -183,10 +185,19 @@ def _views(evidence: Evidence) -> Iterator[str]:
                 yield f"torn transaction: {where} has {counts[value['attempt']]} records of {value}"
                 break
         log_ends = {(topic, partition): end for topic, partition, end in note["log_ends"]}
-        for ns, attempt in acknowledged:
-            if ns > note["began_ns"]:
-                break
+        # The views of one worker grow, so that each is checked for what was acknowledged since the one before.
+        while checked[name] < len(acknowledged) and acknowledged[checked[name]][0] <= note["began_ns"]:
+            attempt = acknowledged[checked[name]][1]
+            checked[name] += 1
             late = [place for place, offset in ends.get(attempt, ()) if offset >= log_ends.get(place, 0)]
             if late:
                 yield f"stale view: {where} began after {attempt} was acknowledged, and ends before it in {late}"
                 break
+
+
+def _between(
+    evidence: Evidence, offsets: Mapping[Place, Sequence[int]], place: Place, start: int, end: int
+) -> Sequence[tuple[int, dict[str, Any]]]:
+    """The records of a partition in a range of offsets."""
+    known = offsets.get(place, ())
+    return evidence.records.get(place, ())[bisect_left(known, start) : bisect_left(known, end)]

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import tests.crash.group_workload  # noqa: F401 - a role more
+import tests.crash.group_workload
+import tests.crash.jobs_workload  # noqa: F401 - roles more
 from tests.crash.chaos_workload import Task, run
 
 ROOT = Path(__file__).parents[2]
