@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from sparktxn.cli.examining import FAILED as WRONG
 from sparktxn.cli.examining import OK, WARNING, Check, examine
+from sparktxn.cli.examiningspark import examine_executors, examine_spark
 from sparktxn.cli.failures import FAILED
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
@@ -25,14 +27,25 @@ _PACKAGES = ("sparktxn", "pyarrow", "msgspec", "s3fs", "pyspark")
 
 
 @verb(app, "doctor", examples=["txnlog doctor", "txnlog doctor --json"])
-def doctor(session: Session) -> None:
+def doctor(
+    session: Session,
+    spark: Annotated[
+        str | None,
+        typer.Option(
+            "--spark",
+            metavar="MASTER",
+            help="Start Spark there, such as local[2] or spark://host:7077, and ask its executors.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Prove on your store and machine that conditional puts are honoured; check permissions, clocks and versions.
 
-    It writes small objects, and deletes them. The address need not hold a store yet. The exit code is 1 if a check
-    fails.
+    It writes small objects, and deletes them. The address need not hold a store yet. Where PySpark is installed, its
+    version, Java and the Python of its workers are checked, too. The exit code is 1 if a check fails.
     """
     with session.out.progress("doctor: examining the store …"):
-        checks = list(_checks(session))
+        checks = list(_checks(session, spark))
     session.out.rows((check._asdict() for check in checks), none="")
     failed = [check for check in checks if check.result == WRONG]
     if failed:
@@ -40,7 +53,7 @@ def doctor(session: Session) -> None:
         raise typer.Exit(FAILED)
 
 
-def _checks(session: Session) -> Iterator[Check]:
+def _checks(session: Session, spark: str | None) -> Iterator[Check]:
     yield _versions()
     objects = objects_of(session.address.store, session.store_settings())
     yield from examine(objects, SystemClock(), RandomIds())
@@ -53,6 +66,12 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check("store", WRONG, str(error), "txnlog verify says what else is wrong")
     else:
         yield Check("store", OK, f"its log ends at entry {view.entry}, and it has {len(view.topics)} topics")
+    machine = list(examine_spark())
+    yield from machine
+    if spark is not None and not machine:
+        yield Check("spark", WRONG, "PySpark is not installed for this Python", "pip install 'sparktxn[spark]'")
+    elif spark is not None:
+        yield from examine_executors(spark, session.address.store, session.store_settings())
 
 
 def _versions() -> Check:

@@ -20,7 +20,6 @@ __all__ = ["Outcome", "under_kills"]
 
 OPTIONS: Final = {"checkpoint.entries": 16, "checkpoint.seal.segments": 4}
 PRICERS: Final = 2
-GAP_S: Final = 0.3
 EVERYTHING: Final = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
 
@@ -31,15 +30,15 @@ class Outcome(NamedTuple):
     problems: list[str]
 
 
-def under_kills(folder: Path, seed: int, kills: int, writers: int = 2) -> Outcome:
-    """Run all workers under so many kills, and compare what the store holds with what they noted.
+def under_kills(folder: Path, seed: int, kills: int, gap_s: float) -> Outcome:
+    """Run all workers under so many kills, one in each `gap_s`, and compare what the store holds with what they noted.
 
     In the end all jobs run once more, in peace: the records must stay as they are, also in a copy.
     """
     uri = str(folder / "store")
     others = {"pricer": PRICERS, **dict.fromkeys(JOBS, 1)}
     topics = {PRICES: (PRICE_PARTITIONS, PRICE_SETTINGS)}
-    plan = Plan(kills, 0, writers, 2 * GAP_S, others=others, topics=topics, kills_of_writers=3)
+    plan = Plan(kills, 0, 2, 2 * gap_s, others=others, topics=topics, kills_of_writers=3)
     chaos = ChaosRun(folder / "journals", uri, OPTIONS, seed, plan)
     report = chaos.run(OPTIONS)
     problems = check_journals(chaos.evidence())
@@ -60,7 +59,7 @@ def under_kills(folder: Path, seed: int, kills: int, writers: int = 2) -> Outcom
                 problems += [f"damage: in the {name} in the end: {problem}" for problem in found.problems]
                 if _records(one) != before:
                     problems.append(f"lost write: the {name} holds other records after all jobs than before")
-    return Outcome(report, problems)
+    return Outcome(report, list(dict.fromkeys(problems)))
 
 
 def _records(store: Store) -> list[Any]:
@@ -91,11 +90,12 @@ def main() -> int:
     """Return 0 if nothing is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.jobs", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="for about how long processes are killed")
+    parser.add_argument("--gap", type=float, default=0.6, help="how many seconds there are from one kill to the next")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the store and the journals stay")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="jobs-") as temporary:
-        outcome = under_kills(given.folder or Path(temporary), given.seed, round(given.seconds / GAP_S))
+        outcome = under_kills(given.folder or Path(temporary), given.seed, round(given.seconds / given.gap), given.gap)
     print(outcome.report)
     for problem in outcome.problems[:20]:
         print(" ", problem)

@@ -19,9 +19,9 @@ SEED = 5
 NAME = "pricer-0"
 
 
-def checked(folder: Path, kills: int) -> None:
+def checked(folder: Path, kills: int, gap_s: float) -> None:
     seed = int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
-    outcome = under_kills(folder, seed, kills)
+    outcome = under_kills(folder, seed, kills, gap_s)
     print(outcome.report)
     assert outcome.problems == []
     assert outcome.report.kills == kills
@@ -30,14 +30,14 @@ def checked(folder: Path, kills: int) -> None:
 
 
 def test_jobs_writers_and_readers_under_a_few_kills(tmp_path: Path) -> None:
-    checked(tmp_path, kills=12)
+    checked(tmp_path, kills=12, gap_s=0.3)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", range(4))
 def test_jobs_writers_and_readers_under_many_kills(tmp_path: Path, run: int) -> None:
     """An hour in four stores; `python -m tests.crash.jobs --seconds 3600` is one in one store."""
-    checked(tmp_path, kills=3_000)
+    checked(tmp_path, kills=1_500, gap_s=0.6)
 
 
 def good() -> JobsEvidence:
