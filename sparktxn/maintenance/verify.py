@@ -405,7 +405,9 @@ def _read_index(
     replayed = replay.parts.get(located.key)
     if partition is None or replayed is None or run in replayed.sealed:
         return
-    others = [other for other in replayed.sealed if other.end_offset > run.base_offset]
+    # Another process may have sealed the records after the abort, and this one before it: that run ends at the abort.
+    first = min((transaction.last_offset for transaction in found), default=run.base_offset)
+    others = [other for other in replayed.sealed if other.end_offset > first]
     known = {*replayed.aborted, *(one for some in aborted_of(objects, folder, others) for one in some)}
     for transaction in found:
         if transaction.last_offset >= partition.log_start_offset and transaction not in known:
