@@ -9,6 +9,7 @@ from typing import Any, Final
 import typer
 
 from sparktxn.cli import (
+    bench,
     compact,
     consume,
     copy,
@@ -68,6 +69,7 @@ APP.add_typer(export.app)
 APP.add_typer(importing.app)
 APP.add_typer(doctor.app)
 APP.add_typer(sweep.app)
+APP.add_typer(bench.app)
 
 
 def run(arguments: Sequence[str], run_tasks: RunTasks | None = None) -> int:

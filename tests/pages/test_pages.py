@@ -36,6 +36,7 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "a test checks that the targets exist"): 1,
     ("README.md", "a test checks that the targets exist"): 1,
     ("README.md", "a test checks that the extras exist"): 1,
+    ("docs/operations.md", "needs a cluster"): 2,
     ("docs/spark.md", "needs a cluster"): 1,
     ("docs/transfer.md", "needs a Kafka broker"): 1,
     ("docs/transfer.md", "needs the packages of Delta"): 1,
