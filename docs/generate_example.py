@@ -63,7 +63,7 @@ def example() -> dict[str, bytes]:
     registry.lend_log(uri, log)
     try:
         admin = AdminClient({"bootstrap.servers": uri})
-        topic = NewTopic("orders", 1, config={"segment.format": "arrow"})
+        topic = NewTopic("orders", 1, config={"segment.format": "arrow", "append.inline.bytes": "0"})
         for created in admin.create_topics([topic]).values():
             created.result()
         with Producer({"bootstrap.servers": uri, "transactional.id": "shop-1"}) as producer:

@@ -264,7 +264,9 @@ def test_the_protocol_states_the_defaults_of_topic_settings() -> None:
     section = PROTOCOL.split("## Limits and defaults")[1]
     rows = re.findall(r"^\| `([a-z.]+)` \| `?([\w]+)`? \|", section, re.MULTILINE)
     assert rows
-    assert {name: {"none": ""}.get(value, value) for name, value in rows} == {name: known[name] for name, _ in rows}
+    assert {name: {"none": ""}.get(value, value) for name, value in rows} == {
+        name: str(known[name]) for name, _ in rows
+    }
 
 
 def test_the_architecture_names_files_that_exist() -> None:

@@ -18,7 +18,9 @@ from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends
 from sparktxn.format.checkpoint import decode_head, decode_hint
+from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry, decode_store
+from sparktxn.format.inline import decode_stream
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import checksum, decode_segment, parquet_footer, stored_schema
@@ -91,7 +93,12 @@ def _read(store: Store, name: str) -> bytes:
 def _decoded(store: Store, name: str, data: bytes, count: int) -> _Decoded:
     entry, head, part = names.parse_entry(name), names.parse_checkpoint_head(name), names.parse_partition_object(name)
     if entry is not None:
-        return {"kind": "entry"} | _builtins(decode_entry(data, name, entry))
+        decoded = decode_entry(data, name, entry)
+        found: _Decoded = {"kind": "entry"} | _builtins(decoded)
+        for command, shown in zip(decoded.commands, found["commands"], strict=True):
+            if isinstance(command, Append) and command.data:
+                shown["data"] = _inline(store, name, command, count)
+        return found
     if head is not None:
         return {"kind": "checkpoint"} | _builtins(decode_head(data, name, head[0]))
     if name == names.STORE:
@@ -133,6 +140,14 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
         "columns": {field.name: str(field.type) for field in table.schema},
         "records": [readable(row) for row in table.slice(0, count).to_pylist()],
     }
+
+
+def _inline(store: Store, name: str, append: Append, count: int) -> _Decoded:
+    """Return the first `count` of the records that an append carries."""
+    topic = next((known for known in store.topics() if known.topic_id == append.topic_id), None)
+    schema = decode_stream(append.data).schema if topic is None else stored_schema(topic.schema)
+    rows = decode_segment(append.data, name, schema=schema).slice(0, count).to_pylist()
+    return {"size_bytes": len(append.data), "records": [readable(row) for row in rows]}
 
 
 def _own_schema(data: bytes) -> pa.Schema:

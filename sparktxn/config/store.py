@@ -26,6 +26,12 @@ class StoreSettings:
     upload_threads: int = setting(
         "store.upload.threads", 4, integer(1, 64), "How many segments a process uploads side by side."
     )
+    inline_bytes: int = setting(
+        "store.append.inline.bytes",
+        49_152,
+        integer(0, 49_152),
+        "A lower append.inline.bytes for all topics that this process writes; 0: its records go into segment files.",
+    )
     checkpoint_entries: int = setting(
         "checkpoint.entries",
         64,

@@ -37,6 +37,7 @@ TOPIC_SETTINGS: Final = (
     Setting("segment.format", "parquet", choice("parquet", "arrow"), "How segments are stored."),
     Setting("segment.bytes", 33_554_432, _at_most(1_024, 268_435_456), "A segment is uploaded when its records have this many bytes before compression."),
     Setting("segment.rows", 50_000, integer(1, 10_000_000), "A segment is uploaded when it has this many records."),
+    Setting("append.inline.bytes", 16_384, integer(0, 49_152), "The log entry itself carries an append whose records have at most this many bytes before compression; 0: none."),
     Setting("compression.type", "zstd", choice("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer"), "How segments are compressed (producer means zstd; arrow segments take zstd, lz4 or none)."),
     Setting("cleanup.policy", "delete", _cleanup_policy, "What becomes of old records. delete: apply_retention() removes what retention.ms and retention.bytes no longer keep. compact: compact() leaves the newest record of each key. Then every record needs a key. compact,delete: both."),
     Setting("delete.retention.ms", 86_400_000, integer(0, 2**63 - 1), "compact() removes a record without a value (a tombstone) once its first compaction is older than this."),

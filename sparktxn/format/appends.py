@@ -1,13 +1,14 @@
 """Append objects: the append commands of an entry that would be too large, as Parquet (PROTOCOL.md, "Append objects").
 
-The entry holds one `appends` command in the place of each run of them; it names the object with its checksum.
+The entry holds one `appends` command in the place of each run of them; it names the object with its checksum. Appends
+that carry their records stay in the entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeGuard
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,12 +18,16 @@ from sparktxn.format.commands import Append, Appends, Command
 from sparktxn.format.decodeguard import check_parquet
 from sparktxn.format.segment import checksum
 
-__all__ = ["APPENDS_SCHEMA", "ENTRY_BYTES_MAX", "decode_appends", "encode_appends", "expand", "fold"]
+__all__ = ["APPENDS_SCHEMA", "ENTRY_BYTES_MAX", "decode_appends", "encode_appends", "expand", "fold", "inline_bytes"]
 
 ENTRY_BYTES_MAX: Final = 262_144
-"""An entry with more bytes puts its appends into an object of their own."""
+"""An entry with more bytes, inline records aside, puts its appends into an object of their own."""
 
-_COLUMNS: Final = dict(zip(Append.__struct_fields__, Append.__struct_encode_fields__, strict=True))
+_COLUMNS: Final = {
+    field: column
+    for field, column in zip(Append.__struct_fields__, Append.__struct_encode_fields__, strict=True)
+    if field != "data"
+}
 _TEXTS: Final = {"segment", "checksum", "transactional_id"}
 _APPENDS_MAX: Final = 1_000_000
 
@@ -75,12 +80,12 @@ def decode_appends(data: bytes, name: str, expected: str) -> tuple[Append, ...]:
 
 def fold(commands: Sequence[Command], name: str) -> tuple[tuple[Command, ...], bytes]:
     """The commands with each run of appends as one command that names object `name`, and that object's bytes."""
-    appends = [command for command in commands if isinstance(command, Append)]
+    appends = [command for command in commands if _is_foldable(command)]
     data = encode_appends(appends)
     digits = checksum(data)
     folded: list[Command] = []
     start = 0
-    for is_append, run in groupby(commands, key=lambda command: isinstance(command, Append)):
+    for is_append, run in groupby(commands, key=_is_foldable):
         if not is_append:
             folded.extend(run)
             continue
@@ -88,6 +93,15 @@ def fold(commands: Sequence[Command], name: str) -> tuple[tuple[Command, ...], b
         folded.append(Appends(object=name, checksum=digits, start=start, count=count))
         start += count
     return tuple(folded), data
+
+
+def _is_foldable(command: Command) -> TypeGuard[Append]:
+    return isinstance(command, Append) and not command.data
+
+
+def inline_bytes(commands: Sequence[Command]) -> int:
+    """Return about how many bytes of an entry the records take that `commands` carry: base64 makes 4 of 3."""
+    return sum(len(command.data) for command in commands if type(command) is Append) * 4 // 3
 
 
 def expand(commands: Sequence[Command], appends: Sequence[Append], found_in: str) -> tuple[Command, ...]:

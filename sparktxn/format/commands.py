@@ -154,7 +154,10 @@ class AddOffsetsToTxn(_Base, frozen=True, tag="add_offsets_to_txn"):
 
 
 class Append(_Base, frozen=True, tag="append"):
-    """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions."""
+    """Names a segment at a partition's end. `transactional_id` is None and `transaction` -1 outside transactions.
+
+    `data` is the segment itself where `segment` is no object's name: inline records.
+    """
 
     topic_id: Int64
     partition: Int64
@@ -169,6 +172,7 @@ class Append(_Base, frozen=True, tag="append"):
     timestamp_max_ms: Int64
     transactional_id: str | None = None
     transaction: Int64 = -1
+    data: bytes = b""
 
 
 class Appends(_Base, frozen=True, tag="appends"):

@@ -179,7 +179,7 @@ def _field_problem(segment: SegmentRef) -> str | None:
         value = getattr(segment, field)
         if value is None or value < least:
             return f"its {field} is {value}: expected {least} or more"
-    if not segment.name or names.parse_segment_born(segment.name) is None:
+    if not segment.name or not names.is_segment(segment.name):
         return "that is not the name of a segment"
     if not segment.checksum or len(segment.checksum) != 8 or not _CHECKSUM_DIGITS.issuperset(segment.checksum):
         return f"its checksum is {segment.checksum!r}: expected 8 lower-case hexadecimal digits"

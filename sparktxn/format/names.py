@@ -37,8 +37,11 @@ __all__ = [
     "entry",
     "group_folder",
     "horizon",
+    "inline_segment",
     "intent",
+    "is_inline",
     "is_member_sign",
+    "is_segment",
     "manifest",
     "member_sign",
     "parse_appends",
@@ -88,6 +91,7 @@ _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
 _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
+_INLINE = re.compile(r"[0-9a-v]{20}\.inline")
 _PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
 _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")
@@ -241,9 +245,24 @@ def parse_segment_born(file_name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def inline_segment(token: str) -> str:
+    """The name of a segment whose records its log entry carries: no object has it."""
+    return f"{token}.inline"
+
+
+def is_inline(file_name: str) -> bool:
+    """True if the log entry that names the segment carries its records."""
+    return _INLINE.fullmatch(file_name) is not None
+
+
+def is_segment(file_name: str) -> bool:
+    """True if a segment may have the name, be it that of an object or not."""
+    return (_SEGMENT.fullmatch(file_name) or _INLINE.fullmatch(file_name)) is not None
+
+
 def segment_token(file_name: str) -> str:
     """The token in a segment's file name, which no other segment has."""
-    return file_name[_DIGITS + 1 :].partition(".")[0]
+    return file_name.rpartition("-")[2].partition(".")[0]
 
 
 def sealed_folder(first_offset: int, entry_number: int, token: str) -> str:

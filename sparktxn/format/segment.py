@@ -1,4 +1,4 @@
-"""Segments: the records of one partition as a Parquet or an Arrow IPC file (PROTOCOL.md, "Segments").
+"""Segments: the records of one partition as a Parquet or an Arrow IPC file, or inline (PROTOCOL.md, "Segments").
 
 A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. Where a
 compaction has left gaps the file has a column of offsets. A column
@@ -7,8 +7,9 @@ that may be null and is null in every row is left out of the file and reads back
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
+from sparktxn.format.inline import decode_stream, encode_stream, is_stream
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
     RECORD_SCHEMA,
@@ -31,9 +33,12 @@ from sparktxn.format.schema import (
 __all__ = [
     "RECORD_SCHEMA",
     "TIMESTAMP_COLUMN",
+    "InlineSegment",
     "check_schema",
     "checksum",
+    "decode_inline",
     "decode_segment",
+    "encode_inline",
     "encode_segment",
     "parquet_options",
     "parse_type",
@@ -100,6 +105,13 @@ def encode_segment(table: pa.Table, *, segment_format: str, compression: str) ->
         raise ValueError("a segment holds at least one record")
     table = _without_null_columns(table)
     return _encode_parquet(table, compression) if segment_format == "parquet" else _encode_arrow(table, compression)
+
+
+def encode_inline(table: pa.Table, *, compression: str) -> bytes:
+    """Return the rows of `table` as an append carries them; the arguments are those of `encode_segment`."""
+    if table.num_rows == 0:
+        raise ValueError("a segment holds at least one record")
+    return encode_stream(_without_null_columns(table), compression)
 
 
 def _without_null_columns(table: pa.Table) -> pa.Table:
@@ -214,16 +226,14 @@ def decode_segment(
     """
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
     decode = {_PARQUET_MAGIC: _decode_parquet, _ARROW_MAGIC[:4]: _decode_arrow}.get(data[:4])
+    if decode is None and is_stream(data):
+        decode = _decode_inline
     if decode is None:
         raise DamagedObject(name, f"it starts with {data[:6]!r}: expected a Parquet or an Arrow IPC file")
-    try:
+    with _damage_of(name):
         found, row_count = decode(data, name, wanted, record_count, guarded=not verified)
         table = _conform(found, name, wanted, row_count)
         table.validate(full=True)
-    except DamagedObject:
-        raise
-    except Exception as error:  # foreign bytes make the decoders below us fail in any way
-        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
     return table
 
 
@@ -293,6 +303,65 @@ def _decode_arrow(
     table = reader.read_all()
     _check_record_count(name, table.num_rows, record_count)
     return table.select([column for column in table.schema.names if column in wanted.names]), table.num_rows
+
+
+class InlineSegment(NamedTuple):
+    """An inline segment: the name of the object that carries it, its bytes, and how many records the log says."""
+
+    name: str
+    data: bytes
+    record_count: int
+
+
+def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    """Return the rows of inline segments of one topic, one after the other, each column in one piece.
+
+    Args:
+        segments: at least one.
+        schema: the topic's `stored_schema` now.
+        columns: the columns to read, at least one.
+
+    Raises:
+        DamagedObject: the bytes of one are not a segment with these columns and this many records.
+    """
+    wanted = pa.schema([schema.field(column) for column in columns])
+    runs: list[tuple[str, list[pa.Table]]] = []
+    for name, data, record_count in segments:
+        with _damage_of(name):
+            rows = decode_stream(data)
+            _check_record_count(name, rows.num_rows, record_count)
+        # What their writers have stored alike is made to conform at once.
+        if runs and runs[-1][1][0].schema.equals(rows.schema):
+            runs[-1][1].append(rows)
+        else:
+            runs.append((name, [rows]))
+    found = []
+    for name, tables in runs:
+        with _damage_of(name):
+            rows = pa.concat_tables(tables)
+            rows.validate(full=True)
+            found.append(_conform(rows, name, wanted, rows.num_rows))
+    return pa.concat_tables(found).combine_chunks()
+
+
+@contextmanager
+def _damage_of(name: str) -> Iterator[None]:
+    """Raise DamagedObject for whatever a decoder raises: foreign bytes make it fail in any way."""
+    try:
+        yield
+    except DamagedObject:
+        raise
+    except Exception as error:
+        raise DamagedObject(name, f"it cannot be decoded: {error}") from error
+
+
+def _decode_inline(
+    data: bytes, name: str, wanted: pa.Schema, record_count: int | None, *, guarded: bool
+) -> tuple[pa.Table, int]:
+    # Guarded or not: what they decode to is known before they are decoded.
+    table = decode_stream(data)
+    _check_record_count(name, table.num_rows, record_count)
+    return table, table.num_rows
 
 
 def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> pa.Table:

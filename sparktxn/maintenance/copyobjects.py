@@ -14,8 +14,10 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.clock import Clock, SystemClock
 from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format import names
 from sparktxn.format.checkpoint import digest
-from sparktxn.format.entry import open_document
+from sparktxn.format.commands import Append
+from sparktxn.format.entry import decode_entry, open_document
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
@@ -26,6 +28,7 @@ from sparktxn.registry import objects_of
 __all__ = [
     "CRC32C",
     "INDEX",
+    "INLINE",
     "MARKER",
     "SEALED",
     "SHA256",
@@ -34,6 +37,7 @@ __all__ = [
     "CopyTask",
     "ObjectToCopy",
     "copy_objects",
+    "inline_proof",
     "run_copy_task",
     "tasks_of",
 ]
@@ -42,6 +46,7 @@ CRC32C: Final = "crc32c"
 SHA256: Final = "sha256"
 SEALED: Final = "sealed"
 INDEX: Final = "index"
+INLINE: Final = "inline records"
 SNAPSHOT: Final = "snapshot"
 MARKER: Final = "marker"
 
@@ -53,8 +58,9 @@ class ObjectToCopy(Struct, frozen=True):
     """An object, and what shows that its bytes are the right ones.
 
     `proof` says what `expected` is: its CRC-32C, its SHA-256, the checksum that a sealed document ends with, or the
-    number of transactions of an index. A snapshot of producers has a checksum of its own. `size_bytes` is -1 where it
-    is not known. `entry` is one that names it.
+    number of transactions of an index. For an entry with inline records it may be what `inline_proof` returns. A
+    snapshot of producers has a checksum of its own. `size_bytes` is -1 where it is not known. `entry` is one that
+    names it.
     """
 
     name: str
@@ -156,6 +162,19 @@ def _problem(data: bytes, each: ObjectToCopy) -> str:
     return "" if found == each.expected else f"its {each.proof} is {found}, expected {each.expected}"
 
 
+def inline_proof(carried: Mapping[str, str]) -> str:
+    """Return what shows that an entry carries inline records: their checksums by the names of their segments."""
+    return ",".join(f"{segment}={carried[segment]}" for segment in sorted(carried))
+
+
+def _inline_found(data: bytes, each: ObjectToCopy) -> str:
+    number = names.parse_entry(each.name)
+    entry = decode_entry(data, each.name, -1 if number is None else number)
+    wanted = {part.partition("=")[0] for part in each.expected.split(",")}
+    appends = [command for command in entry.commands if isinstance(command, Append)]
+    return inline_proof({append.segment: append.checksum for append in appends if append.segment in wanted})
+
+
 def _proof(data: bytes, each: ObjectToCopy) -> str:
     if each.proof == CRC32C:
         return checksum(data)
@@ -164,6 +183,8 @@ def _proof(data: bytes, each: ObjectToCopy) -> str:
     if each.proof == SEALED:
         open_document(data, each.name)
         return data[-10:-2].decode("ascii")
+    if each.proof == INLINE:
+        return _inline_found(data, each)
     if each.proof == INDEX:
         return str(len(decode_transaction_index(data, each.name)))
     if each.proof == SNAPSHOT:

@@ -23,7 +23,17 @@ from sparktxn.log.follow.confirm import usable_heads
 from sparktxn.log.follow.heads import read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of
-from sparktxn.maintenance.copyobjects import CRC32C, INDEX, MARKER, SEALED, SHA256, SNAPSHOT, ObjectToCopy
+from sparktxn.maintenance.copyobjects import (
+    CRC32C,
+    INDEX,
+    INLINE,
+    MARKER,
+    SEALED,
+    SHA256,
+    SNAPSHOT,
+    ObjectToCopy,
+    inline_proof,
+)
 from sparktxn.maintenance.marking import Head, heads_in, read_heads
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, StateKey, StateRecord
@@ -50,7 +60,8 @@ class CopyPlan(Struct):
     """All that the views from `horizon` to `entry` read. `entry_checksum` is that of entry `entry`.
 
     `files` are those of segments by partition, `others` parts, append objects and files of runs, `heads` the usable
-    checkpoints. `checksums` are the entries' CRC-32C from `first_entry` on.
+    checkpoints. `inline` are checksums of the inline records that entries before `first_entry` carry, by entry and
+    segment. `checksums` are the entries' CRC-32C from `first_entry` on.
     """
 
     horizon: int
@@ -61,6 +72,7 @@ class CopyPlan(Struct):
     topics: Mapping[int, str]
     files: dict[_Where, dict[str, _File]] = field(default_factory=dict)
     others: dict[str, ObjectToCopy] = field(default_factory=dict)
+    inline: dict[int, dict[str, str]] = field(default_factory=dict)
     heads: list[ObjectToCopy] = field(default_factory=list)
     newest_head: CheckpointHead | None = None
     marker: ObjectToCopy | None = None
@@ -72,6 +84,8 @@ class CopyPlan(Struct):
             for name, file in files.items():
                 yield ObjectToCopy(folder + name, file.size_bytes, CRC32C, file.checksum, file.entry)
         yield from self.others.values()
+        for entry, carried in self.inline.items():
+            yield ObjectToCopy(names.entry(entry), _UNKNOWN_SIZE, INLINE, inline_proof(carried), entry)
 
     def entries(self, after: int = 0) -> Iterator[ObjectToCopy]:
         """Yield the entries from `first_entry` to `entry`, in their order, without those up to `after`."""
@@ -82,7 +96,14 @@ class CopyPlan(Struct):
     def count(self) -> int:
         """Return how many objects that is."""
         files = sum(len(some) for some in self.files.values())
-        return files + len(self.others) + len(self.checksums) + len(self.heads) + (self.marker is not None)
+        return (
+            files
+            + len(self.others)
+            + len(self.inline)
+            + len(self.checksums)
+            + len(self.heads)
+            + (self.marker is not None)
+        )
 
 
 class _CopyReplay(Replay):
@@ -99,7 +120,7 @@ class _CopyReplay(Replay):
         commands = super()._commands(entry)
         note_append_objects(self.append_objects, entry)
         for command in commands:
-            if isinstance(command, Append):
+            if isinstance(command, Append) and not command.data:
                 where, name = (command.topic_id, command.partition), command.segment
                 self.files.setdefault(where, {})[name] = _File(command.size_bytes, command.checksum, entry.entry)
             elif isinstance(command, PrepareHalf):
@@ -257,8 +278,12 @@ class _Planning:
         if log_starts is not None:
             files = self._plan.files.setdefault(where, {})
             for segment in self._replay.current_segments(folder, located):
-                if segment.end_offset > log_starts[where]:
+                if segment.end_offset <= log_starts[where]:
+                    continue
+                if not names.is_inline(segment.name):
                     files[segment.name] = _File(segment.size_bytes, segment.checksum, head.entry)
+                elif segment.entry < self._plan.first_entry:
+                    self._plan.inline.setdefault(segment.entry, {})[segment.name] = segment.checksum
 
     def _add_run(
         self, found: dict[str, ObjectToCopy], folder: str, run: ManifestRef, entry: int, *, is_sealed: bool

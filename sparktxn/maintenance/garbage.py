@@ -59,7 +59,8 @@ def find_garbage(
     listed, and is no garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
-    garbage.entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
+    entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
+    garbage.entries = [name for name in entries if names.parse_entry(name) not in marks.entries]
     for info in checkpoints:
         head = names.parse_checkpoint_head(info.name)
         part = names.parse_checkpoint_part(info.name)

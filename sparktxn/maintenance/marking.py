@@ -21,7 +21,7 @@ from sparktxn.log.follow.confirm import usable_heads
 from sparktxn.log.follow.heads import open_head, read_head, read_part
 from sparktxn.log.keep.replay import Replay
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore
-from sparktxn.structs import HalfState, PartitionSegments, PartitionState
+from sparktxn.structs import HalfState, PartitionSegments, PartitionState, SegmentRef
 
 __all__ = ["Head", "Marks", "heads_in", "mark", "open_heads", "read_heads"]
 
@@ -50,6 +50,14 @@ class Marks(Struct):
     runs: dict[_Where, set[str]] = field(default_factory=dict)
     segments: dict[_Where, set[str]] = field(default_factory=dict)
     needed: dict[str, int] = field(default_factory=dict)
+    entries: set[int] = field(default_factory=set)
+    horizon: int = 1
+
+    def keeps(self, where: _Where, segment: SegmentRef) -> bool:
+        """Return True if a segment of partition `where` is kept for some view."""
+        if names.is_inline(segment.name):
+            return segment.entry >= self.horizon or segment.entry in self.entries
+        return segment.name in self.segments.get(where, ())
 
 
 def heads_in(listing: Sequence[ObjectInfo]) -> list[Head]:
@@ -90,7 +98,7 @@ def mark(objects: ObjectStore, heads: Sequence[CheckpointHead], horizon: int, re
     Raises:
         DamagedObject: a usable head cannot be read, or there is no usable head at the horizon.
     """
-    marks = Marks(appends=replay.appends)
+    marks = Marks(appends=replay.appends, horizon=horizon)
     for where, named in replay.segments.items():
         marks.segments[where] = {name for name, entry in named.items() if entry >= horizon}
     for where, named in replay.runs.items():
@@ -162,7 +170,11 @@ class _Marking:
         kept = self._replay.current_segments(folder, record)
         start = log_starts[where]
         marked = self._marks.segments.setdefault(where, set())
-        marked.update(segment.name for segment in kept if segment.end_offset > start)
+        for segment in kept:
+            if segment.end_offset > start and names.is_inline(segment.name):
+                self._marks.entries.add(segment.entry)
+            elif segment.end_offset > start:
+                marked.add(segment.name)
 
     def _mark_halves(self, ref: PartRef) -> None:
         """Mark the segments of half transactions that are not settled, discarded ones too: each may be committed."""

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
+from sparktxn.format import names
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
+from sparktxn.log.follow.inlinerecords import fetch_inline
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.producers import SEQUENCE_MAX, next_sequence
 from sparktxn.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
@@ -50,7 +52,7 @@ class Problem(Struct, frozen=True):
 
 
 class StoredSegment(Struct, frozen=True):
-    """What the log says of one segment, and of the object that holds it."""
+    """What the log says of one segment, and of the object that holds it; `entry` is the one that named it first."""
 
     name: str
     record_count: int
@@ -62,6 +64,17 @@ class StoredSegment(Struct, frozen=True):
     file_records: int
     base_offset: int
     row_count: int
+    entry: int
+
+    @property
+    def file(self) -> str:
+        """The segment's name in its partition's folder."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def object_name(self) -> str:
+        """The name of the object that holds its records: of inline ones their entry's."""
+        return names.entry(self.entry) if names.is_inline(self.file) else self.name
 
     @property
     def has_gaps(self) -> bool:
@@ -91,17 +104,23 @@ RESTORE: Final = "restore the object from a copy of the store"
 
 def stored_segment(folder: str, segment: SegmentRef) -> StoredSegment:
     """Return what the log says of a segment; `folder` is its partition's."""
-    part = (segment.first_row, segment.file_records, segment.base_offset, segment.row_count)
+    part = (segment.first_row, segment.file_records, segment.base_offset, segment.row_count, segment.entry)
     return _stored(folder + segment.name, segment, *part)
 
 
 def stored_half(folder: str, segment: HalfSegment) -> StoredSegment:
     """Return what the log says of a half transaction's segment; `folder` is its partition's."""
-    return _stored(folder + segment.segment, segment, 0, segment.record_count, 0, segment.record_count)
+    return _stored(folder + segment.segment, segment, 0, segment.record_count, 0, segment.record_count, 0)
 
 
 def _stored(
-    name: str, segment: SegmentRef | HalfSegment, first_row: int, file_records: int, base_offset: int, row_count: int
+    name: str,
+    segment: SegmentRef | HalfSegment,
+    first_row: int,
+    file_records: int,
+    base_offset: int,
+    row_count: int,
+    entry: int,
 ) -> StoredSegment:
     return StoredSegment(
         name,
@@ -114,6 +133,7 @@ def _stored(
         file_records,
         base_offset,
         row_count,
+        entry,
     )
 
 
@@ -147,16 +167,29 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
     files = _by_file(task.segments)
     for first in range(0, len(files), _WINDOW_SEGMENTS):
         window = files[first : first + _WINDOW_SEGMENTS]
-        fetched = objects.get_many([segments[0].name for segments in window])
-        for segments, data in zip(window, fetched, strict=True):
+        for segments, data in zip(window, _fetched(objects, [segments[0] for segments in window]), strict=True):
             if data is None:
-                problems.append(Problem(segments[0].name, "the log names it and it does not exist", RESTORE, True))
+                missing = segments[0].object_name
+                problems.append(Problem(missing, "the log names it and it does not exist", RESTORE, True))
+            elif isinstance(data, DamagedObject):
+                problems.append(Problem(data.object_name, data.reason, RESTORE))
+                continue
             elif problem := _file_problem(segments, data, schema):
                 problems.append(problem)
             else:
                 records += sum(segment.row_count for segment in segments)
             size_bytes += len(data or b"")
     return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
+
+
+def _fetched(objects: ObjectStore, segments: Sequence[StoredSegment]) -> list[bytes | DamagedObject | None]:
+    """Return the bytes of each segment; None where the object is missing, an error where it does not carry them."""
+    inline = [(segment.entry, segment.file) for segment in segments if names.is_inline(segment.file)]
+    # Not what a follower of the log has kept: what the store holds is asked.
+    carried = fetch_inline(objects, inline, use_kept=False)
+    files = [segment.name for segment in segments if segment.file not in carried]
+    fetched = iter(objects.get_many(files) if files else ())
+    return [carried[segment.file] if segment.file in carried else next(fetched) for segment in segments]
 
 
 def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Schema) -> Problem | None:

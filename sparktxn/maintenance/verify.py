@@ -314,6 +314,12 @@ class _Verification:
                 self._found.unreferenced_bytes += info.size_bytes
         for info in self._objects.list(names.CHECKPOINTS):
             needed.pop(info.name, None)
+        present = (
+            {names.parse_entry(name) for name in self._objects.list_names(names.ENTRIES)} if marks.entries else set()
+        )
+        for entry in sorted(marks.entries - present):
+            problem = "the log names records that it carries and it does not exist"
+            self._found.problems.append(Problem(names.entry(entry), problem, RESTORE, True))
         for name, entry in sorted(needed.items()):
             problem = f"the checkpoint after entry {entry} names it and it does not exist"
             self._found.problems.append(Problem(name, problem, RESTORE, True))
@@ -339,11 +345,11 @@ class _Verification:
             current, replaced = self._segments(replay, folder, located)
             self._found.problems += partition_problems(folder, partition, current, replay.entry)
             # Views from before a rewrite read what it has replaced, until a vacuum has passed them.
-            kept = self._marks.segments.get((located.topic_id, located.partition), set())
+            where = (located.topic_id, located.partition)
             start = partition.log_start_offset
             by_topic[topic.topic_id] += [
                 stored_segment(folder, segment)
-                for segment in (*current, *(segment for segment in replaced if segment.name in kept))
+                for segment in (*current, *(segment for segment in replaced if self._marks.keeps(where, segment)))
                 if segment.end_offset > start
             ]
         for half in _records(replay, HALVES_PREFIX, HalfState):
@@ -359,7 +365,7 @@ class _Verification:
             for task in tasks_of(
                 self._objects.uri,
                 topics[topic_id].schema,
-                [segment for segment in segments if segment.name not in missing],
+                [segment for segment in segments if segment.object_name not in missing],
             )
         ]
 

@@ -170,7 +170,7 @@ class Linger:
         if self._outbox.identity == NO_IDENTITY:
             self._outbox.initialise(deadline)
         self._outbox.resolve(deadline)
-        segments = self._outbox.upload(deadline)
+        segments = self._outbox.stage(deadline)
         if not segments:
             return
         try:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox", "buffers_of"]
 
+_INLINE_LIST_BYTES_MAX: Final = 131_072
+"""A list carries at most so many bytes of records: every follower of the log reads them."""
+
 _MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""
 
@@ -63,6 +66,21 @@ class Outbox(TransactionWriter):
         """What the list whose outcome is not known was sent for."""
         return self._operation if self.is_busy else None
 
+    def stage(self, deadline: Deadline) -> list[PendingSegment]:
+        """Make all that waits ready for a list that is sent next, and return it in order.
+
+        The list carries what is small; the rest is uploaded.
+
+        Raises:
+            CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
+            OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
+        """
+        left_bytes = _INLINE_LIST_BYTES_MAX
+        for segment in self._buffers.take():
+            if segment.size_bytes <= left_bytes and segment.may_be_inline and segment.stage_inline():
+                left_bytes -= segment.size_bytes
+        return self.upload(deadline)
+
     def upload(self, deadline: Deadline) -> list[PendingSegment]:
         """Upload all that waits, in parallel if it is more than one segment, and return it in order.
 
@@ -78,8 +96,8 @@ class Outbox(TransactionWriter):
         return segments
 
     def waited_s(self) -> float:
-        """Return for how many seconds the oldest segment that is not uploaded has been tried; 0 if there is none."""
-        made = [segment.made_s for segment in self._buffers.take() if segment.staged is None]
+        """Return for how many seconds the oldest segment that is not stored has been tried; 0 if there is none."""
+        made = [segment.made_s for segment in self._buffers.take() if segment.staged is None or segment.staged.data]
         return self._log.clock.monotonic_s() - min(made) if made else 0.0
 
     def publish(
@@ -139,7 +157,7 @@ def buffers_of(
 
     def waiting_in(segment: PendingSegment) -> int:
         # Durable records of a transaction wait no more, except for reports that an early publish could bring.
-        if segment.staged is None or settings.transactional_id is None:
+        if segment.staged is None or segment.staged.data or settings.transactional_id is None:
             return segment.record_count
         return segment.report_count if settings.publish_on_flush else 0
 
@@ -152,6 +170,7 @@ def buffers_of(
         log.settings.request_timeout_ms / 1000,
         log.settings.upload_threads,
         counts_payload=False,
+        inline_bytes=log.settings.inline_bytes,
     )
     bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
     limits = Limits(settings.queue_messages_max, settings.batch_messages_max, bytes_max)

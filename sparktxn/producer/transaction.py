@@ -174,8 +174,8 @@ class Transactions:
             with outbox.exclusive(deadline), self._classified(Operation.PREPARE):
                 if outbox.under_way is not Operation.PREPARE:
                     self._resolve_published(deadline)
-                    self._send_prepare(self._upload(deadline))
-                outbox.resolve(deadline)
+                    self._send_prepare(self._stage(deadline))
+                self._resolved(deadline)
             self._published = True
             self._offsets = {}
             self._prepared = PreparedTransaction(outbox.identity.producer_id, outbox.identity.producer_epoch)
@@ -235,8 +235,8 @@ class Transactions:
         with outbox.exclusive(deadline), self._classified(Operation.END):
             if outbox.under_way is not Operation.END:
                 self._resolve_published(deadline)
-                self._send_end(self._upload(deadline))
-            results = outbox.resolve(deadline)
+                self._send_end(self._stage(deadline))
+            results = self._resolved(deadline)
             if results:
                 self._published = True
                 self._take_next_identity(results)
@@ -295,7 +295,7 @@ class Transactions:
     def _publish(self, deadline: Deadline) -> None:
         outbox = self._opened()
         self._resolve_published(deadline)
-        segments = self._upload(deadline)
+        segments = self._stage(deadline)
         identity = self._identity()
         offsets = self._offset_commands(identity)
         if segments or offsets:
@@ -304,6 +304,10 @@ class Transactions:
             self._sent_offsets, self._offsets = self._offsets, {}
             self._resolve_published(deadline)
 
+    def _stage(self, deadline: Deadline) -> list[PendingSegment]:
+        """All that waits, ready for a list that is sent next; errors are those of `_upload`."""
+        return self._in_delivery_time(lambda: self._opened().stage(deadline))
+
     def _upload(self, deadline: Deadline) -> list[PendingSegment]:
         """All that waits, uploaded.
 
@@ -311,19 +315,40 @@ class Transactions:
             CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
             OutcomeUnknown, StoreUnavailable: call again.
         """
+        return self._in_delivery_time(lambda: self._opened().upload(deadline))
+
+    def _in_delivery_time(self, work: Callable[[], list[PendingSegment]]) -> list[PendingSegment]:
+        try:
+            return work()
+        except (OutcomeUnknown, StoreUnavailable) as error:
+            self._check_delivery_time(error)
+            raise
+
+    def _resolved(self, deadline: Deadline) -> list[CommandResult]:
+        """The results of the list that is under way.
+
+        Raises:
+            CommandRefused: it is refused; or _MSG_TIMED_OUT, it carries records, and no entry could be put within
+                delivery.timeout.ms.
+            OutcomeUnknown, StoreUnavailable: call again.
+        """
         outbox = self._opened()
         try:
-            return outbox.upload(deadline)
-        except (OutcomeUnknown, StoreUnavailable) as error:
-            waited_s = outbox.waited_s()
-            if waited_s < self._delivery_timeout_s:
-                raise
+            return outbox.resolve(deadline)
+        except StoreUnavailable as error:
+            if outbox.waited_s() >= self._delivery_timeout_s and outbox.withdraw():
+                self._check_delivery_time(error)
+            raise
+
+    def _check_delivery_time(self, error: StoreError) -> None:
+        waited_s = self._opened().waited_s()
+        if waited_s >= self._delivery_timeout_s:
             reason = f"not stored within delivery.timeout.ms, tried for {waited_s:.0f} s: {error.error.str()}"
             raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
     def _resolve_published(self, deadline: Deadline) -> None:
         try:
-            if self._opened().resolve(deadline):
+            if self._resolved(deadline):
                 self._published = True
         except CommandRefused:
             later, self._offsets = self._offsets, self._sent_offsets

@@ -29,7 +29,7 @@ class CommittedFile(Struct, frozen=True, kw_only=True):
     `record_count` counts the records in it that are the view's, or of aborted transactions that only a filter leaves
     out. If `is_whole`, it is a Parquet file of which every row belongs to the view: another engine may read `path`.
     Then row N has the offset `base_offset` + N. In a file that a rewrite or a compaction has made offsets grow with
-    gaps.
+    gaps. The file of inline records is the entry that carries them.
     """
 
     topic: str

@@ -9,23 +9,23 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.format import names
 from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.log.look.views import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
+from sparktxn.scan.fetching import NamedSegment, fetch_segment
 from sparktxn.scan.internalrows import offset_for_time_in_history
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     Isolation,
     aborted_between,
     end_of,
+    object_of,
     segments_between,
     timestamp_type,
 )
-from sparktxn.scan.reader import fetch_segment
 from sparktxn.state.internal import is_internal
 from sparktxn.structs import ManifestRef, SegmentRef
 
@@ -113,8 +113,8 @@ def _first_left(
 def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> pa.Table:
     """Return the timestamps of a segment's file, with the offsets if the segment has gaps."""
     topic = view.topic
-    name = names.segment(topic.name, topic.topic_id, view.partition, segment.name)
-    data = fetch_segment(objects, name, segment, view.entry)
+    name = object_of(view, segment)
+    data = fetch_segment(objects, NamedSegment(name, segment), view.entry)
     columns = [reserved_name(TIMESTAMP, topic.schema)]
     schema = stored_schema(topic.schema)
     if segment.has_gaps:

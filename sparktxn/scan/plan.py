@@ -57,6 +57,7 @@ __all__ = [
     "history_tasks",
     "missing_object",
     "not_in_view",
+    "object_of",
     "plan_ranges",
     "rewritten_segments",
     "rows_at_most",
@@ -101,8 +102,9 @@ class ReadTask(Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
     def segment_name(self, segment: SegmentRef) -> str:
-        """The object name of one of the task's segments."""
-        return names.segment(self.topic, self.topic_id, self.partition, segment.name)
+        """The object name of one of the task's segments: of inline records it is their entry's."""
+        folder = names.partition_folder(self.topic, self.topic_id, self.partition)
+        return _object_name(folder, segment)
 
     def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
         """Yield the offsets of the task's rows as (start, end) ranges in order.
@@ -121,6 +123,15 @@ class ReadTask(Struct, frozen=True):
             # Only topics of Kafka's record are compacted.
             for batch in read(replace(self, segments=(segment,), columns=(OFFSET,), conditions=())):
                 yield from ((offset, offset + 1) for offset in batch.column(0).to_pylist())
+
+
+def object_of(view: PartitionView, segment: SegmentRef) -> str:
+    """Return the name of the object that holds a segment's records."""
+    return _object_name(_folder(view), segment)
+
+
+def _object_name(folder: str, segment: SegmentRef) -> str:
+    return names.entry(segment.entry) if names.is_inline(segment.name) else folder + segment.name
 
 
 def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:
@@ -145,15 +156,22 @@ def end_of(view: PartitionView, isolation: Isolation) -> int:
     return view.log_end_offset if isolation == "read_uncommitted" else view.last_stable_offset
 
 
-def missing_object(objects: ObjectStore, name: str, view_entry: int, *, base_entry: int | None = None) -> StoreError:
-    """The error for an object that a view at `view_entry` names and that is not there.
+def missing_object(
+    objects: ObjectStore,
+    name: str,
+    view_entry: int,
+    *,
+    base_entry: int | None = None,
+    damage: DamagedObject | None = None,
+) -> StoreError:
+    """The error for an object that a view at `view_entry` names and that is not there, or is another: `damage`.
 
     Below the horizon the vacuum may have deleted it (ViewExpired); otherwise nothing may have (DamagedObject). Sealed
     runs are kept only if the checkpoint that names them, `base_entry`, is not below the horizon either.
     """
     passed = judge(objects, Premise(view_entry, base_entry))
     if passed is None:
-        return DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
+        return damage or DamagedObject(name, f"it is missing, and the view at entry {view_entry} names it")
     if passed.entries:
         return ViewExpired(
             f"the read view at entry {view_entry} is older than entry {passed.horizon}, from which the vacuum has kept "

@@ -16,9 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn import arguments
-from sparktxn.errors import ConfigurationError, DamagedObject, damage_named, did_you_mean
+from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired, damage_named, did_you_mean
+from sparktxn.format.names import is_inline
 from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, decode_segment, parquet_footer, stored_schema
+from sparktxn.format.segment import (
+    RECORD_SCHEMA,
+    InlineSegment,
+    decode_inline,
+    decode_segment,
+    parquet_footer,
+    stored_schema,
+)
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import (
@@ -36,12 +44,13 @@ from sparktxn.scan.columns import (
     reserved_name,
 )
 from sparktxn.scan.conditions import Condition, matching, may_hold
+from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.internalrows import read_history
-from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file, missing_object
+from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
-__all__ = ["fetch_segment", "output_schema", "read", "segment_values", "stored_records"]
+__all__ = ["output_schema", "read", "segment_values", "stored_records"]
 
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -74,14 +83,17 @@ def _rows(
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
     needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(task, assembly)
-    for segments, data in _fetched(objects, task, needs_data=needs_data):
+    for segments, data in _fetched(objects, task, needs_data=needs_data, joins=not assembly.conditions):
         kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
         if not kept:
             continue
         stored = None
-        if data is not None:
+        if isinstance(data, list):
+            kept = _behind_each_other(kept, segments)
+            stored = _decoded(task, segments, data, assembly.stored_schema, assembly.stored_columns)
+        elif data is not None:
             name = task.segment_name(segments[0])
-            _check_bytes(name, segments[0], data, check_checksums=check_checksums)
+            check_bytes(NamedSegment(name, segments[0]), data, check_checksums=check_checksums)
             has_gaps = any(segment.has_gaps for segment in segments)
             decode = partial(
                 decode_segment,
@@ -97,23 +109,6 @@ def _rows(
             if has_gaps and not (kept := _located(kept, stored.column(OFFSET_COLUMN))):
                 continue
         yield from assembly.batches(kept, stored if assembly.stored_columns else None, batch_rows)
-
-
-def fetch_segment(
-    objects: ObjectStore, name: str, segment: SegmentRef, view_entry: int, *, check_checksums: bool = True
-) -> bytes:
-    """The bytes of one segment, checked against what the log says of it.
-
-    Raises:
-        DamagedObject: the segment is missing or altered.
-        ViewExpired: it is missing because the vacuum has passed the view.
-    """
-    data = objects.get(name)
-    with damage_named(objects.uri):
-        if data is None:
-            raise missing_object(objects, name, view_entry)
-        _check_bytes(name, segment, data, check_checksums=check_checksums)
-    return data
 
 
 def _needs_offsets(task: ReadTask, assembly: _Assembly) -> bool:
@@ -146,8 +141,8 @@ def stored_records(
     offsets = offsets or any(segment.has_gaps for segment in task.segments)
     for segments, data in _fetched(objects, task, needs_data=True):
         name = task.segment_name(segments[0])
-        assert data is not None
-        _check_bytes(name, segments[0], data, check_checksums=True)
+        assert isinstance(data, bytes)
+        check_bytes(NamedSegment(name, segments[0]), data)
         has_gaps = any(segment.has_gaps for segment in segments)
         rows = decode_segment(
             data,
@@ -165,13 +160,6 @@ def stored_records(
             yield segment, found
 
 
-def _check_bytes(name: str, segment: SegmentRef, data: bytes, *, check_checksums: bool) -> None:
-    if len(data) != segment.size_bytes:
-        raise DamagedObject(name, f"it has {len(data)} bytes, expected {segment.size_bytes}")
-    if check_checksums and (found := checksum(data)) != segment.checksum:
-        raise DamagedObject(name, f"its checksum is {found}, expected {segment.checksum}")
-
-
 def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditions: Sequence[Condition]) -> bool:
     """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone."""
     footer = parquet_footer(data, name)
@@ -181,24 +169,63 @@ def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditio
     return bool(matching(rows, conditions).num_rows)
 
 
+def _decoded(
+    task: ReadTask, segments: Sequence[SegmentRef], data: Sequence[bytes], schema: pa.Schema, columns: list[str]
+) -> pa.Table:
+    """Return the rows of inline segments one after the other: what follows costs little more than for one of them."""
+    parts = [
+        InlineSegment(task.segment_name(segment), records, segment.record_count)
+        for segment, records in zip(segments, data, strict=True)
+    ]
+    return decode_inline(parts, schema=schema, columns=columns)
+
+
+def _behind_each_other(kept: Sequence[_Kept], segments: Sequence[SegmentRef]) -> list[_Kept]:
+    """Return `kept` with their places among the rows of all `segments`, which are whole and without gaps."""
+    first_rows = dict(zip(segments, accumulate([0, *(segment.record_count for segment in segments)]), strict=False))
+    return [each._replace(first_row=each.first_row + first_rows[each.segment]) for each in kept]
+
+
 def _fetched(
-    objects: ObjectStore, task: ReadTask, *, needs_data: bool
-) -> Iterator[tuple[Sequence[SegmentRef], bytes | None]]:
-    """The task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded."""
+    objects: ObjectStore, task: ReadTask, *, needs_data: bool, joins: bool = False
+) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes] | None]]:
+    """The task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded.
+
+    With `joins` inline segments that follow each other come together, with the bytes of each.
+    """
     files = by_file(task.segments)
     if not needs_data:
         yield from ((segments, None) for segments in files)
         return
     for window in _windows(files):
-        names = [task.segment_name(segments[0]) for segments in window]
-        fetched = objects.get_many(names) if len(names) > 1 else [objects.get(names[0])]
-        # The window's list must not keep what has been read: a window's bytes are freed one by one.
-        fetched.reverse()
-        for segments, name in zip(window, names, strict=True):
-            data = fetched.pop()
-            if data is None:
-                raise missing_object(objects, name, task.view_entry)
-            yield segments, data
+        named = [NamedSegment(task.segment_name(segments[0]), segments[0]) for segments in window]
+        fetched = fetch_segments(objects, named, task.view_entry)
+        pairs = ((segments, data) for segments, data in zip(window, fetched, strict=True))
+        yield from _joined_inline(pairs) if joins else pairs
+
+
+def _joined_inline(
+    fetched: Iterator[tuple[Sequence[SegmentRef], bytes]],
+) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes]]]:
+    segments: list[SegmentRef] = []
+    records: list[bytes] = []
+    try:
+        for file, data in fetched:
+            if is_inline(file[0].name):
+                segments += file
+                records.append(data)
+                continue
+            if segments:
+                yield segments, records
+                segments, records = [], []
+            yield file, data
+    except (DamagedObject, ViewExpired):
+        # What lies before a segment that cannot be read is given before the error.
+        if segments:
+            yield segments, records
+        raise
+    if segments:
+        yield segments, records
 
 
 def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
+from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.kafka.message import (
@@ -26,7 +27,7 @@ from sparktxn.kafka.message import (
 )
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.uploading import upload_segment
+from sparktxn.stage.uploading import inline_segment, upload_segment
 
 __all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged"]
 
@@ -48,7 +49,8 @@ class Uploads(NamedTuple):
     """Where segments are uploaded to, and how.
 
     `born` returns the newest entry that the writer knows. `timeout_s` is what one request may take. `threads` uploads
-    run at a time. With `counts_payload` the staged segments have their payload's size.
+    run at a time. With `counts_payload` the staged segments have their payload's size. Segments of at most
+    `inline_bytes` may be left to the entry that names them.
     """
 
     objects: ObjectStore
@@ -59,6 +61,7 @@ class Uploads(NamedTuple):
     timeout_s: float
     threads: int
     counts_payload: bool
+    inline_bytes: int = 0
 
 
 class _Reportable(NamedTuple):
@@ -143,6 +146,32 @@ class PendingSegment:
         """Uploads in the background, unless that is done or under way."""
         if self.staged is None and self._future is None:
             self._future = self._uploads.background.submit(self._upload)
+
+    @property
+    def may_be_inline(self) -> bool:
+        """Whether the entry that names it may carry its records: they are few, and not on their way into the store."""
+        if self.staged is not None or self._future is not None:
+            return False
+        limit: int = min(self._uploads.inline_bytes, topic_setting(self.topic.settings, "append.inline.bytes"))
+        return 0 < limit >= self.size_bytes
+
+    def stage_inline(self) -> bool:
+        """Encode its records for the entry that is to name it; False if they are too many: upload it.
+
+        Raises:
+            CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
+        """
+        with self._lock:
+            if self.staged is not None or self._records is None:
+                return False
+            records, timestamps_ms = _columns(self._records)
+            self.staged = inline_segment(
+                self._uploads.ids, self.topic, self.partition, records, timestamps_ms=timestamps_ms
+            )
+            if self.staged is None:
+                return False
+            self._records = None
+            return True
 
     def finish(self, deadline: Deadline) -> StagedSegment:
         """The uploaded segment: waits for the background, or uploads on this thread; again after an error.

@@ -31,7 +31,8 @@ class StagedSegment(Struct, frozen=True):
     """A segment in the store that no entry names yet: invisible, and removed by a vacuum if it stays so.
 
     `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
-    order, their division into segments and their encoding: a replayed batch has the same sum.
+    order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
+    itself where the entry that names it is to carry it: then nothing of it is in the store yet.
 
     Raises:
         TypeError, ConfigurationError: a field is not what a log can hold.
@@ -47,6 +48,11 @@ class StagedSegment(Struct, frozen=True):
     timestamp_min_ms: int
     timestamp_max_ms: int
     payload_bytes: int
+    data: bytes = b""
+
+    def __repr__(self) -> str:
+        """Show which segment it is, and nothing of its records."""
+        return f"StagedSegment({self.topic!r}, partition={self.partition}, segment={self.segment!r})"
 
     def __post_init__(self) -> None:
         for name in ("topic", "segment", "checksum"):
@@ -80,4 +86,5 @@ class StagedSegment(Struct, frozen=True):
             timestamp_max_ms=self.timestamp_max_ms,
             transactional_id=transactional_id,
             transaction=transaction,
+            data=self.data,
         )

@@ -1,4 +1,4 @@
-"""Uploading a segment: encoded once, put under a unique name, and known to exist before an entry names it."""
+"""Staging a segment: encoded once, and put under a unique name before an entry names it, or carried by that entry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
-from sparktxn.format.segment import checksum, encode_segment, stored_schema
+from sparktxn.format.inline import INLINE_BYTES_MAX
+from sparktxn.format.segment import checksum, encode_inline, encode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.staged import StagedSegment, StageTopic
 
-__all__ = ["RECORD_BYTES_MAX", "StageTopic", "StagedSegment", "upload_segment"]
+__all__ = ["RECORD_BYTES_MAX", "StageTopic", "StagedSegment", "inline_segment", "upload_segment"]
 
 TIME_OF_ENTRY: Final = -1
 """In an append's timestamps: the records get the time of the entry that names them."""
@@ -76,30 +77,74 @@ def upload_segment(
             f"a segment of {table.num_rows} records for topic {topic.name!r} has {len(data)} bytes: expected at most "
             f"{OBJECT_SIZE_MAX}; send smaller records",
         )
+    range_ms = _timestamps_in_log(topic, table, timestamps_ms)
+    file_name = names.segment_file(born, ids.token(), segment_format)
+    name = names.segment(topic.name, topic.topic_id, partition, file_name)
+    if put_until_stored(objects, name, data, clock, timeout_s=timeout_s) != data:
+        raise DamagedObject(name, "it holds other bytes than were put under this unique name")
+    payload = payload_bytes(table) if count_payload else NOT_COUNTED
+    return _staged(topic, partition, file_name, table.num_rows, data, range_ms, payload)
+
+
+def inline_segment(
+    ids: Ids, topic: StageTopic, partition: int, table: pa.Table, *, timestamps_ms: tuple[int, int] | None = None
+) -> StagedSegment | None:
+    """Encode `table` for the entry that is to name it; None if its bytes are more than an entry carries of a segment.
+
+    The arguments are those of `upload_segment`.
+
+    Raises:
+        CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
+    """
+    data = encode_inline(table, compression=topic_setting(topic.settings, "compression.type"))
+    if len(data) > INLINE_BYTES_MAX:
+        return None
+    range_ms = _timestamps_in_log(topic, table, timestamps_ms)
+    name = names.inline_segment(ids.token())
+    return _staged(topic, partition, name, table.num_rows, data, range_ms, NOT_COUNTED, is_inline=True)
+
+
+def _staged(
+    topic: StageTopic,
+    partition: int,
+    segment: str,
+    record_count: int,
+    data: bytes,
+    timestamps_ms: tuple[int, int],
+    payload: int,
+    *,
+    is_inline: bool = False,
+) -> StagedSegment:
+    return StagedSegment(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        segment=segment,
+        record_count=record_count,
+        size_bytes=len(data),
+        checksum=checksum(data),
+        timestamp_min_ms=timestamps_ms[0],
+        timestamp_max_ms=timestamps_ms[1],
+        payload_bytes=payload,
+        data=data if is_inline else b"",
+    )
+
+
+def _timestamps_in_log(topic: StageTopic, table: pa.Table, timestamps_ms: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the least and the greatest timestamp as an append says them.
+
+    Raises:
+        CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
+    """
     first_ms, last_ms = timestamps_ms or _timestamp_range_ms(table, stored_schema(topic.schema).names[-1])
     if first_ms < 0:
         raise CommandRefused(
             ErrorCode.INVALID_TIMESTAMP,
             f"a record for topic {topic.name!r} has the timestamp {first_ms} ms: expected 0 or more, 1970 or later",
         )
-    file_name = names.segment_file(born, ids.token(), segment_format)
-    name = names.segment(topic.name, topic.topic_id, partition, file_name)
-    if put_until_stored(objects, name, data, clock, timeout_s=timeout_s) != data:
-        raise DamagedObject(name, "it holds other bytes than were put under this unique name")
     if topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
-        first_ms = last_ms = TIME_OF_ENTRY
-    return StagedSegment(
-        topic=topic.name,
-        topic_id=topic.topic_id,
-        partition=partition,
-        segment=file_name,
-        record_count=table.num_rows,
-        size_bytes=len(data),
-        checksum=checksum(data),
-        timestamp_min_ms=first_ms,
-        timestamp_max_ms=last_ms,
-        payload_bytes=payload_bytes(table) if count_payload else NOT_COUNTED,
-    )
+        return TIME_OF_ENTRY, TIME_OF_ENTRY
+    return first_ms, last_ms
 
 
 def _timestamp_range_ms(table: pa.Table, column: str) -> tuple[int, int]:

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
-from sparktxn.format.names import parse_segment_born, segment_token
+from sparktxn.format.inline import INLINE_BYTES_MAX
+from sparktxn.format.names import is_inline, parse_segment_born, segment_token
+from sparktxn.format.segment import checksum
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.epochs import PRODUCER_EPOCH_MAX, is_epoch
@@ -46,7 +48,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
-    if problem := _producer_problem(command) or segment_problem(command):
+    if problem := _producer_problem(command) or segment_problem(command) or _inline_problem(command):
         return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
     if partition.log_end_offset + command.record_count > LOG_END_OFFSET_MAX:
         return Refusal(
@@ -74,7 +76,8 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
         return refusal
     if repeated is not None:
         return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
-    refusal = check_born(delta, command.segment, context)
+    # No vacuum deletes the entry that is about to carry the records.
+    refusal = None if command.data else check_born(delta, command.segment, context)
     return refusal or _store(delta, command, context, partition, known)
 
 
@@ -109,6 +112,19 @@ def segment_problem(segment: Append | HalfSegment) -> str | None:
         )
     if len(segment.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(segment.checksum):
         return f"the checksum {segment.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
+    return None
+
+
+def _inline_problem(command: Append) -> str | None:
+    """Return what is wrong with the records that an append carries, or should; None if nothing is."""
+    if not command.data and not is_inline(command.segment):
+        return None
+    if not command.data or not is_inline(command.segment):
+        return "a name that says whether its records are inline, and they are not so: an object, or records, is missing"
+    if not len(command.data) == command.size_bytes <= INLINE_BYTES_MAX:
+        return f"{len(command.data)} bytes of inline records: expected {command.size_bytes}, {INLINE_BYTES_MAX} at most"
+    if checksum(command.data) != command.checksum:
+        return "inline records with another checksum than it says"
     return None
 
 

@@ -16,7 +16,7 @@ from tests.cli.terminal import ok, txnlog
 
 @pytest.fixture(autouse=True)
 def records() -> None:
-    ok("topics", "create", "orders", "-p", "2")
+    ok("topics", "create", "orders", "-p", "2", "--set", "append.inline.bytes=0")
     ok("produce", "-t", "orders", "-p", "0", "--transactional-id", "shop-1", stdin=b"0\n1\n")
     ok("consume", "-t", "orders", "-G", "accounts", "-e")
 
@@ -55,6 +55,22 @@ class TestDump:
         (following,) = ok("dump", str(folder / "store" / names.entry(4)), "--json").json
         assert following["previous"] == row["checksum"]
         assert '\n  "kind": "entry",\n' in ok("dump", names.entry(3)).text
+
+    def test_an_entry_shows_the_records_that_it_carries(self) -> None:
+        ok("topics", "create", "notes")
+        ok("produce", "-t", "notes", "-k", "k", stdin=b"\xff\n[red]\n")
+        newest = ok("log", "--json").json[-1]["entry"]
+        (row,) = ok("dump", str(newest), "--json").json
+        (append,) = row["commands"]
+        assert append["segment"].endswith(".inline")
+        records = append["data"]["records"]
+        assert [record.get("value", record.get("value_base64")) for record in records] == ["/w==", "[red]"]
+        (row,) = ok("dump", str(newest), "-n", "0", "--json").json
+        assert row["commands"][0]["data"] == {"size_bytes": append["bytes"], "records": []}
+        (file,) = ok("files", "notes", "--json").json
+        assert (file["base_offset"], file["record_count"], file["is_whole"]) == (0, 2, False)
+        assert file["path"].endswith(names.entry(newest))
+        assert ok("files", "notes", "--paths").text == ""
 
     def test_a_segment_shows_its_records(self, folder: Path) -> None:
         ok("produce", "-t", "orders", "-p", "1", "-k", "k", stdin=b"\xff\n[red]\n")

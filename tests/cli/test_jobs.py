@@ -28,7 +28,7 @@ def age(folder: Path, hours: int) -> None:
 
 @pytest.fixture(autouse=True)
 def orders() -> None:
-    ok("topics", "create", "orders")
+    ok("topics", "create", "orders", "--set", "append.inline.bytes=0")
 
 
 def test_a_vacuum_deletes_when_it_is_meant(folder: Path) -> None:

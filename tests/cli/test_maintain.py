@@ -28,7 +28,7 @@ CONF = Path(__file__).parent.parent.parent / "conf" / "maintenance"
 @pytest.fixture(autouse=True)
 def orders() -> None:
     """Twelve small transactions, of which the first three are a day old and no longer kept."""
-    ok("topics", "create", "orders", "--set", "retention.ms=3600000")
+    ok("topics", "create", "orders", "--set", "retention.ms=3600000", "--set", "append.inline.bytes=0")
     now_ms = int(time.time() * 1000)
     with Producer({"bootstrap.servers": store(), "linger.ms": 0}) as producer:
         for number in range(12):

@@ -47,7 +47,7 @@ def printed(command: str) -> str:
 def test_the_page_s_program_reads_the_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`txnlog` is found by its name, as it is installed."""
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    ok("topics", "create", "orders")
+    ok("topics", "create", "orders", "--set", "append.inline.bytes=0")
     ok("produce", "-t", "orders", stdin=b"1\n2\n")
     command = folder / "bin" / "txnlog"
     command.parent.mkdir()

@@ -734,7 +734,7 @@ class TestWhenThingsBreak:
         return names.segment("t", view.topic.topic_id, partition, view.segments[0].name)
 
     def test_a_damaged_segment_is_named_and_the_rest_is_read(self, world: World) -> None:
-        world.topic(partitions=2)
+        world.topic(partitions=2, settings={"append.inline.bytes": "0"})
         world.produce("bad", partition=0)
         world.produce("good", partition=1)
         name = self.segment_of(world, 0)

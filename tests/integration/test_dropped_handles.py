@@ -260,7 +260,8 @@ def test_records_that_a_dropped_producer_cannot_store_are_counted_in_a_warning(
     uri: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop() -> None:
-        producer = Producer({"bootstrap.servers": uri, "delivery.timeout.ms": 300, "client.id": "mine"})
+        settings = {"delivery.timeout.ms": 300, "client.id": "mine", "store.append.inline.bytes": 0}
+        producer = Producer({"bootstrap.servers": uri, **settings})
         for number in range(10):
             producer.produce("t", str(number))
 

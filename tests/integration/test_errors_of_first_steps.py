@@ -81,7 +81,7 @@ def test_the_nearest_topic_is_named_and_the_traceback_has_no_other_error(store: 
 
 
 def test_a_damaged_object_names_its_store_and_what_to_do(store: str) -> None:
-    with Producer({"bootstrap.servers": store}) as producer:
+    with Producer({"bootstrap.servers": store, "store.append.inline.bytes": 0}) as producer:
         producer.produce("orders", b"x" * 100)
     (segment,) = Path(store, "topics").rglob("*.parquet")
     data = bytearray(segment.read_bytes())

@@ -13,7 +13,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.format import names
 from sparktxn.store import read_task
 
-OPTIONS = {"store.fsync": False, "checkpoint.seal.segments": 2}
+OPTIONS = {"store.fsync": False, "checkpoint.seal.segments": 2, "store.append.inline.bytes": 0}
 
 
 def written(root: Path) -> tuple[Path, set[tuple[int, bytes]]]:

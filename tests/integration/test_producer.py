@@ -364,7 +364,7 @@ def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, m
         return upload(*arguments, **settings)
 
     monkeypatch.setattr(segments, "upload_segment", failing)
-    producer = world.transactional()
+    producer = world.transactional(store_append_inline_bytes=0)
     producer.begin_transaction()
     producer.produce("t", "x")
     assert error_of(producer.commit_transaction).retriable()

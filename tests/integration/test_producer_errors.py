@@ -27,6 +27,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, EndTxn, InitProducerId, PrepareTxn
 from sparktxn.format.entry import decode_entry
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer, TransactionState
 from sparktxn.stage import segments
 from tests.world import World, error_of, flags
@@ -460,7 +461,7 @@ def test_an_abort_learns_first_what_became_of_a_flush(
 
 
 class Slow:
-    """Uploads fail, and time passes by a clock that the test holds."""
+    """No segment and no entry can be put, and time passes by a clock that the test holds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
         self.fails = True
@@ -473,30 +474,39 @@ class Slow:
                 raise StoreUnavailable("no answer")
             return upload(*arguments, **settings)
 
+        put_if_absent = MemoryStore.put_if_absent
+
+        def putting(objects: MemoryStore, name: str, data: bytes, **settings: Any) -> Any:
+            if self.fails and names.parse_entry(name) is not None and b'"append"' in data:
+                raise StoreUnavailable("no answer")
+            return put_if_absent(objects, name, data, **settings)
+
         monkeypatch.setattr(segments, "upload_segment", uploading)
+        monkeypatch.setattr(MemoryStore, "put_if_absent", putting)
         monkeypatch.setattr(type(clock), "monotonic_s", lambda _: monotonic_s() + self.ahead_s)
 
 
 @pytest.mark.kafka("K116", "K117", "K120", "K136")
+@pytest.mark.parametrize("inline", [{"store_append_inline_bytes": 0}, {}], ids=["file", "inline"])
 @pytest.mark.parametrize("flushed", [False, True], ids=["commit", "flush"])
 def test_records_that_cannot_be_stored_by_the_delivery_timeout_must_be_aborted(
-    world: World, monkeypatch: pytest.MonkeyPatch, flushed: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, flushed: bool, inline: dict[str, Any]
 ) -> None:
     told: list[KafkaError | None] = []
     slow = Slow(monkeypatch, world)
-    producer = world.transactional(delivery_timeout_ms=20_000)
+    producer = world.transactional(delivery_timeout_ms=20_000, **inline)
     producer.begin_transaction()
     producer.produce("t", "late", callback=lambda error, message: told.append(error))
     if flushed:
-        producer.flush()
+        producer.flush(0.3)
         assert producer.transaction_state is TransactionState.IN_TRANSACTION
         slow.ahead_s = 21
-        producer.flush()
-        error = error_of(producer.commit_transaction, TransactionAborted)
+        producer.flush(0.3)
+        error = error_of(lambda: producer.commit_transaction(0.3), TransactionAborted)
     else:
-        assert flags(error_of(producer.commit_transaction)) == (False, False, True)
+        assert flags(error_of(lambda: producer.commit_transaction(0.3))) == (False, False, True)
         slow.ahead_s = 21
-        error = error_of(producer.commit_transaction, TransactionAborted)
+        error = error_of(lambda: producer.commit_transaction(0.3), TransactionAborted)
     assert (error.code(), flags(error)) == (KafkaError._MSG_TIMED_OUT, (False, True, False))
     assert "delivery.timeout.ms" in error.str()
     assert told == [KafkaError._MSG_TIMED_OUT]
@@ -646,7 +656,7 @@ def test_a_transaction_that_has_lost_records_by_a_purge_cannot_commit(world: Wor
 
 def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(world: World) -> None:
     """Nothing was sent by the first try, so what it would have sent is purged, and its end must not be sent alone."""
-    producer = world.transactional()
+    producer = world.transactional(store_append_inline_bytes=0)
     producer.begin_transaction()
     producer.produce("t", "first")
     with pytest.MonkeyPatch.context() as patched:

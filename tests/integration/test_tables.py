@@ -27,7 +27,7 @@ def uri(tmp_path: Path) -> str:
     """A store with the typed topic ``rides``, and ``orders``, ``empty`` and ``other`` of Kafka's record."""
     address = str(tmp_path / "store")
     with Store.open(address, create=True) as store:
-        store.create_topic("rides", 2, schema=RIDES)
+        store.create_topic("rides", 2, schema=RIDES, settings={"append.inline.bytes": "0"})
         for name in ("orders", "empty", "other"):
             store.create_topic(name, 2)
     return address

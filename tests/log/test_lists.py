@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, KafkaException
 from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Command, CreateTopic, InitProducerId, OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, decode_list, encode_list
 from sparktxn.format.intent import encode_intent
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.write import composing
+from sparktxn.log.write.committer import LISTS_BYTES_MAX
 from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.state import machine
@@ -104,6 +104,8 @@ def example(kind: Any) -> Any:
             return next(text for text in TEXTS if kind.pattern is None or re.search(kind.pattern, text))
         case msgspec.inspect.BoolType():
             return True
+        case msgspec.inspect.BytesType():
+            return b"bytes"
         case msgspec.inspect.DictType():
             return {"text": "text"}
         case msgspec.inspect.TupleType():
@@ -235,7 +237,7 @@ def test_many_large_lists_go_into_entries_that_the_store_takes(shared, client) -
     tickets[-1].wait(client.log.deadline(60))
     assert all(ticket.is_done() for ticket in tickets)
     sizes = [len(shared.objects.get(names.entry(number))) for number in shared.names_of_entries()]
-    assert max(sizes) < 2 * ENTRY_BYTES_MAX
+    assert max(sizes) < 2 * LISTS_BYTES_MAX
 
 
 def test_a_list_that_is_too_large_for_any_entry_is_refused_before_it_is_queued(shared, client) -> None:

@@ -36,6 +36,7 @@ from tests.compatibility.workload import written
 from tests.world import next_number
 
 OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
+FILES = {"store.append.inline.bytes": "0"}
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
 BUCKET = "copying"
 
@@ -66,7 +67,8 @@ def settle(store: Store) -> None:
 def shop() -> Iterator[Store]:
     with Store.open(f"memory://copied-{next_number()}", options=OPTIONS, create=True) as store:
         store.create_topic("orders", 2)
-        trade(store, 9)
+        trade(store, 6, **FILES)
+        trade(store, 6)
         settle(store)
         yield store
 

@@ -130,7 +130,8 @@ def test_files_end_at_the_target_and_are_not_written_again(world: World) -> None
 
 
 def test_arrow_becomes_parquet_whatever_its_size(world: World) -> None:
-    world.store.create_topic("arrow", 1, settings={"segment.format": "arrow"})
+    settings = {"segment.format": "arrow", "append.inline.bytes": "0"}
+    world.store.create_topic("arrow", 1, settings=settings)
     write(world, 1, topic="arrow")
     before = world.rows("arrow")
     size_bytes = segments(world, "arrow")[0].size_bytes

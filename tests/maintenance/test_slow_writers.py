@@ -20,7 +20,7 @@ OPTIONS = {"store.fsync": "false"}
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(str(tmp_path), options=OPTIONS, create=True) as store:
-        store.create_topic("orders", settings={"segment.rows": 1})
+        store.create_topic("orders", settings={"segment.rows": 1, "append.inline.bytes": 0})
         yield store
 
 

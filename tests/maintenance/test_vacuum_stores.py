@@ -29,8 +29,9 @@ class Shop:
         self.store.create_topic("orders", 2)
         self.expected: list[bytes] = []
 
-    def trade(self, transactions: int) -> None:
-        with Producer({**self.settings, "transactional.id": "shop", "transaction.timeout.ms": 1_000}) as producer:
+    def trade(self, transactions: int, **more: Any) -> None:
+        settings = {**self.settings, "transactional.id": "shop", "transaction.timeout.ms": 1_000}
+        with Producer({**settings, **more}) as producer:
             producer.init_transactions()
             for number in range(transactions):
                 producer.begin_transaction()
@@ -70,8 +71,8 @@ def live_through_vacuums(shop: Shop, *, rounds: int) -> None:
     consumer.assign([TopicPartition("orders", 0, 0)])
     consumed: list[bytes | None] = []
     with consumer:
-        for _ in range(rounds):
-            shop.trade(6)
+        for number in range(rounds):
+            shop.trade(6, **{"store.append.inline.bytes": 16_384 if number % 2 else 0})
             consumed += [message.value() for message in consumer.consume(4, 10.0)]
             assert shop.vacuum().horizon > 1
             assert shop.read() == [shop.expected, shop.expected]
@@ -86,7 +87,7 @@ def delete_what_was_read(shop: Shop) -> None:
         assert 0 < len(left) < len(shop.expected)
         segments = 0
         for _ in range(3):
-            shop.trade(6)
+            shop.trade(6, **{"store.append.inline.bytes": 0})
             # The floor keeps what is younger than twice the longest transaction may take, by the store's clock.
             time.sleep(1)
             segments += shop.vacuum().segments
@@ -110,7 +111,7 @@ def test_clients_live_through_vacuums_on_s3(moto_server: S3Server) -> None:
 
 
 def test_temporary_files_of_killed_writers_go_once_they_are_old(shop: Shop, tmp_path: Path) -> None:
-    shop.trade(6)
+    shop.trade(6, **{"store.append.inline.bytes": 0})
     folder = tmp_path / "shop" / "topics" / "orders-1" / "kafka_partition=0"
     old, young, foreign = (folder / name for name in (f".{'a' * 20}-7", f".{'b' * 20}-8", ".nfs0001"))
     for file in (old, young, foreign):

@@ -26,7 +26,12 @@ from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, Segme
 GOLDEN = Path(__file__).parent.parent / "compatibility" / "golden" / "format-1"
 # The package's name `verify` is the function.
 verifying: Any = sys.modules["sparktxn.maintenance.verify"]
-OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
+OPTIONS = {
+    "store.fsync": "false",
+    "checkpoint.entries": "4",
+    "checkpoint.seal.segments": "2",
+    "store.append.inline.bytes": "0",
+}
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
 
 

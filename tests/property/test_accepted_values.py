@@ -77,6 +77,8 @@ def strategy_of(type_: inspect.Type) -> st.SearchStrategy[Any]:
             return TEXTS
         case inspect.BoolType():
             return st.booleans()
+        case inspect.BytesType():
+            return st.sampled_from([b"", b"x"])
         case inspect.NoneType():
             return st.none()
         case inspect.UnionType():

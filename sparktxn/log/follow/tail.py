@@ -20,6 +20,7 @@ from sparktxn.format.entry import NO_CHECKSUM, LogEntry, decode_entry
 from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.follow.confirm import Premise, head_past, usable_head
 from sparktxn.log.follow.heads import read_part, read_parts
+from sparktxn.log.follow.inlinerecords import note_inline
 from sparktxn.log.follow.state import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -203,6 +204,7 @@ class Tail:
         self._stand_after(entry, size_bytes)
 
     def _stand_after(self, entry: LogEntry, size_bytes: int) -> None:
+        note_inline(self._objects, entry)
         self.entry = entry.entry
         self.token = entry.token
         self.checksum = entry.checksum

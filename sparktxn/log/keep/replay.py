@@ -47,8 +47,8 @@ _Where = tuple[int, int]
 class Replay(Tail):
     """A replica that applies every entry itself, and notes which objects they name.
 
-    `segments` are names by partition as (topic id, partition), with the entry that names each; `runs` are the same of
-    the runs of rewrites. `topics` are names by id, also of topics that have been deleted.
+    `segments` are names of files by partition as (topic id, partition), with the entry that names each; `runs` are the
+    same of the runs of rewrites. `topics` are names by id, also of topics that have been deleted.
     """
 
     defers = False
@@ -67,7 +67,7 @@ class Replay(Tail):
         commands = super()._commands(entry)
         self.appends.update(command.object for command in entry.commands if isinstance(command, Appends))
         for command in commands:
-            if isinstance(command, Append):
+            if isinstance(command, Append) and not command.data:
                 named = self.segments.setdefault((command.topic_id, command.partition), {})
                 named[command.segment] = entry.entry
             elif isinstance(command, PrepareHalf):

@@ -27,7 +27,6 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX
 from sparktxn.format.commands import Append, Command
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.confirm import Passed
@@ -44,7 +43,7 @@ from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.structs import NO_TRANSACTION
 
-__all__ = ["Committer", "Ticket"]
+__all__ = ["LISTS_BYTES_MAX", "Committer", "Ticket"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -52,6 +51,8 @@ _BACKOFF_S: Final = 0.02
 _BACKOFF_S_MAX: Final = 1.0
 _LONE_AFTER: Final = 16
 """Entries won one after the other, with none of another process between, that make a writer a lone one."""
+LISTS_BYTES_MAX: Final = 1 << 20
+"""An entry takes lists until they have so many bytes: every follower reads all of them."""
 _PATIENCE_S: Final = 0.1
 """How long to wait for each of the intents that were left earlier: one entry, with room to spare."""
 
@@ -367,7 +368,7 @@ class Committer:
                     self._tell(list_, WITHDRAWN)
                 continue
             size_bytes += len(list_.encoded)
-            if taken and size_bytes > ENTRY_BYTES_MAX:
+            if taken and size_bytes > LISTS_BYTES_MAX:
                 self._waiting.appendleft(list_)
                 break
             taken.append(list_)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sparktxn.clock import Clock, Ids
 from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.appends import ENTRY_BYTES_MAX, fold
+from sparktxn.format.appends import ENTRY_BYTES_MAX, fold, inline_bytes
 from sparktxn.format.commands import CancelIntent, Command, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode_list
 from sparktxn.log.follow.follower import Follower
@@ -91,7 +91,7 @@ class Composer:
             commands=tuple(body.commands),
         )
         data, checksum = encode_entry(entry, body.lists)
-        if len(data) > ENTRY_BYTES_MAX:
+        if len(data) > ENTRY_BYTES_MAX and len(data) - inline_bytes(body.commands) > ENTRY_BYTES_MAX:
             # Written before the entry that names it; if that entry is lost, it is garbage that no entry names.
             name = names.appends(entry.entry, entry.token)
             folded, appends = fold(body.commands, name)

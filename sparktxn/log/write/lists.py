@@ -17,9 +17,9 @@ from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 __all__ = ["APPENDS_BYTES_MAX", "LIST_BYTES_MAX", "CheckedList", "checked_list"]
 
 LIST_BYTES_MAX: Final = OBJECT_SIZE_MAX * 2 // 3
-"""Bytes of a list without its appends: room is left in the entry for what settles lists of other processes."""
+"""Bytes of a list without appends of objects: room is left in the entry for what settles lists of other processes."""
 APPENDS_BYTES_MAX: Final = 2 * OBJECT_SIZE_MAX
-"""Bytes of a list's appends: as columns of an append object they take less than half of it."""
+"""Bytes of a list's appends that name objects: as columns of an append object they take less than half of it."""
 
 
 class CheckedList(NamedTuple):
@@ -71,7 +71,7 @@ def _refusal(commands: tuple[Command, ...], error: Exception) -> CommandRefused:
 
 
 def _check_size(checked: CheckedList) -> None:
-    appends = [command for command in checked.commands if isinstance(command, Append)]
+    appends = [command for command in checked.commands if isinstance(command, Append) and not command.data]
     appends_bytes = len(encode_list(appends))
     others_bytes = len(checked.encoded) - appends_bytes
     if appends_bytes <= APPENDS_BYTES_MAX and others_bytes <= LIST_BYTES_MAX:
