@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import pytest
+from msgspec.structs import replace
 
-from sparktxn.format.commands import CreateTopic, InitProducerId
+from sparktxn.format import names
+from sparktxn.format.commands import Append, CreateTopic, InitProducerId
+from sparktxn.format.segment import checksum
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
@@ -82,8 +85,18 @@ class DistantObjects:
     def close(self) -> None: ...
 
 
-def committed(writers: int, seed: int) -> tuple[float, float]:
-    """(commits per second, 99th percentile of a commit's seconds) of so many processes that never rest."""
+def carrying(append: Append, token: str) -> Append:
+    data = b"x" * 4_096
+    return replace(
+        append, segment=names.inline_segment(token), size_bytes=len(data), checksum=checksum(data), data=data
+    )
+
+
+def committed(writers: int, seed: int, *, producers: int = 1, inline: bool = False) -> tuple[float, float]:
+    """(commits per second, 99th percentile of a commit's seconds) of so many processes that never rest.
+
+    The producers of a process commit together. With `inline` their entry carries 4 kB of each, else each uploads.
+    """
     simulator = Simulator(seed, rates=FaultRates({}), steps_max=1_000_000)
     latencies: list[float] = []
 
@@ -95,22 +108,30 @@ def committed(writers: int, seed: int) -> tuple[float, float]:
             process.ids,
             background=process.background,
             checkpoint_entries=100_000,
+            checkpoint_bytes=2**31,
         )
         if number == 0:
-            log.submit([CreateTopic("topic", "topic", writers)], log.deadline())
+            log.submit([CreateTopic("topic", "topic", writers * producers)], log.deadline())
         process.sleep(5.0)
-        told = log.submit([InitProducerId(f"init-{number}", f"job-{number}")], log.deadline())[0]
-        producer = ProducerCommands.of(f"job-{number}", told)
+        numbers = range(number * producers, (number + 1) * producers)
+        told = log.submit([InitProducerId(f"init-{each}", f"job-{each}") for each in numbers], log.deadline())
+        own = [ProducerCommands.of(f"job-{each}", result) for each, result in zip(numbers, told, strict=True)]
         process.sleep(starts_s - (simulator.now_s - began_s))
         transaction = 0
         while simulator.now_s - began_s < ends_s:
             started_s = simulator.now_s
-            process.sleep(UPLOAD_S)
+            if not inline:
+                process.sleep(UPLOAD_S)
             transaction += 1
-            append = producer.append((1, number), transaction - 1, transaction=transaction)
-            log.submit([append, producer.end(transaction)], log.deadline())
-            if started_s - began_s >= measured_s:
-                latencies.append(simulator.now_s - started_s)
+            tickets = []
+            for each, producer in zip(numbers, own, strict=True):
+                append = producer.append((1, each), transaction - 1, transaction=transaction)
+                append = carrying(append, process.ids.token()) if inline else append
+                tickets.append(log.send([append, producer.end(transaction)]))
+            for ticket in tickets:
+                ticket.wait(log.deadline())
+                if started_s - began_s >= measured_s:
+                    latencies.append(simulator.now_s - started_s)
 
     began_s = simulator.now_s
     starts_s, measured_s, ends_s = 30.0, 33.0, 33.0 + SECONDS
@@ -137,3 +158,16 @@ def test_sixteen_writers_commit_several_times_as_much_with_intents_as_by_trying_
     assert combined > 2.5 * retried
     assert combined > 5 * one
     assert combined_p99_s < 1.0
+
+
+def test_small_transactions_of_many_producers_share_entries() -> None:
+    """A lone writer waits for an entry and what confirms it, and 64 producers in 8 processes for a few more."""
+    uploading, _ = committed(1, seed=1)
+    one, _ = committed(1, seed=1, inline=True)
+    many, many_p99_s = committed(8, seed=1, producers=8, inline=True)
+    print(
+        f"one {uploading:.0f}/s with uploads, {one:.0f}/s inline; 64 in 8 processes {many:.0f}/s p99 {many_p99_s:.2f} s"
+    )
+    assert one > 1.3 * uploading
+    assert many > 15 * one
+    assert many_p99_s < 1.0

@@ -399,7 +399,7 @@ class Committer:
             self._intents.settled_here(found.others)
         self._close_slot(self._bodies())
         if not won:
-            self._intents.contended = True
+            self._intents.note_contention()
             self._leave_intent()
 
     def _close_slot(self, bodies: Sequence[Flight]) -> None:

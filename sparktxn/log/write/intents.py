@@ -35,6 +35,8 @@ _BYTES_MAX: Final = 1 << 20
 _TAKEN_UP_BYTES_MAX: Final = 4 * _BYTES_MAX
 _LISTING_SHARE: Final = 100
 """A lone writer spends at most this part of its time on looking for intents."""
+_CALM_S: Final = 1.0
+"""How long writers take turns after one has met another: those that commit again at once would race each time."""
 _PATIENT: Final = "v"
 """The first character of the token of an intent that waits for company; other tokens do not begin with it."""
 
@@ -49,8 +51,7 @@ class _Found(NamedTuple):
 class Intents:
     """The intents of a log, as one process leaves and finds them. Its callers hold the follower's lock.
 
-    `watched` is this process's lists by id; tails note how they are settled. `contended` is true from a lost slot on,
-    until a listing of the intents finds none of others.
+    `watched` is this process's lists by id; tails note how they are settled.
     """
 
     def __init__(
@@ -72,7 +73,17 @@ class Intents:
         self._done: list[str] = []
         self._listed_s: float | None = None
         self._listing_s = 0.0
-        self.contended = False
+        self._contended_s: float | None = None
+
+    @property
+    def contended(self) -> bool:
+        """Whether others have written, or wanted to, not long ago."""
+        since_s = self._contended_s
+        return since_s is not None and self._clock.monotonic_s() - since_s < _CALM_S
+
+    def note_contention(self) -> None:
+        """Note that another process has won a slot, or has left an intent."""
+        self._contended_s = self._clock.monotonic_s()
 
     # Leaving
 
@@ -238,7 +249,8 @@ class Intents:
             self._listed_s = self._clock.monotonic_s()
             self._listing_s = self._listed_s - started_s
         self._read = {name: self._read[name] for name in self._listed if name in self._read}
-        self.contended = any(self._read.get(name, name) is not None for name in self._listed)
+        if any(self._read.get(name, name) is not None for name in self._listed):
+            self.note_contention()
 
     def _fetch(self) -> None:
         """Reads the listed intents that have not been read."""
