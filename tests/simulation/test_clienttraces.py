@@ -150,7 +150,7 @@ def without_a_way_back(patch: Patch) -> None:
 
 def without_counted_bytes(patch: Patch) -> None:
     """All lists that wait go into the next entry."""
-    patch.setattr(committer, "ENTRY_BYTES_MAX", 2**40)
+    patch.setattr(committer, "LISTS_BYTES_MAX", 2**40)
 
 
 Build = Callable[[Patch], None]

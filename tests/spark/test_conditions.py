@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 
 def produce(store: Store, *keys: str) -> None:
     """One segment."""
-    with Producer({"bootstrap.servers": store.uri}) as producer:
+    with Producer({"bootstrap.servers": store.uri, "store.append.inline.bytes": 0}) as producer:
         for key in keys:
             producer.produce("t", f"value of {key}", key=key, partition=0)
 
