@@ -1,11 +1,12 @@
 """A reader of stores written by the words of docs/PROTOCOL.md alone.
 
-It imports nothing of the product: pyarrow decodes Parquet and Arrow files, and the standard library does all else. It
+It imports nothing of the product: pyarrow decodes Parquet files and Arrow, and the standard library does all else. It
 is slow and strict: every check that the document allows a reader is made.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -28,6 +29,7 @@ from tests.compatibility.independent_replay import (
     Record,
     Replay,
     above_log_start,
+    crc32c,
     expect,
     key_of,
 )
@@ -60,7 +62,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             *("topic_id", "partition", "segment", "record_count", "size_bytes", "checksum", "producer_id"),
             *("producer_epoch", "base_sequence", "timestamp_min_ms", "timestamp_max_ms"),
         ),
-        {"transactional_id": None, "transaction": -1},
+        {"transactional_id": None, "transaction": -1, "data": ""},
     ),
     "appends": (("object", "checksum", "start", "count"), {}),
     "txn_offset_commit": (
@@ -121,29 +123,12 @@ LONG = {
     "txn_id": "transactional_id",
 }
 IN_FILE = (*SEGMENT, "first_row", "file_records", "row_count")
+INLINE = re.compile(r"[0-9a-v]{20}\.inline")
+ZSTANDARD = b"\x28\xb5\x2f\xfd"
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
     *("timestamp_max_ms", "size_bytes", "checksum", "aborted_count", "committed_entry_max", "committed_late"),
 )
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC = _crc_table()
-
-
-def crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
 
 
 def unseal(name: str, data: bytes) -> Record:
@@ -161,6 +146,18 @@ def padded(number: int) -> str:
 
 def parquet(data: bytes) -> pa.Table:
     return pa.parquet.read_table(io.BytesIO(data))
+
+
+def inline_table(name: str, data: bytes) -> pa.Table:
+    """The rows of inline records: an Arrow IPC stream, as it is or as one Zstandard frame."""
+    source: Any = io.BytesIO(data)
+    if data[:4] == ZSTANDARD:
+        source = io.BytesIO(pa.CompressedInputStream(source, "zstd").read())
+    stream = pa.ipc.open_stream(source)
+    batches = list(stream)
+    expect(len(batches) == 1, name, f"its inline records are {len(batches)} record batches")
+    expect(source.read(1) == b"", name, "something follows its inline records")
+    return pa.Table.from_batches(batches)
 
 
 def part_of(record: Record) -> str:
@@ -268,7 +265,10 @@ class StoreReader:
         expect(f"{crc32c(data):08x}" == command["checksum"], name, "its checksum is not the one that the entry names")
         rows = parquet(data).slice(start, count).to_pylist()
         expect(len(rows) == count, entry_name, f"it names more rows than {name} has")
-        return [{"type": "append"} | {LONG.get(member, member): value for member, value in row.items()} for row in rows]
+        return [
+            {"type": "append", "data": ""} | {LONG.get(member, member): value for member, value in row.items()}
+            for row in rows
+        ]
 
     def horizon(self) -> int:
         return max((int(name) for name in self.names("_log/_horizon")), default=1)
@@ -440,13 +440,31 @@ class StoreReader:
                         found[number, offset] = row
         return found
 
+    def _inline(self, name: str, segment: Record) -> bytes:
+        """The bytes of inline records, from the entry that carries them; it may be below the horizon."""
+        entry = unseal(name, self.get(name))
+        expect(entry["entry"] == segment["entry"], name, f"it holds entry {entry['entry']}")
+        carried = [
+            command["data"]
+            for command in entry["commands"]
+            if command["type"] == "append" and command["segment"] == segment["name"]
+        ]
+        expect(len(carried) == 1, name, f"it carries {segment['name']} {len(carried)} times")
+        return base64.b64decode(carried[0], validate=True)
+
     def _segment(self, topic: Record, partition: int, segment: Record) -> list[tuple[int, Record]]:
         """The rows of a segment, with their offsets."""
-        name = f"{self.partition_folder(topic, partition)}/{segment['name']}"
-        data = self.get(name)
+        if INLINE.fullmatch(segment["name"]):
+            name = f"_log/{padded(segment['entry'])}.json"
+            data = self._inline(name, segment)
+        else:
+            name = f"{self.partition_folder(topic, partition)}/{segment['name']}"
+            data = self.get(name)
         expect(len(data) == segment["size_bytes"], name, f"it has {len(data)} bytes, not {segment['size_bytes']}")
         expect(f"{crc32c(data):08x}" == segment["checksum"], name, "its checksum is not the one that the log names")
-        if name.endswith(".parquet"):
+        if name.endswith(".json"):
+            table = inline_table(name, data)
+        elif name.endswith(".parquet"):
             expect(data[:4] == b"PAR1", name, "it is no Parquet file")
             table = parquet(data)
         else:

@@ -5,6 +5,7 @@ An entry that breaks a rule for writers is an error here, not something to be pu
 
 from __future__ import annotations
 
+import base64
 import re
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ Record = dict[str, Any]
 Key = tuple[Any, ...]
 Command = dict[str, Any]
 
+INLINE_BYTES = 65_536
 EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
 SEQUENCES = 2**31
 INTERNAL = tuple((-number, 0) for number in range(2, 7))
@@ -32,6 +34,25 @@ SEGMENT = (
 
 class Damaged(Exception):
     """An object is not what the document says it must be; the message begins with its name."""
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC = _crc_table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
 
 
 def expect(condition: object, name: str, reason: str) -> None:
@@ -361,13 +382,12 @@ class Replay(Groups):
         elif known is not None:
             self.need(known["current_transaction_first_offset"] < 0, "an append leaves its open transaction out")
         self._check_sequence(known, command)
-        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", command["segment"])
-        self.need(born and self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")
+        self._check_segment(command)
         base_offset, count = partition["log_end_offset"], command["record_count"]
         times = command["timestamp_min_ms"], command["timestamp_max_ms"]
         least, greatest = (self.timestamp_ms, self.timestamp_ms) if times == (-1, -1) else times
         last_sequence = (command["base_sequence"] + count - 1) % SEQUENCES
-        token = command["segment"][21:].partition(".")[0]
+        token = re.split(r"[-.]", command["segment"])[-2]
         batch = [command["base_sequence"], last_sequence, base_offset, greatest, command["transaction"], False, token]
         same_epoch = known is not None and known["producer_epoch"] == command["producer_epoch"]
         first_offset = known["current_transaction_first_offset"] if known is not None else -1
@@ -399,6 +419,18 @@ class Replay(Groups):
         }
         located = self.existing("segments", *where)
         self.change(located, segments=[*located["segments"], [noted[member] for member in SEGMENT]])
+
+    def _check_segment(self, command: Command) -> None:
+        """A segment is a file of its time, or inline records that the command carries."""
+        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", command["segment"])
+        if born:
+            self.need(command["data"] == "", "an append carries records and names a file")
+            self.need(self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")
+            return
+        self.need(re.fullmatch(r"[0-9a-v]{20}\.inline", command["segment"]), "no segment has such a name")
+        data = base64.b64decode(command["data"], validate=True)
+        self.need(0 < len(data) == command["size_bytes"] <= INLINE_BYTES, "inline records have another size")
+        self.need(crc32c(data) == int(command["checksum"], 16), "inline records have another checksum")
 
     def _check_sequence(self, known: Record | None, command: Command) -> None:
         self.need(1 <= command["record_count"] <= 2**28, "a segment has no records, or too many")

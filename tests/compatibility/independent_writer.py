@@ -6,6 +6,7 @@ records outside of them, with consumers' offsets. It holds nothing between two c
 
 from __future__ import annotations
 
+import base64
 import copy
 import io
 import json
@@ -37,6 +38,7 @@ RECORD = pa.schema(
 )
 TYPES = {"int64": pa.int64(), "string": pa.string(), "double": pa.float64()}
 ONGOING = 1
+INLINE_BYTES = 65_536
 CLOCK_MAX_S = 600
 
 
@@ -58,16 +60,34 @@ def token() -> str:
     return "".join("0123456789abcdefghijklmnopqrstuv"[number >> 5 * place & 31] for place in range(20))
 
 
+def _file(table: pa.Table, suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    if suffix == "arrow":
+        with pa.ipc.new_file(buffer, table.schema) as file:
+            file.write_table(table)
+    else:
+        plain = table.replace_schema_metadata(None)
+        pa.parquet.write_table(plain, buffer, compression="zstd", store_schema=False, data_page_version="1.0")
+    return buffer.getvalue()
+
+
 def sealed(document: Mapping[str, Any]) -> bytes:
     body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
     return body + f',"checksum":"{crc32c(body):08x}"}}'.encode()
 
 
 class StoreWriter:
-    """Writes into the store in a local folder. `before_put` is called before each put of an entry."""
+    """Writes into the store in a local folder. `before_put` is called before each put of an entry.
 
-    def __init__(self, root: Path, before_put: Callable[[], None] = lambda: None) -> None:
+    An append carries its records if they are at most `inline_rows`; these are written as `inline` says: `zstd` or
+    `plain`.
+    """
+
+    def __init__(
+        self, root: Path, before_put: Callable[[], None] = lambda: None, *, inline_rows: int = 0, inline: str = "zstd"
+    ) -> None:
         self.root = root
+        self.inline_rows, self.inline = inline_rows, inline
         self.before_put = before_put
         self._time_checked = False
         document = {"format": 1, "store_id": token(), "created_ms": time.time_ns() // 1_000_000}
@@ -179,8 +199,8 @@ class StoreWriter:
 
     # records
 
-    def upload(self, born: int, topic: Command, partition: int, rows: Sequence[Mapping[str, Any]]) -> Command:
-        """Upload a segment; return the members of an `append` that say what it is."""
+    def stage(self, born: int, topic: Command, partition: int, rows: Sequence[Mapping[str, Any]]) -> Command:
+        """Upload a segment, or encode it for the entry; return the members of an `append` that say what it is."""
         columns = topic["schema"]
         name = "timestamp" if columns is None else "_timestamp"
         schema = RECORD
@@ -193,28 +213,34 @@ class StoreWriter:
         table = pa.Table.from_pylist(
             [dict(row) | {name: moment} for row, moment in zip(rows, moments, strict=True)], schema
         )
-        buffer = io.BytesIO()
-        suffix = topic["settings"].get("segment.format", "parquet")
-        if suffix == "arrow":
-            with pa.ipc.new_file(buffer, schema) as file:
-                file.write_table(table)
+        inside: Command = {}
+        if len(rows) <= self.inline_rows and len(data := self._stream(table)) <= INLINE_BYTES:
+            segment, inside = f"{token()}.inline", {"data": base64.b64encode(data).decode()}
         else:
-            plain = table.replace_schema_metadata(None)
-            pa.parquet.write_table(plain, buffer, compression="zstd", store_schema=False, data_page_version="1.0")
-        data, file_name = buffer.getvalue(), f"{padded(born)}-{token()}.{suffix}"
-        folder = f"topics/{topic['name']}-{topic['topic_id']}/kafka_partition={partition}"
-        assert self.put_if_absent(f"{folder}/{file_name}", data)
-        return {
+            suffix = topic["settings"].get("segment.format", "parquet")
+            data, segment = _file(table, suffix), f"{padded(born)}-{token()}.{suffix}"
+            folder = f"topics/{topic['name']}-{topic['topic_id']}/kafka_partition={partition}"
+            assert self.put_if_absent(f"{folder}/{segment}", data)
+        return inside | {
             "type": "append",
             "topic_id": topic["topic_id"],
             "partition": partition,
-            "segment": file_name,
+            "segment": segment,
             "record_count": len(rows),
             "size_bytes": len(data),
             "checksum": f"{crc32c(data):08x}",
             "timestamp_min_ms": min(times),
             "timestamp_max_ms": max(times),
         }
+
+    def _stream(self, table: pa.Table) -> bytes:
+        """The rows as inline records."""
+        buffer = io.BytesIO()
+        with pa.ipc.new_stream(buffer, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        if self.inline == "plain":
+            return buffer.getvalue()
+        return bytes(pa.compress(buffer.getvalue(), codec="zstd", asbytes=True))
 
     def write(
         self,
@@ -230,13 +256,13 @@ class StoreWriter:
         begun must be in the log before it can end.
         """
         state, _ = self.state()
-        uploaded = [
-            self.upload(state.entry, state.existing("topic", topic), partition, some)
+        staged = [
+            self.stage(state.entry, state.existing("topic", topic), partition, some)
             for (topic, partition), some in rows.items()
         ]
 
         def begun(state: Replay) -> list[Command]:
-            made = [self._numbered(state, producer, append) for append in uploaded]
+            made = [self._numbered(state, producer, append) for append in staged]
             if offsets is not None:
                 places = [
                     [state.existing("topic", topic)["topic_id"], number, offset, "", -1, -1]

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
+from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,9 @@ LONG_TRANSACTIONAL_ID = "x" * 32_700
 LARGE_APPENDS = 8
 GROUP = "billing"
 MEMBERS = "members"
+KEPT = "kept"
+"""A topic whose inline records stay in an entry that a vacuum keeps."""
+EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
 
 def contents(uri: str) -> dict[str, Any]:
@@ -63,6 +68,41 @@ def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list
         return sorted(json.dumps(row, default=str) for table in tables for row in table.to_pylist())
 
 
+def _write_what_a_vacuum_passes(workload: Any) -> None:
+    """Inline records of which a vacuum keeps the entry: of two partitions, and of a topic that gains a column."""
+    kept = workload.producer("kept")
+    with kept.transaction():
+        for number in range(4):
+            kept.produce(KEPT, f"kept {number}", partition=number % 2, timestamp=1_700_000_000_000)
+    with Store.open(workload.uri, options=workload.options) as store:
+        store.create_topic("grown", schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+        with kept.transaction():
+            kept.produce_arrow("grown", pa.table({"id": [1, 2]}))
+        store.add_columns("grown", pa.schema([("name", pa.string())]))
+        # The horizon is the older of two checkpoints.
+        store.log.checkpoint()
+        workload.producer("between")
+        store.log.checkpoint()
+        assert vacuum(store, EVERYTHING).entries > 0
+
+
+def _write_mixed(workload: Any) -> None:
+    """Transactions with inline records and a file: one is committed, one aborted."""
+    mixed = workload.producer("mixed")
+    for large, committed in ((1, True), (0, False)):
+        mixed.begin_transaction()
+        for partition in range(2):
+            size = 20_000 if partition == large else 5
+            mixed.produce("mixed", "x" * size, partition=partition, timestamp=1_700_000_000_001)
+        mixed.produce_arrow("grown", pa.table({"id": [3], "name": ["three"]}))
+        # Published, so that what is aborted is in the log.
+        mixed.flush(10)
+        if committed:
+            mixed.commit_transaction(10)
+        else:
+            mixed.abort_transaction(10)
+
+
 def write(folder: Path) -> None:
     """Writes a small store with every kind of object, and next to it what a reader must find there."""
     from tests.compatibility.workload import COMPACTED, TYPED, Workload  # `tests` is found once the root is on the path
@@ -71,11 +111,14 @@ def write(folder: Path) -> None:
     workload = Workload(str(folder), settings)
     typed = {"segment.format": "arrow", "segment.rows": "1", "message.timestamp.type": "LogAppendTime"}
     topics = [
-        NewTopic("orders", 1),
+        NewTopic("orders", 1, config={"append.inline.bytes": "30"}),
         NewTopic("typed", 1, schema=TYPED, config=typed),
         NewTopic("prices", 1, config=COMPACTED),
+        NewTopic(KEPT, 2),
+        NewTopic("mixed", 2),
     ]
     workload.settle(workload.admin.create_topics(topics))
+    _write_what_a_vacuum_passes(workload)
     other, plain = workload.producer("shop-2"), workload.producer()
     one = workload.fence("shop-1")
     for producer in (one, other):
@@ -102,6 +145,7 @@ def write(folder: Path) -> None:
     workload.prices(other)
     workload.change_settings()
     workload.delete_records(1)
+    _write_mixed(workload)
     one.begin_transaction()
     workload.produce(one, 3)
     one.flush(10)

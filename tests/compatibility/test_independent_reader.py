@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import re
 import sys
@@ -28,6 +29,7 @@ from tests.compatibility.independent_reader import (
     last_stable_offset,
     padded,
 )
+from tests.compatibility.independent_writer import sealed
 from tests.compatibility.workload import GROUP, TOPICS, Workload, written
 
 SETTINGS = {"store.fsync": False, "checkpoint.entries": 16, "checkpoint.seal.segments": 4}
@@ -98,7 +100,7 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     formats = {
         segment[0].rsplit(".")[-1] for places in located for segment in reader.unsealed(state, places)["segments"]
     }
-    assert formats == {"parquet", "arrow"}
+    assert formats == {"parquet", "arrow", "inline"}
 
 
 @pytest.mark.kafka("K86")
@@ -265,15 +267,7 @@ def test_a_large_entry_names_an_append_object(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("object_", ["entry", "segment", "part", "head"])
 def test_a_flipped_byte_is_named(tmp_path: Path, object_: str) -> None:
-    workload = Workload(str(tmp_path), SETTINGS)
-    workload.create_topics()
-    producer = workload.producer("one")
-    with producer.transaction():
-        workload.produce(producer, 1)
-    with Store.open(workload.uri, options=workload.options) as store:
-        store.log.checkpoint()
-    workload.close()
-    reader = StoreReader(tmp_path)
+    reader = small_store(tmp_path, {"store.append.inline.bytes": 0})
     pattern = {
         "entry": f"_log/{padded(2)}.json",
         "segment": "topics/orders-1/*/*.parquet",
@@ -293,3 +287,35 @@ def test_a_flipped_byte_is_named(tmp_path: Path, object_: str) -> None:
     }[object_]
     with pytest.raises(Damaged, match=re.escape(str(path.relative_to(tmp_path)))):
         read()
+
+
+def test_inline_records_that_are_others_are_named(tmp_path: Path) -> None:
+    """Their entry is whole: only their checksum in the state says that they are not those which the log has named."""
+    reader = small_store(tmp_path)
+    (path,) = (path for path in (tmp_path / "_log").glob("*.json") if b'"data":' in path.read_bytes())
+    entry = json.loads(path.read_bytes())
+    del entry["checksum"]
+    (append,) = (command for command in entry["commands"] if command["type"] == "append")
+    data = bytearray(base64.b64decode(append["data"]))
+    data[len(data) // 2] ^= 1
+    append["data"] = base64.b64encode(data).decode()
+    path.chmod(0o600)
+    path.write_bytes(sealed(entry))
+    state = reader.state_from_checkpoint()
+    with pytest.raises(Damaged, match=rf"_log/{path.name}: its checksum is not the one that the log names"):
+        reader.records(state, "orders", "read_committed")
+    with pytest.raises(Damaged, match="inline records have another checksum"):
+        reader.state_from_first()
+
+
+def small_store(root: Path, more: dict[str, Any] | None = None) -> StoreReader:
+    """A reader of a store with one transaction of one record, and a checkpoint."""
+    workload = Workload(str(root), SETTINGS | (more or {}))
+    workload.create_topics()
+    producer = workload.producer("one")
+    with producer.transaction():
+        workload.produce(producer, 1)
+    with Store.open(workload.uri, options=workload.options) as store:
+        store.log.checkpoint()
+    workload.close()
+    return StoreReader(root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, read_arrow
+from sparktxn.errors import DamagedObject
 from sparktxn.maintenance import rewrite, sweep, vacuum, verify
 from tests.compatibility import independent_writer
 from tests.compatibility.independent_reader import StoreReader
+from tests.compatibility.independent_replay import Replay
 from tests.compatibility.independent_writer import Identity, Refused, StoreWriter
 
 PARQUET, ARROW = {"segment.format": "parquet"}, {"segment.format": "arrow"}
@@ -27,10 +30,19 @@ def values(root: Path, topic: str, isolation: str = "read_committed") -> list[st
     return [value.decode() for value in table.column("value").to_pylist()]
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> StoreWriter:
+INLINE = [
+    pytest.param((0, ""), id="files"),
+    pytest.param((1_000, "zstd"), id="inline"),
+    pytest.param((1_000, "plain"), id="inline, not compressed"),
+    pytest.param((1, "zstd"), id="single records inline"),
+]
+
+
+@pytest.fixture(params=INLINE)
+def writer(request: pytest.FixtureRequest, tmp_path: Path) -> StoreWriter:
     """A writer of a new store with topics ``p`` (Parquet) and ``a`` (Arrow), of two partitions each."""
-    writer = StoreWriter(tmp_path)
+    inline_rows, inline = request.param
+    writer = StoreWriter(tmp_path, inline_rows=inline_rows, inline=inline)
     writer.create_topic("p", 2, PARQUET)
     writer.create_topic("a", 2, ARROW)
     return writer
@@ -59,6 +71,46 @@ def test_committed_records_are_read_and_aborted_ones_are_not(writer: StoreWriter
         consumer.assign([TopicPartition("p", 0)])
         found = [(message.offset(), message.key(), message.value()) for message in consumer.consume(3, 10)]
     assert found == [(0, b"k", b"a"), (1, None, b"b"), (5, None, b"d")]
+
+
+def test_records_are_where_the_writer_says(writer: StoreWriter) -> None:
+    """The other tests read what they mean to read."""
+    producer = writer.init_producer_id("writer")
+    writer.write(producer, {("p", 0): [record("a"), record("b")], ("p", 1): [record("c")]})
+    commands = json.loads(max((writer.root / "_log").glob("0*.json")).read_bytes())["commands"]
+    inline = [command["records"] for command in commands if command.get("data")]
+    assert inline == [rows for rows in (2, 1) if rows <= writer.inline_rows]
+    assert len(list(writer.root.glob("topics/p-1/*/*.parquet"))) == 2 - len(inline)
+
+
+@pytest.mark.parametrize("altered", ["data", "size", "checksum", "name", "none"])
+def test_inline_records_that_are_not_what_the_append_says_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, altered: str
+) -> None:
+    """By both state machines: the product calls an entry that carries them damaged."""
+    writer = StoreWriter(tmp_path, inline_rows=9)
+    writer.create_topic("p")
+    append = writer.stage(1, writer.state()[0].existing("topic", "p"), 0, [record("a"), record("b")])
+    append |= {"producer_id": 0, "producer_epoch": 0, "base_sequence": 0, "transactional_id": None, "transaction": -1}
+    writer.init_producer_id()
+    wrong = {
+        "data": {"data": append["data"][:-8] + "AAAAAAA="},
+        "size": {"size_bytes": append["size_bytes"] + 1},
+        "checksum": {"checksum": "00000000"},
+        "name": {"segment": f"{1:020d}-{append['segment'][:20]}.parquet"},
+        "none": {},
+    }[altered]
+    if altered == "none":
+        writer.commit(lambda _: [append])
+        assert values(tmp_path, "p") == ["a", "b"]
+        return
+    with pytest.raises(Refused):
+        writer.commit(lambda _: [append | wrong])
+    with monkeypatch.context() as patch:
+        patch.setattr(Replay, "append", lambda self, command: None)
+        writer.commit(lambda _: [append | wrong])
+    with pytest.raises(DamagedObject, match=r"_log/0*3\.json"):
+        values(tmp_path, "p")
 
 
 def test_a_typed_topic_and_offsets_in_the_transaction(writer: StoreWriter) -> None:
@@ -117,7 +169,7 @@ def test_a_lost_slot_is_tried_again_and_takes_effect_once(writer: StoreWriter) -
             with Producer({"bootstrap.servers": str(writer.root)}) as producer:
                 producer.produce("p", "first", partition=0)
 
-    racing = StoreWriter(writer.root, overtake)
+    racing = StoreWriter(writer.root, overtake, inline_rows=writer.inline_rows, inline=writer.inline)
     racing.write(identity, {("p", 0): [record("second")]})
     assert values(writer.root, "p") == ["first", "first", "second"]
 

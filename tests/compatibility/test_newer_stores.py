@@ -177,8 +177,10 @@ def test_a_head_names_the_features_of_entries_that_are_gone(newer: Newer, kind: 
     document[f"{kind}_features"] = ["rewrite"]
     document["digest"] = _digest(document)
     newer.seal(head.relative_to(newer.root).as_posix(), document)
+    # A vacuum keeps an entry that carries records.
     for entry in (newer.root / "_log").glob("0*.json"):
-        entry.unlink()
+        if b'"data":' not in entry.read_bytes():
+            entry.unlink()
     (newer.root / "_log" / "_horizon").mkdir()
     (newer.root / names.horizon(document["entry"] + 1)).write_bytes(
         json.dumps({"checkpoints": [document["checkpoint"]]}).encode()

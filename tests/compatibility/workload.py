@@ -51,8 +51,14 @@ TYPED = pa.schema(
     ]
 )
 TOPICS = ("orders", "audit.log", "typed", "again", "prices")
+ARROW = {"segment.format": "arrow", "message.timestamp.type": "LogAppendTime"}
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "0", "min.cleanable.dirty.ratio": "0"}
 GROUP = "billing"
+
+
+def _inline_up_to(size_bytes: int) -> dict[str, str]:
+    """So few that a topic has files too."""
+    return {"append.inline.bytes": str(size_bytes)}
 
 
 class _Abort(Exception):
@@ -97,11 +103,11 @@ class Workload:
 
     def create_topics(self) -> None:
         topics = [
-            NewTopic("orders", 3),
-            NewTopic("audit.log", 2, config={"segment.format": "arrow", "message.timestamp.type": "LogAppendTime"}),
-            NewTopic("typed", 2, schema=TYPED, config={"partition.key": "id"}),
+            NewTopic("orders", 3, config=_inline_up_to(30)),
+            NewTopic("audit.log", 2, config=_inline_up_to(20) | ARROW),
+            NewTopic("typed", 2, schema=TYPED, config=_inline_up_to(100) | {"partition.key": "id"}),
             NewTopic("again", 1),
-            NewTopic("prices", 2, config=COMPACTED),
+            NewTopic("prices", 2, config=_inline_up_to(40) | COMPACTED),
         ]
         self.settle(self.admin.create_topics(topics))
 
