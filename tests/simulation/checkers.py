@@ -22,6 +22,7 @@ from sparktxn.log.look.views import capture_view
 from sparktxn.state.producers import next_sequence
 from sparktxn.structs import TopicState
 from tests.simulation.history import Attempt, History, Observation, Outcome, observe
+from tests.simulation.inlineappends import check_carried
 from tests.simulation.truth import (
     ABORTED,
     COMMITTED,
@@ -75,6 +76,7 @@ def check_history(objects: RecordedObjects, history: History) -> None:
     check_aborted_reads(history, truths)
     check_atomicity(history, truths)
     check_order(truths)
+    check_carried(truths)
     check_sequences(truths)
     check_group_offsets(history, truths)
     check_views(history, truths)

@@ -42,7 +42,15 @@ from tests.simulation.impatientprograms import (
     slipping,
     storing,
 )
-from tests.simulation.maintenanceprograms import administering, compacting, preparing, rewriting, sweeping, vacuuming
+from tests.simulation.maintenanceprograms import (
+    administering,
+    backing_up,
+    compacting,
+    preparing,
+    rewriting,
+    sweeping,
+    vacuuming,
+)
 from tests.simulation.offers import note_offers
 from tests.simulation.simulator import Offer, Simulator
 from tests.simulation.truth import records_of
@@ -68,13 +76,14 @@ _CHECKPOINTS: Final = ((6, 3), (2, 2), (12, 2))
 def world_of(simulator: Simulator, history: ClientHistory, topics: dict[str, int]) -> ClientWorld:
     """The world of a history: in one of a hundred segments are Parquet, compressed, as they are by default.
 
-    Checkpoints and sealed runs are few or many, by the seed.
+    Checkpoints and sealed runs are few or many, and records are inline up to some size, by the seed.
     """
     world = ClientWorld(history, topics)
     entries, segments = _CHECKPOINTS[simulator.seed // 2 % len(_CHECKPOINTS)]
     world.store = replace(SETTINGS, checkpoint_entries=entries, checkpoint_seal_segments=segments)
     if simulator.seed % _PARQUET_EVERY == _PARQUET_EVERY - 1:
         world.settings = {}
+    world.settings["append.inline.bytes"] = str(simulator.inline_bytes)
     return world
 
 
@@ -102,7 +111,10 @@ def _clients(simulator: Simulator, history: ClientHistory) -> ClientWorld:
 
 
 def maintained(simulator: Simulator, history: ClientHistory) -> None:
-    """The same with short time-outs, two sweeps, and two vacuums that leave nothing that is not needed."""
+    """The same with short time-outs, two sweeps, and two vacuums that leave nothing that is not needed.
+
+    A rewrite, a compaction and a backup take part in some.
+    """
     world = _clients(simulator, history)
     world.timeout_ms = 4_000
     for number in range(2):
@@ -113,6 +125,8 @@ def maintained(simulator: Simulator, history: ClientHistory) -> None:
     if simulator.seed % 3 == 1:
         world.settings |= COMPACTED
         simulator.add("compaction", compacting(world))
+    if simulator.seed % 4 == 2:
+        simulator.add("backup", backing_up(world))
 
 
 def administered(simulator: Simulator, history: ClientHistory) -> None:

@@ -3,7 +3,7 @@
 A writer behaves as PROTOCOL.md requires. It waits again on what is unknown. After a death it initialises its
 transactional id, and the answer shows how its last transaction ended.
 
-Segments are only names here: the log never reads them.
+Segments are only names here, or a few bytes in an entry: the log never reads them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sparktxn.log.write.committer import Ticket
 from sparktxn.objectstore.putting import put_until_stored
 from tests.producercommands import ProducerCommands
 from tests.simulation.history import Attempt, History, Job, Outcome
+from tests.simulation.inlineappends import inlined
 from tests.simulation.simulator import Process, Simulator
 from tests.simulation.truth import entry_and_digest
 
@@ -128,7 +129,7 @@ class _Writer:
         born = self._log.born(self._log.deadline(_WAIT_S))
         sequence = self._sequences.get(where, 0)
         self._sequences[where] = sequence + count
-        return Append(
+        append = Append(
             topic_id=known.topic_id,
             partition=partition,
             segment=names.segment_file(born, self._process.ids.token(), "arrow"),
@@ -143,6 +144,7 @@ class _Writer:
             transactional_id=self.job.name,
             transaction=self._transaction,
         )
+        return inlined(append, self._process.simulator.inline_bytes)
 
     def _offsets(self, offset: int) -> TxnOffsetCommit:
         identity = (self.job.name, self._producer_id, self._producer_epoch, self._transaction)
@@ -247,7 +249,8 @@ class _IdempotentWriter:
         born = self._log.born(self._log.deadline(_WAIT_S))
         segment = names.segment_file(born, self._process.ids.token(), "arrow")
         append = self._producer.append((topic.topic_id, 0), self._sequence, count, segment=segment)
-        attempt = Attempt(segment, 0, -1, ((topic.topic_id, 0, segment),), None, False)
+        append = inlined(append, self._process.simulator.inline_bytes)
+        attempt = Attempt(append.segment, 0, -1, ((topic.topic_id, 0, append.segment),), None, False)
         self._history.attempts.append(attempt)
         try:
             while _wait_a_while(self._process, self._log, self._log.send([append])) is None:

@@ -10,7 +10,9 @@ from typing import Final
 from msgspec import Struct
 
 from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
-from sparktxn.errors import KafkaException
+from sparktxn.clock import RandomIds
+from sparktxn.config.store import StoreOptions
+from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.maintenance import (
@@ -23,18 +25,23 @@ from sparktxn.maintenance import (
     rewrite,
     sweep,
     vacuum,
+    verify,
 )
 from sparktxn.maintenance.compactfiles import copy_newest
 from sparktxn.maintenance.rewritefiles import copy_records
+from sparktxn.maintenance.storecopy import Copying, Work
 from sparktxn.producer import Producer
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.store import Store
+from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.clocks import ManualClock
 from tests.simulation.clienthistory import Transaction
-from tests.simulation.clientprograms import ClientWorld, Program, connect
+from tests.simulation.clientprograms import ClientWorld, Program, connect, read_view
 from tests.simulation.history import Outcome
+from tests.simulation.sharedobjects import SharedObjects
 from tests.simulation.simulator import Process
 
-__all__ = ["Database", "administering", "compacting", "preparing", "rewriting", "sweeping", "vacuuming"]
+__all__ = ["Database", "administering", "backing_up", "compacting", "preparing", "rewriting", "sweeping", "vacuuming"]
 
 _CALL_S: Final = 5.0
 _ADMINISTRATIONS: Final = 12
@@ -42,6 +49,7 @@ _NOTHING_DECIDED: Final = PreparedTransaction(2**63 - 1, 0)
 """What no producer has prepared: a transaction that waits is then aborted."""
 _TARGETS: Final = (1_024, 4_096, 2**20)
 _VACUUM: Final = {"vacuum.retention.ms": 500, "vacuum.segment.age.ms": 0}
+_COPY_S: Final = 60.0
 _SWEEP: Final = {"transactional.id.expiration.ms": 7_200_000, "producer.id.expiration.ms": 7_200_000}
 
 
@@ -148,6 +156,44 @@ def compacting(world: ClientWorld) -> Program:
         return work
 
     return _repeating(world, 10.0, begin)
+
+
+def backing_up(world: ClientWorld) -> Program:
+    """Copies the store and brings the copy forward, as long as another process works; readers read each copy.
+
+    The copy outlives the process.
+    """
+    target = SharedObjects()
+
+    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+        def work() -> None:
+            nonlocal target
+            deadline = log.deadline(_COPY_S)
+            try:
+                Copying(log, target, deadline, Work(store, StoreOptions(), 1, None, deadline), None).run()
+            except ConfigurationError:
+                # The vacuum has deleted entries that the copy lacks.
+                target = SharedObjects()
+                return
+            _read_copy(process, world, target)
+
+        return work
+
+    return _repeating(world, 10.0, begin)
+
+
+def _read_copy(process: Process, world: ClientWorld, target: SharedObjects) -> None:
+    """Open a complete copy as the process of another machine does, on a store that does not fail."""
+    settings = world.store
+    log = Log.open(target, settings=settings, clock=ManualClock(), ids=RandomIds(), background=StrictBackground())
+    copy = Store(target.uri, {}, log)
+    assert verify(copy).problems == ()
+    view = copy.view()
+    reader = f"a reader of copy {target.uri}"
+    now = process.simulator.steps
+    # It is as old as its source was when it was planned.
+    batch = read_view(copy, view, copy.ranges(view), reader=reader, aligned=True, began=-1, ended=lambda: now)
+    world.history.batches.append(batch)
 
 
 def administering(world: ClientWorld) -> Program:

@@ -6,7 +6,7 @@ before any process. So each opens a store without checkpoints, and stands on non
 Processes wait for what overtakes them. One that idles continues when a vacuum has passed it. One that reads or writes a
 checkpoint stops now and then until another process's vacuum has ended. A vacuum begins when it has work to do.
 
-Segments are objects of one byte: what is checked is which objects exist, and who names them.
+Segments are inline, or objects of one byte: what is checked is which objects exist, and who names them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tests.producercommands import ProducerCommands
 from tests.simulation import history as history_module
 from tests.simulation.checkers import check_checkpoints, check_order, check_same_end, check_views, usable_heads
 from tests.simulation.history import History
+from tests.simulation.inlineappends import check_carried, check_kept, inlined
 from tests.simulation.sharedobjects import SharedObjects
 from tests.simulation.simulator import FaultRates, Process, Simulator
 from tests.simulation.truth import entry_and_digest, replay
@@ -178,10 +179,12 @@ def check_overtaken(simulator: Simulator, history: History) -> None:
         for truth in truths[horizon:]
         for (topic, partition), seen in truth.partitions.items()
         for segment, offset in seen.segments
-        if offset >= seen.log_start_offset
+        if offset >= seen.log_start_offset and not names.is_inline(segment)
     }
     gone = sorted(name for name in named if name not in shared.objects)
     assert not gone, f"{gone} are named from entry {horizon} on and do not exist"
+    check_carried(truths)
+    check_kept(shared, truths, horizon)
 
 
 def _writing(world: _World) -> Callable[[Process], None]:
@@ -217,7 +220,11 @@ def _append(process: Process, log: Log, world: _World, producer: ProducerCommand
         world.history.operations += 1
         segment = names.segment_file(log.entry, process.ids.token(), "arrow")
         append = producer.append((world.topic_id, partition), sequence, segment=segment)
-        process.simulator.shared.put_if_absent(names.segment(_TOPIC, world.topic_id, partition, segment), b"s")
+        simulator = process.simulator
+        # Of a size of its own: a draw of the process would be another schedule.
+        append = inlined(append, simulator.inline_bytes if Random(segment).random() < 0.7 else 0)
+        if not append.data:
+            simulator.shared.put_if_absent(names.segment(_TOPIC, world.topic_id, partition, segment), b"s")
         ticket = log.send([append])
         try:
             while not ticket.is_done():

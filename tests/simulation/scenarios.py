@@ -73,9 +73,11 @@ class Told(Struct, frozen=True):
     faults: Counter[str]
 
 
-def record(seed: int, scenario: str = "commit", *, rates: FaultRates | None = None) -> tuple[Simulator, History]:
+def record(
+    seed: int, scenario: str = "commit", *, rates: FaultRates | None = None, inline_bytes: int | None = None
+) -> tuple[Simulator, History]:
     """Runs one history of commands; nothing is checked yet."""
-    simulator = Simulator(seed, rates=rates)
+    simulator = Simulator(seed, rates=rates, inline_bytes=inline_bytes)
     history = History()
     COMMAND_SCENARIOS[scenario](simulator, history)
     simulator.run()
@@ -83,64 +85,77 @@ def record(seed: int, scenario: str = "commit", *, rates: FaultRates | None = No
 
 
 def record_clients(
-    seed: int, scenario: str = "clients", *, rates: FaultRates | None = None
+    seed: int, scenario: str = "clients", *, rates: FaultRates | None = None, inline_bytes: int | None = None
 ) -> tuple[Simulator, ClientHistory]:
     """Runs one history of clients; nothing is checked yet."""
-    simulator = Simulator(seed, rates=rates)
+    simulator = Simulator(seed, rates=rates, inline_bytes=inline_bytes)
     history = ClientHistory()
     CLIENT_SCENARIOS[scenario](simulator, history)
     simulator.run()
     return simulator, history
 
 
-def record_groups(seed: int, *, rates: FaultRates | None = None) -> tuple[Simulator, GroupHistory]:
+def record_groups(
+    seed: int, *, rates: FaultRates | None = None, inline_bytes: int | None = None
+) -> tuple[Simulator, GroupHistory]:
     """Run one history of a group's members; nothing is checked yet."""
-    simulator = Simulator(seed, rates=rates or group_rates_of(seed), calm_after=1_500)
+    simulator = Simulator(seed, rates=rates or group_rates_of(seed), calm_after=1_500, inline_bytes=inline_bytes)
     history = GroupHistory()
     groups(simulator, history)
     simulator.run()
     return simulator, history
 
 
-def record_overtaken(seed: int, *, rates: FaultRates | None = None) -> tuple[Simulator, History]:
+def record_overtaken(
+    seed: int, *, rates: FaultRates | None = None, inline_bytes: int | None = None
+) -> tuple[Simulator, History]:
     """Run one history of processes that checkpoints and vacuums overtake; nothing is checked yet."""
-    simulator = Simulator(seed, rates=rates or rates_of(seed), calm_after=3_000)
+    simulator = Simulator(seed, rates=rates or rates_of(seed), calm_after=3_000, inline_bytes=inline_bytes)
     history = History()
     overtaken(simulator, history)
     simulator.run()
     return simulator, history
 
 
-def simulate(seed: int, scenario: str = "commit", *, rates: FaultRates | None = None, traced: bool = True) -> Told:
+def simulate(
+    seed: int,
+    scenario: str = "commit",
+    *,
+    rates: FaultRates | None = None,
+    inline_bytes: int | None = None,
+    traced: bool = True,
+) -> Told:
     """Runs one history and checks it; without `traced` its trace is empty, and a little time is saved.
+
+    `inline_bytes` is up to which size records are inline, if the seed is not to draw it.
 
     Raises:
         AssertionError: a guarantee does not hold.
     """
     if scenario in COMMAND_SCENARIOS:
-        simulator, history = record(seed, scenario, rates=rates)
+        simulator, history = record(seed, scenario, rates=rates, inline_bytes=inline_bytes)
         told = _told(simulator, history.operations, traced)
         check_history(simulator.shared, history)
         return told
     if scenario == "overtaken":
         with small_objects():
-            simulator, history = record_overtaken(seed, rates=rates)
+            simulator, history = record_overtaken(seed, rates=rates, inline_bytes=inline_bytes)
             told = _told(simulator, history.operations, traced)
             check_overtaken(simulator, history)
         return told
     if scenario == "clocks":
-        simulator = Simulator(seed, rates=rates or clock_rates_of(seed))
+        simulator = Simulator(seed, rates=rates or clock_rates_of(seed), inline_bytes=inline_bytes)
         clocks(simulator)
         simulator.run()
         told = _told(simulator, simulator.shared.true_entries(), traced)
         check_clocks(simulator)
         return told
     if scenario == "groups":
-        simulator, members = record_groups(seed, rates=rates)
+        simulator, members = record_groups(seed, rates=rates, inline_bytes=inline_bytes)
         told = _told(simulator, members.operations, traced)
         check_groups(simulator.shared, members)
         return told
-    simulator, seen = record_clients(seed, scenario, rates=rates)
+    simulator, seen = record_clients(seed, scenario, rates=rates, inline_bytes=inline_bytes)
     told = _told(simulator, seen.operations, traced)
     come_to_rest(simulator.shared, seen, simulator.offered, simulator.drawn)
     check_client_history(seen)

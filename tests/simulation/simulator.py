@@ -39,6 +39,8 @@ __all__ = ["FaultRates", "Offer", "Process", "Simulator"]
 _START_S: Final = 1_700_000_000.0
 _OPERATION_S_MAX: Final = 0.02
 _FAULT_S_MAX: Final = 3.0
+_INLINE_BYTES: Final = (0, 60, 16_384)
+"""No records are inline, single ones are, or all."""
 _PAUSES_S: Final = (0.5, 5.0, 60.0, 3_600.0)
 _LATE_S: Final = (0.01, 0.5, 10.0, 600.0)
 _BURST_S_MAX: Final = 2.0
@@ -319,12 +321,21 @@ class Simulator:
     `injected` counts the faults by kind. `done` is what has happened: (when, who, operation or None for a restart,
     fault). `offered` is what was offered to the log, whatever became of it; `drawn` are all tokens, each with its
     moment. `silences` is how often the store falls silent: no operation is answered then, for seconds or minutes.
+    `inline_bytes` is up to which size log entries carry records.
     """
 
     def __init__(
-        self, seed: int, *, rates: FaultRates | None = None, calm_after: int = 400, steps_max: int = 20_000
+        self,
+        seed: int,
+        *,
+        rates: FaultRates | None = None,
+        calm_after: int = 400,
+        steps_max: int = 20_000,
+        inline_bytes: int | None = None,
     ) -> None:
         self.seed = seed
+        drawn = Random(f"{seed} inline").choice(_INLINE_BYTES)
+        self.inline_bytes = drawn if inline_bytes is None else inline_bytes
         self.random = Random(seed)
         self._draw = self.random.random
         self.rates = rates if rates is not None else FaultRates.drawn(self.random)

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from sparktxn.format import names
-from sparktxn.format.commands import EndTxn, Rewrite
+from sparktxn.format.commands import Append, EndTxn, Rewrite
+from sparktxn.log.follow.horizon import read_horizon
 from tests.simulation.scenarios import record, record_clients
 from tests.simulation.simulator import Simulator
 from tests.simulation.truth import replay
@@ -20,10 +21,14 @@ SEEDS = range(40, 64)
 def happened(simulator: Simulator) -> Counter[str]:
     """What the log's commands say, and what is gone."""
     found: Counter[str] = Counter()
+    horizon, carrying = read_horizon(simulator.shared), set()
     for truth in replay(simulator.shared, ()):
         for command in truth.commands:
             found[type(command).__name__] += 1
             found["compaction"] += isinstance(command, Rewrite) and command.compaction is not None
+            if isinstance(command, Append):
+                found["inline append" if command.data else "file append"] += 1
+                carrying |= {names.entry(truth.entry)} if command.data and truth.entry < horizon else set()
             if isinstance(command, EndTxn):
                 found["commit" if command.committed else "time-out" if command.timed_out_after_ms else "abort"] += 1
     for name in simulator.shared.history:
@@ -32,19 +37,24 @@ def happened(simulator: Simulator) -> Counter[str]:
         found["segment deleted"] += gone and name.startswith("topics/") and name.count("/") == 3
         found["sealed"] += name.endswith("/manifest")
         found["checkpoint"] += names.parse_checkpoint_head(name) is not None
+    found["entry kept"] += len(carrying & simulator.shared.objects.keys())
     return found
 
 
 @pytest.mark.parametrize(
     ("scenario", "expected"),
     [
-        ("clients", {"commit", "abort", "TxnOffsetCommit", "SettleIntent", "checkpoint"}),
+        (
+            "clients",
+            {"inline append", "file append", "commit", "abort", "TxnOffsetCommit", "SettleIntent", "checkpoint"},
+        ),
         (
             "maintained",
             {
                 "time-out",
                 "Vacuum",
                 "entry deleted",
+                "entry kept",
                 "segment deleted",
                 "sealed",
                 "TxnOffsetCommit",
@@ -83,7 +93,8 @@ def test_commands_do_what_a_scenario_is_for() -> None:
     found: Counter[str] = Counter()
     for seed in SEEDS:
         found += happened(record(seed, "vacuum")[0])
-    assert {"commit", "abort", "OffsetCommit", "SettleIntent", "entry deleted", "sealed", "checkpoint"} <= set(found)
+    expected = {"commit", "abort", "OffsetCommit", "SettleIntent", "entry deleted", "sealed", "checkpoint"}
+    assert expected | {"inline append", "file append"} <= set(found)
 
 
 def test_clients_that_do_not_wait_meet_every_answer() -> None:

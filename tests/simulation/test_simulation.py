@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from sparktxn.log.follow.follower import Follower
+from sparktxn.maintenance import garbage
+from sparktxn.maintenance.garbage import Garbage
+from sparktxn.maintenance.marking import Marks
 from sparktxn.testing.faultystore import Fault
 from tests.simulation import simulate as command
 from tests.simulation.scenarios import (
@@ -84,7 +88,7 @@ def test_every_kind_of_fault_is_met() -> None:
 
 def test_a_history_in_a_hundred_has_parquet_segments() -> None:
     formats = {
-        seed: {name.rpartition(".")[2] for name in _segments(record_clients(seed)[0].shared.history)}
+        seed: {name.rpartition(".")[2] for name in _segments(record_clients(seed, inline_bytes=0)[0].shared.history)}
         for seed in (98, 99)
     }
     assert formats == {98: {"arrow"}, 99: {"parquet"}}
@@ -106,6 +110,18 @@ def _first_failure(scenario: str, seeds: range) -> str | None:
 def test_without_confirming_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Follower, "is_confirmed", lambda self, slot=None: True)
     assert _first_failure("vacuum", range(100))
+
+
+def test_without_kept_entries_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum that deletes each entry below the horizon deletes inline records that readers need."""
+
+    def find_garbage(objects: Any, checkpoints: Any, marks: Marks, *rest: Any) -> Garbage:
+        marks.entries.clear()
+        return garbage.find_garbage(objects, checkpoints, marks, *rest)
+
+    monkeypatch.setattr(sys.modules["sparktxn.maintenance.vacuum"], "find_garbage", find_garbage)
+    assert "does not exist" in (_first_failure("overtaken", range(90_000, 90_040)) or "")
+    assert "is missing" in (_first_failure("maintained", range(20_000, 20_030)) or "")
 
 
 def test_the_command_names_the_seeds_that_fail(
