@@ -16,7 +16,8 @@ from sparktxn.format.commands import (
     SinkBatchCommit,
     TxnOffsetCommit,
 )
-from sparktxn.format.names import segment_file
+from sparktxn.format.names import inline_segment, segment_file
+from sparktxn.format.segment import checksum
 from sparktxn.structs import NO_TRANSACTION
 
 __all__ = ["ProducerCommands"]
@@ -43,17 +44,21 @@ class ProducerCommands(Struct, frozen=True):
         transaction: int = NO_TRANSACTION,
         segment: str = "",
         born: int = 0,
+        data: bytes = b"",
     ) -> Append:
-        """`count` records from `sequence` on, for (topic id, partition), in a segment that this sequence names."""
+        """`count` records from `sequence` on, for (topic id, partition), in a segment that this sequence names.
+
+        With `data` that is the segment itself.
+        """
         named_by = f"{where} {self.producer_id} {self.producer_epoch} {sequence}"
         token = sha256(named_by.encode()).hexdigest()[:20]
         return Append(
             topic_id=where[0],
             partition=where[1],
-            segment=segment or segment_file(born, token, "arrow"),
+            segment=segment or (inline_segment(token) if data else segment_file(born, token, "arrow")),
             record_count=count,
-            size_bytes=100,
-            checksum="00000000",
+            size_bytes=len(data) or 100,
+            checksum=checksum(data) if data else "00000000",
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
@@ -61,6 +66,7 @@ class ProducerCommands(Struct, frozen=True):
             timestamp_max_ms=2,
             transactional_id=None if transaction == NO_TRANSACTION else self.transactional_id,
             transaction=transaction,
+            data=data,
         )
 
     def end(self, transaction: int, *, committed: bool = True, timed_out_after_ms: int = 0) -> EndTxn:

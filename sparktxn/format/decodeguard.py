@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["DECODED_BYTES_MAX", "ROWS_MAX", "TooLarge", "check_arrow", "check_parquet", "may_expand"]
+__all__ = ["DECODED_BYTES_MAX", "ROWS_MAX", "TooLarge", "check_arrow", "check_parquet", "check_stream", "may_expand"]
 
 DECODED_BYTES_MAX: Final = 1 << 31
 """A segment is cut at 256 MiB of records, and one record has at most 1 GB."""
@@ -32,6 +32,12 @@ _DICTIONARY_PAGE: Final = 2
 _DICTIONARY_ENCODINGS: Final = frozenset({2, 8})
 _DEPTH_MAX: Final = 16
 _PARTS_MAX: Final = 10_000
+_VIEWS: Final = (pa.string_view(), pa.binary_view())
+
+# Types of an Arrow IPC message's header.
+_SCHEMA: Final = 1
+_RECORD_BATCH: Final = 3
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _FOOTER_BYTES_MAX: Final = 8 << 20
 _HEADER_BYTES_MAX: Final = 16 << 10
 
@@ -43,6 +49,9 @@ class TooLarge(Exception):
 def may_expand(data_type: pa.DataType) -> bool:
     """True for types whose few values decode to many bytes: no column of a segment has them."""
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type) or pa.types.is_null(data_type):
+        return True
+    # Rows that are views may all be of the same bytes.
+    if data_type in _VIEWS or pa.types.is_list_view(data_type) or pa.types.is_large_list_view(data_type):
         return True
     fields = [data_type.field(index) for index in range(data_type.num_fields)]
     return any(may_expand(field.type) for field in fields)
@@ -251,7 +260,41 @@ def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
     return _i64(data, length_at) if length_at else 0, total
 
 
-def _field(data: bytes, table: int, index: int) -> int:
+def check_stream(data: bytes | pa.Buffer) -> None:
+    """Check that an Arrow IPC stream is a schema and one record batch, whose buffers are not compressed.
+
+    Such a stream decodes to no more than its own bytes: each buffer is a part of it.
+
+    Raises:
+        TooLarge: it has something else, or cannot be followed.
+    """
+    try:
+        message, end = _message(data, 0, _SCHEMA)
+        message, body = _message(data, end, _RECORD_BATCH)
+        header = _field(data, message, 2)
+        if _field(data, header + _u32(data, header), 3):
+            raise TooLarge("its buffers are compressed by themselves")
+        body_bytes = _field(data, message, 3)
+        end = body + (_i64(data, body_bytes) if body_bytes else 0)
+        if end < body or bytes(memoryview(data)[end:]) not in (b"", _END_OF_STREAM):
+            raise TooLarge("its record batch is not all that it has")
+    except (struct.error, IndexError):
+        raise TooLarge("its messages cannot be followed") from None
+
+
+def _message(data: bytes | pa.Buffer, start: int, kind: int) -> tuple[int, int]:
+    """Return where a message's flatbuffer has its root, and where its metadata ends."""
+    if _u32(data, start) != 0xFFFFFFFF:
+        raise TooLarge("a message does not begin as one")
+    metadata = start + 8
+    message = metadata + _u32(data, metadata)
+    found = _field(data, message, 1)
+    if not found or _number(data, found, _U8) != kind:
+        raise TooLarge("it is not a schema and one record batch")
+    return message, metadata + _u32(data, start + 4)
+
+
+def _field(data: bytes | pa.Buffer, table: int, index: int) -> int:
     """Where a field of a flatbuffer's table is; 0 if it is not there."""
     vtable = table - _i32(data, table)
     place = 4 + 2 * index
@@ -269,27 +312,27 @@ def _items(data: bytes, vector: int) -> int:
     return vector + _u32(data, vector) + 4
 
 
-def _number(data: bytes, position: int, form: struct.Struct) -> int:
+def _number(data: bytes | pa.Buffer, position: int, form: struct.Struct) -> int:
     if position < 0:
         raise IndexError
     number: int = form.unpack_from(data, position)[0]
     return number
 
 
-_U16, _I32, _U32, _I64 = (struct.Struct(form) for form in ("<H", "<i", "<I", "<q"))
+_U8, _U16, _I32, _U32, _I64 = (struct.Struct(form) for form in ("<B", "<H", "<i", "<I", "<q"))
 
 
-def _u16(data: bytes, position: int) -> int:
+def _u16(data: bytes | pa.Buffer, position: int) -> int:
     return _number(data, position, _U16)
 
 
-def _i32(data: bytes, position: int) -> int:
+def _i32(data: bytes | pa.Buffer, position: int) -> int:
     return _number(data, position, _I32)
 
 
-def _u32(data: bytes, position: int) -> int:
+def _u32(data: bytes | pa.Buffer, position: int) -> int:
     return _number(data, position, _U32)
 
 
-def _i64(data: bytes, position: int) -> int:
+def _i64(data: bytes | pa.Buffer, position: int) -> int:
     return _number(data, position, _I64)

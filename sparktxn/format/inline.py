@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from sparktxn.format.decodeguard import TooLarge
+from sparktxn.format.decodeguard import TooLarge, check_stream
 
 __all__ = ["INLINE_BYTES_MAX", "decode_stream", "encode_stream", "is_stream"]
 
@@ -64,16 +64,15 @@ def decode_stream(data: bytes) -> pa.Table:
     """Return the rows that `encode_stream` was given.
 
     Raises:
-        TooLarge: they decode to more than an append's records can, or do not say to how much.
+        TooLarge: they decode to more than an append's records can, or do not say to how much; or they are not one
+            batch.
         Exception: of any kind, if the bytes are no such stream.
     """
     stream = data if not data.startswith(_FRAME) else _decompressed(data)
+    # Before anything is decoded: a buffer that was compressed by itself may be of any size.
+    check_stream(stream)
     reader = ipc.open_stream(pa.BufferReader(stream), options=ipc.IpcReadOptions(use_threads=False))
-    batch = reader.read_next_batch()
-    if batch.nbytes > len(stream):
-        # A buffer of the batch was compressed by itself: no writer of this format does that.
-        raise TooLarge("it has buffers that expand")
-    return pa.Table.from_batches([batch])
+    return pa.Table.from_batches([reader.read_next_batch()])
 
 
 def _decompressed(data: bytes) -> pa.Buffer:

@@ -372,7 +372,11 @@ def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> p
             column = found.column(field.name)
             if may_expand(column.type):
                 raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")
-            arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
+            if not column.type.equals(field.type):
+                # A cast follows the offsets: those of foreign bytes may lead anywhere.
+                column.validate(full=True)
+                column = column.cast(field.type)
+            arrays.append(column)
         elif field.nullable:
             arrays.append(pa.chunked_array([pa.nulls(row_count, field.type)]))
         else:

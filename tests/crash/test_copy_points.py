@@ -29,10 +29,10 @@ pytestmark = pytest.mark.crash
 UNIQUE = 20
 
 
-@pytest.fixture(scope="module")
-def small() -> RealWorld:
+@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs, a vacuumed beginning and a transaction that is open."""
-    world = RealWorld()
+    world = RealWorld(inline=request.param)
     world.grow(checkpoints=3, transactions=1)
     world.process().vacuum()
     world.grow(checkpoints=1, transactions=2)

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command
-from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
+from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_inline, encode_segment
+from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.maintenance import RewriteReport, rewrite, verify
 from sparktxn.scan.plan import plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.testing.faultystore import Died, Fault, Operation
-from tests.maintenance.vacuumworld import Process, World
+from tests.maintenance.vacuumworld import Process, World, carrying
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -37,6 +38,8 @@ class RealWorld(World):
         value = f"{append.partition} {append.transaction} {append.base_sequence}".encode()
         row = {"key": None, "value": value, "headers": None, "timestamp": 1}
         table = pa.Table.from_pylist([row], schema=RECORD_SCHEMA)
+        if self.is_inline(append):
+            return replace(carrying(append, encode_inline(table, compression="zstd")), timestamp_max_ms=1)
         data = encode_segment(table, segment_format="arrow", compression="zstd")
         name = names.segment(topic, append.topic_id, append.partition, append.segment)
         self.objects.put_if_absent(name, data)
@@ -52,10 +55,10 @@ class RealWorld(World):
         return [end]
 
 
-@pytest.fixture(scope="module")
-def small() -> RealWorld:
+@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs and single segments of a few transactions, one of them aborted."""
-    world = RealWorld()
+    world = RealWorld(inline=request.param)
     world.grow(checkpoints=2, transactions=2)
     world.writer.submit(*world.transaction_of(committed=False))
     world.commit(2)
@@ -77,6 +80,11 @@ def rows(process: Process, entry: int | None = None) -> Rows:
     return found
 
 
+def carried_in(world: World) -> list[int]:
+    """The entries below the horizon that are there."""
+    return [entry for entry in world.entries() if entry < read_horizon(world.objects)]
+
+
 def rewritten(process: Process, timeout_s: float | None = None) -> RewriteReport:
     return rewrite(process.store, ALL, timeout_s=timeout_s)
 
@@ -94,6 +102,7 @@ def test_every_operation_of_a_rewrite_may_be_the_last(small: RealWorld, fault: F
     whole.grow(checkpoints=3, transactions=1)
     whole.process().vacuum()
     kept = len(whole.segments())
+    assert not whole.inline or carried_in(whole) == []
     for operation in operations:
         world = small.copy()
         process, reader = world.process(), world.process()
@@ -111,6 +120,7 @@ def test_every_operation_of_a_rewrite_may_be_the_last(small: RealWorld, fault: F
         assert verify(world.process().store).problems == ()
         assert [row for row in rows(world.process()) if row in expected] == expected
         assert len(world.segments()) == kept, "what a dead rewrite has left is not deleted"
+        assert carried_in(world) == [], "an entry whose records were replaced is not deleted"
 
 
 def test_a_vacuum_deletes_what_a_rewrite_has_replaced_once_no_view_needs_it(small: RealWorld) -> None:

@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 
 
-@pytest.fixture(scope="module")
-def littered() -> World:
+@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+def littered(request: pytest.FixtureRequest) -> World:
     """All kinds of garbage: entries, heads, parts, merged and cut-off runs, segments, and a second writer's runs."""
-    world = World()
+    world = World(inline=request.param)
     world.grow(checkpoints=1, transactions=1)
     other = world.process()
     world.grow(checkpoints=1, transactions=1)
@@ -49,6 +49,11 @@ def left_in(world: World) -> set[str]:
     return {name for name in world.names("") if names.parse_entry(name) is None and not name.startswith(names.CLOCKS)}
 
 
+def below_the_horizon(world: World) -> list[int]:
+    """The entries that a vacuum has kept."""
+    return [entry for entry in world.entries() if entry < read_horizon(world.objects)]
+
+
 def finish(world: World, reader: Process) -> None:
     """A later vacuum in another process, and a reader that was open all the time."""
     world.process().vacuum()
@@ -66,6 +71,8 @@ def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fau
     report = cleaner.vacuum()
     assert min(report.entries, report.checkpoints, report.checkpoint_parts, report.segments, report.sealed_files) > 0
     expected = left_in(whole)
+    kept = below_the_horizon(whole)
+    assert bool(kept) == whole.inline
     operations = cleaner.objects.operations[opened:]
     assert len(operations) > 50
     for operation in operations:
@@ -83,6 +90,8 @@ def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fau
         finish(world, reader)
         assert left_in(world) - expected <= set(world.objects.list_names(names.HORIZONS))
         assert expected <= left_in(world)
+        if read_horizon(world.objects) == read_horizon(whole.objects):
+            assert below_the_horizon(world) == kept, "other entries are kept than need be"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)

@@ -31,7 +31,7 @@ from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.format.intent import decode_intent, encode_intent
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.schema import parse_type
-from sparktxn.format.segment import checksum, decode_segment, encode_segment, stored_schema
+from sparktxn.format.segment import checksum, decode_segment, encode_inline, encode_segment, stored_schema
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.follow.heads import newest_head
@@ -140,12 +140,16 @@ def _names(text: str) -> object:
 
 @cache
 def _segments(segment_format: str) -> tuple[bytes, ...]:
+    """Segments of each schema, small and larger, compressed and plain; `inline` ones are in no file."""
     found = []
     for schema in (None, TYPED):
         for rows in (1, 40):
             for compression in ("zstd", "none"):
                 table = _table(schema, rows)
-                found.append(encode_segment(table, segment_format=segment_format, compression=compression))
+                if segment_format == "inline":
+                    found.append(encode_inline(table, compression=compression))
+                else:
+                    found.append(encode_segment(table, segment_format=segment_format, compression=compression))
     return tuple(found)
 
 
@@ -242,6 +246,7 @@ DECODERS = {
         ),
         Decoder("parquet", _segment, lambda: _segments("parquet"), "bytes"),
         Decoder("arrow", _segment, lambda: _segments("arrow"), "bytes"),
+        Decoder("inline", _segment, lambda: _segments("inline"), "bytes"),
         Decoder("names", _text(_names), lambda: _NAMES, "text"),
         Decoder("type", _text(parse_type), lambda: _TYPES, "text", (ConfigurationError,)),
         Decoder("uri", _text(parse_uri), lambda: _URIS, "text", (ConfigurationError,)),

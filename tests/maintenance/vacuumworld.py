@@ -6,9 +6,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
+from sparktxn.format.segment import checksum
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import VacuumReport, vacuum
@@ -19,6 +22,7 @@ from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands
 from tests.simulation.history import observe
+from tests.simulation.inlineappends import check_kept
 from tests.simulation.truth import digest_of, replay
 from tests.world import next_number, open_log
 
@@ -70,9 +74,13 @@ class Process:
 
 
 class World:
-    """A store with one topic of two partitions, written to by one producer, with checkpoints when asked for."""
+    """A store with one topic of two partitions, written to by one producer, with checkpoints when asked for.
 
-    def __init__(self, *, of: World | None = None) -> None:
+    With `inline` the entries carry every second segment of a partition, one of each transaction.
+    """
+
+    def __init__(self, *, of: World | None = None, inline: bool = False) -> None:
+        self.inline = of.inline if of else inline
         self.number = next_number()
         self.clock: ManualClock = ManualClock(*([of.clock.now_s] if of else []))
         self.objects: RememberingStore = RememberingStore(f"vacuum-{self.number}", self.clock)
@@ -103,10 +111,15 @@ class World:
         return Process(self, next(self._seeds), **{**self._settings, **settings})
 
     def upload(self, append: Append, topic: str = TOPIC) -> Append:
-        """Puts an object where the command's segment is to be."""
+        """Puts an object where the command's segment is to be, or has the command carry it."""
+        if self.is_inline(append):
+            return carrying(append, b"s" * append.size_bytes)
         name = names.segment(topic, append.topic_id, append.partition, append.segment)
         self.objects.put_if_absent(name, b"s" * append.size_bytes)
         return append
+
+    def is_inline(self, append: Append) -> bool:
+        return self.inline and (append.partition + append.base_sequence) % 2 == 0
 
     def fused(self, process: Process | None = None, *, committed: bool = True) -> list[Command]:
         """A transaction with a segment in each partition, uploaded; it may be sent again."""
@@ -166,14 +179,23 @@ class World:
                 assert seen[key].log_end_offset == expected.log_end_offset
                 assert [range_ for range_ in seen[key].aborted if range_.last_offset >= start] == list(expected.aborted)
                 for name, _ in expected.segments:
+                    if names.is_inline(name):
+                        continue
                     segment = names.segment(key[0], expected.topic_id, key[1], name)
                     assert self.objects.get(segment) is not None, f"{segment} is named at entry {truth.entry}"
+        check_kept(self.objects, truths, max(horizon, 1))
         for entry in range(1, min(horizon, len(truths))):
             try:
                 process.view(entry)
             except ViewExpired:
                 continue
             assert entry >= horizon - 1, f"a view at entry {entry} below the horizon {horizon} was given"
+
+
+def carrying(append: Append, data: bytes) -> Append:
+    """The same append with its segment in it."""
+    segment = names.inline_segment(names.segment_token(append.segment))
+    return replace(append, segment=segment, data=data, size_bytes=len(data), checksum=checksum(data))
 
 
 def until_done(work: Callable[[], object]) -> object:

@@ -19,6 +19,9 @@ PRODUCERS = 3
 
 Step = tuple[str, int, int]
 
+inline_bytes_ = st.sampled_from([0, 60, 49_152])
+"""Up to which size records are inline: none, some or all."""
+
 
 class Row(NamedTuple):
     """A record that was committed, and the entry that committed it."""
@@ -32,9 +35,10 @@ class Row(NamedTuple):
 class History:
     """Runs steps one after another, and notes what they commit."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline_bytes: int) -> None:
         # Runs of two segments, merged by twos: most transactions end after their first segments were sealed.
-        self.world = World({"t": PARTITIONS}, checkpoint_seal_segments=2, checkpoint_merge_runs=2)
+        settings_ = {"checkpoint_seal_segments": 2, "checkpoint_merge_runs": 2}
+        self.world = World({"t": PARTITIONS}, **settings_, store_append_inline_bytes=inline_bytes)
         self.store = self.world.store
         self.admin = AdminClient({"bootstrap.servers": self.world.uri, **self.world.options})
         self.world.clients.append(self.admin)
@@ -84,7 +88,8 @@ class History:
 
     def _produce(self, producer: Producer, partition: int) -> Row:
         self.written += 1
-        value = b"%d" % self.written
+        # Some are larger than what is inline, where that is not all or none.
+        value = b"%d" % self.written + b" " * (self.written % 3 * 40)
         producer.produce("t", value, partition=partition)
         producer.flush()
         end = self.store.view(["t"]).partitions["t", partition].log_end_offset
@@ -136,9 +141,9 @@ steps = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), steps)
-def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: list[Step]) -> None:
-    history = History()
+@given(st.data(), steps, inline_bytes_)
+def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: list[Step], inline_bytes: int) -> None:
+    history = History(inline_bytes)
     try:
         for step in taken:
             history.step(*step)
@@ -157,9 +162,11 @@ def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: li
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps, st.integers(1, 4))
-def test_micro_batches_with_a_limit_hold_whole_entries_in_order(taken: list[Step], rows_max: int) -> None:
-    history = History()
+@given(steps, st.integers(1, 4), inline_bytes_)
+def test_micro_batches_with_a_limit_hold_whole_entries_in_order(
+    taken: list[Step], rows_max: int, inline_bytes: int
+) -> None:
+    history = History(inline_bytes)
     try:
         after_entry = 0
         unread = {("t", partition): 0 for partition in range(PARTITIONS)}

@@ -58,8 +58,8 @@ class Compacting(History):
     `records` are all committed records by place, `removed` the places that compactions have emptied.
     """
 
-    def __init__(self, *, keeps_tombstones: bool, buffer_bytes: int) -> None:
-        super().__init__()
+    def __init__(self, *, keeps_tombstones: bool, buffer_bytes: int, inline_bytes: int) -> None:
+        super().__init__(inline_bytes)
         retention_ms = FOREVER_MS if keeps_tombstones else 0
         policy: dict[str, str | None] = {
             "cleanup.policy": "compact",
@@ -298,11 +298,12 @@ def grouping_often() -> Iterator[None]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.data(), steps, st.booleans())
+@given(st.data(), steps, st.booleans(), st.sampled_from([0, 18, 49_152]))
 def test_every_reader_returns_the_newest_record_of_each_key(
-    data: Any, taken: list[Step], keeps_tombstones: bool
+    data: Any, taken: list[Step], keeps_tombstones: bool, inline_bytes: int
 ) -> None:
-    history = Compacting(keeps_tombstones=keeps_tombstones, buffer_bytes=data.draw(st.sampled_from([40, 70, 1_000])))
+    buffer_bytes = data.draw(st.sampled_from([40, 70, 1_000]))
+    history = Compacting(keeps_tombstones=keeps_tombstones, buffer_bytes=buffer_bytes, inline_bytes=inline_bytes)
     try:
         for step in taken:
             history.step(*step)

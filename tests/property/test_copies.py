@@ -16,7 +16,7 @@ from sparktxn.format.commands import EndTxn
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import CopyReport, copy_store, verify
-from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step
+from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, inline_bytes_
 from tests.property.test_rewrites import COLUMNS, Rewriting, commit_rows, offset_rows
 from tests.simulation.truth import digest_of
 from tests.world import next_number
@@ -25,8 +25,8 @@ from tests.world import next_number
 class Copying(Rewriting):
     """A history that also copies, and checks that each copy reads as the source does."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, inline_bytes: int) -> None:
+        super().__init__(inline_bytes)
         self.target = self._new_target()
         self.copied: int | None = None
         self.refused = 0
@@ -112,9 +112,9 @@ steps = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps)
-def test_a_copy_reads_as_its_source_and_goes_on_by_itself(taken: list[Step]) -> None:
-    history = Copying()
+@given(steps, inline_bytes_)
+def test_a_copy_reads_as_its_source_and_goes_on_by_itself(taken: list[Step], inline_bytes: int) -> None:
+    history = Copying(inline_bytes)
     try:
         for step in taken:
             history.step(*step)

@@ -14,7 +14,16 @@ from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rew
 from sparktxn.scan.plan import Isolation
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
-from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Step, in_offset_order, read
+from tests.property.test_commit_order import (
+    ACTIONS,
+    PARTITIONS,
+    PRODUCERS,
+    History,
+    Step,
+    in_offset_order,
+    inline_bytes_,
+    read,
+)
 
 ALL = {"rewrite.min.segments": 2}
 COLUMNS = [
@@ -53,8 +62,8 @@ def without(rows: Rows, left_out: set[bytes]) -> Rows:
 class Rewriting(History):
     """A history that also rewrites, and checks that each rewrite changes nothing that a reader sees."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, inline_bytes: int) -> None:
+        super().__init__(inline_bytes)
         self.aborted: set[bytes] = set()
         self.seen: dict[int, Rows] = {}
         self.reports: list[RewriteReport] = []
@@ -123,9 +132,11 @@ steps = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), steps)
-def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(data: Any, taken: list[Step]) -> None:
-    history = Rewriting()
+@given(st.data(), steps, inline_bytes_)
+def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
+    data: Any, taken: list[Step], inline_bytes: int
+) -> None:
+    history = Rewriting(inline_bytes)
     try:
         for step in taken:
             history.step(*step)
