@@ -22,6 +22,8 @@ pytestmark = pytest.mark.crash
 
 CHECKPOINTS = {"checkpoint.entries": 16, "checkpoint.seal.segments": 4}
 REMOTE = {**CHECKPOINTS, "store.request.timeout.ms": 5_000}
+INLINE_BYTES = 250
+"""Up to which size records are inline, so that some are and some are not."""
 buckets = count()
 
 
@@ -30,9 +32,10 @@ def seed() -> int:
     return int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
 
 
-def on_disk(folder: Path, plan: Plan) -> Report:
-    chaos = ChaosRun(folder / "journals", str(folder / "store"), CHECKPOINTS, seed(), plan)
-    report = chaos.run(CHECKPOINTS)
+def on_disk(folder: Path, plan: Plan, **more: int) -> Report:
+    options = CHECKPOINTS | {name.replace("_", "."): value for name, value in more.items()}
+    chaos = ChaosRun(folder / "journals", str(folder / "store"), options, seed(), plan)
+    report = chaos.run(options)
     print(report)
     assert check_journals(chaos.evidence()) == []
     return report
@@ -57,6 +60,14 @@ def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
     assert report.kills == 20
     assert report.deaths["fenced"], "a writer that was paused past its time-out was told so"
     assert report.deaths["replaced and fenced"] == 2
+
+
+@pytest.mark.kafka("K138")
+def test_a_few_kills_with_files_and_inline_records(tmp_path: Path) -> None:
+    on_disk(tmp_path, Plan(kills=10, pauses=2, writers=2, gap_max_s=0.3), store_append_inline_bytes=INLINE_BYTES)
+    carrying = [entry for entry in (tmp_path / "store" / "_log").glob("0*.json") if b'"data":' in entry.read_bytes()]
+    assert carrying
+    assert [*(tmp_path / "store" / "topics").glob("*/*/*.parquet")]
 
 
 @pytest.mark.kafka("K138")

@@ -198,9 +198,12 @@ def test_an_address_says_plainly_where_it_leads(text: str) -> None:
 
 
 def a_store(root: Path) -> tuple[Path, dict[str, Any]]:
-    """A store with one committed record; the path and the members of its newest entry, which holds its append."""
+    """A store with one committed record; the path and the members of its newest entry, which holds its append.
+
+    The record is in a file, whose name is to be changed.
+    """
     with AdminClient(settings_of(root)) as admin:
-        admin.create_topics([NewTopic("good", 1)])["good"].result(10)
+        admin.create_topics([NewTopic("good", 1, config={"append.inline.bytes": "0"})])["good"].result(10)
     with Producer({**settings_of(root), "transactional.id": "t"}) as producer:
         producer.init_transactions(10)
         with producer.transaction():

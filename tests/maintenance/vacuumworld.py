@@ -80,7 +80,7 @@ class World:
     """
 
     def __init__(self, *, of: World | None = None, inline: bool = False) -> None:
-        self.inline = of.inline if of else inline
+        self.inline: bool = of.inline if of else inline
         self.number = next_number()
         self.clock: ManualClock = ManualClock(*([of.clock.now_s] if of else []))
         self.objects: RememberingStore = RememberingStore(f"vacuum-{self.number}", self.clock)

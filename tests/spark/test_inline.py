@@ -1,0 +1,95 @@
+"""Inline records and files of one topic, in both orders, in batches, in streams and by `scan()`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark_txnlog import scan
+from sparktxn import Producer, Store
+from sparktxn.format import names
+from sparktxn.maintenance import vacuum
+from tests.spark.readers import Query, batch_reader, numbers_of, stream_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+TRANSACTIONS = 8
+FILE_ROWS = 40
+
+
+@pytest.fixture
+def mixed(store: Store) -> list[int]:
+    """Transactions of one record and of many; the first are in entries that a vacuum has kept. The numbers in them."""
+    store.create_topic("t", 2, settings={"append.inline.bytes": "100"})
+    numbers = 0
+    with Producer({"bootstrap.servers": store.uri, "transactional.id": "writer"}) as producer:
+        producer.init_transactions()
+        for number in range(TRANSACTIONS):
+            with producer.transaction():
+                for _ in range(FILE_ROWS if number % 2 else 1):
+                    producer.produce("t", str(numbers), partition=0)
+                    numbers += 1
+                producer.produce("t", str(numbers), partition=1)
+                numbers += 1
+            if number in (3, 4):
+                store.log.checkpoint()
+        vacuum(store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
+    found = segments_of(store)
+    assert {names.is_inline(segment) for segment in found} == {True, False}
+    return list(range(numbers))
+
+
+def segments_of(store: Store) -> list[str]:
+    tasks = store.plan(store.view(["t"]), store.ranges(store.view(["t"])))
+    return [segment.name for task in tasks for segment in task.segments]
+
+
+@pytest.mark.parametrize("order", ["commit", "offset"])
+def test_a_batch_reads_both_in_both_orders(store: Store, mixed: list[int], order: str) -> None:
+    assert sorted(numbers_of(batch_reader(store, order=order))) == mixed
+
+
+@pytest.mark.parametrize("order", ["commit", "offset"])
+def test_a_stream_reads_both_in_both_orders(store: Store, mixed: list[int], order: str) -> None:
+    query = Query(stream_reader(store, startingOffsets="earliest", order=order))
+    found: list[int] = []
+    while not query.is_idle():
+        found += query.run()
+    assert sorted(found) == mixed
+
+
+def test_a_scan_reads_files_by_spark_and_inline_records_by_python(
+    spark: SparkSession, store: Store, mixed: list[int]
+) -> None:
+    frame = scan(spark, store.uri, "t")
+    plan = str(frame._jdf.queryExecution().executedPlan())
+    assert "FileScan parquet" in plan
+    assert "MapInArrow" in plan
+    assert sorted(int(bytes(row.value)) for row in frame.collect()) == mixed
+
+
+def test_a_session_reads_and_streams_both(spark: SparkSession, store: Store, mixed: list[int], tmp_path: Path) -> None:
+    read = spark.read.format("txnlog").option("subscribe", "t").load(store.uri)
+    assert sorted(int(bytes(row.value)) for row in read.select("value").collect()) == mixed
+    store.create_topic("copy")
+    query = (
+        spark.readStream.format("txnlog")
+        .option("subscribe", "t")
+        .option("startingOffsets", "earliest")
+        .load(store.uri)
+        .select("key", "value")
+        .writeStream.format("txnlog")
+        .option("topic", "copy")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(store.uri)
+    )
+    query.awaitTermination()
+    assert sorted(numbers_of(batch_reader(store, subscribe="copy"))) == mixed
