@@ -1,4 +1,4 @@
-"""Inline records of random tables: what is encoded is decoded, by topics of all types, also after columns were added."""
+"""Inline records of random tables: what is encoded is decoded, of all types, also after a column was added."""
 
 from __future__ import annotations
 
