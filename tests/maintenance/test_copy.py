@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn import ConfigurationError, Producer, TopicPartition, read_task
+from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition, read_task
 from sparktxn.admin import AdminClient
 from sparktxn.errors import DamagedObject, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
@@ -462,3 +462,42 @@ def test_one_task_is_done_in_any_process(shop: Store, target: str) -> None:
         Store.open(target)
     done = [run_copy_task(task, shop.options, {}) for task in tasks]
     assert sum(each.objects for each in done) > 10
+
+
+def test_a_copy_of_some_topics_is_a_copy_without_the_others(tmp_path: Path) -> None:
+    """As docs/operations.md says: offsets, producers and groups of what stays are those of the source."""
+    with Store.open(str(tmp_path / "source"), options=OPTIONS, create=True) as source:
+        source.create_topic("orders", 2)
+        source.create_topic("trips", 2)
+        trade(source, 12)
+        given = {"bootstrap.servers": source.uri, **OPTIONS, "transactional.id": "both"}
+        with Producer(given) as producer, Consumer({**given, "group.id": "readers"}) as consumer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.produce("orders", "of both", partition=0)
+                producer.produce("trips", "of both", partition=0)
+                positions = [TopicPartition("orders", 0, 3)]
+                producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata())
+        expected = _records(source, "orders")
+        copy_store(source, str(tmp_path / "copy"))
+    with Store.open(str(tmp_path / "copy"), options=OPTIONS) as copied:
+        with AdminClient({"bootstrap.servers": copied.uri, **OPTIONS}) as admin:
+            admin.delete_topics(["trips"])["trips"].result()
+        for number in range(12):
+            copied.create_topic(f"later-{number}", 1)
+        vacuum(copied, {**EVERYTHING, "vacuum.temporary.age.ms": 0})
+        assert _records(copied, "orders") == expected
+        report = verify(copied)
+        assert report.problems == ()
+        assert report.unreferenced, "the vacuum deletes the other topics' segments at their age"
+        with Consumer({"bootstrap.servers": copied.uri, **OPTIONS, "group.id": "readers"}) as consumer:
+            assert consumer.committed([TopicPartition("orders", 0)], 10)[0].offset == 3
+        trade(copied, 1)
+        assert len(_records(copied, "orders")) == len(expected) + 2, "its producer goes on"
+
+
+def _records(store: Store, topic: str) -> list[tuple[int, int, bytes]]:
+    view = store.view([topic])
+    tasks = store.plan(view, store.ranges(view), columns=["partition", "offset", "value"])
+    rows = [row for task in tasks for batch in read_task(task, store.options) for row in batch.to_pylist()]
+    return sorted((row["partition"], row["offset"], row["value"]) for row in rows)

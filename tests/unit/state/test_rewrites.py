@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.errors import ErrorCode
+from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
 from sparktxn.format.names import sealed_folder, segment_file
 from sparktxn.structs import (
@@ -310,3 +311,37 @@ def test_a_compaction_that_contradicts_itself_is_refused(compaction: Compaction,
     assert log.segments().compacted is None
     log.submit(command(2, 6, log.entry, compaction=Compaction(6, log.entry, 6)))
     log.submit(command(6, 8, log.entry, compaction=Compaction(10, 0, 10)))
+
+
+def test_the_first_record_alone_may_be_compacted() -> None:
+    log, _ = filled()
+    log.submit(compacting(0, 1, log.entry, 1))
+    assert compacted(log) == (1, 0, [1])
+
+
+def test_files_of_the_horizons_own_entry_are_taken() -> None:
+    log, _ = filled()
+    log.submit(Vacuum(6, 1))
+    log.submit(command(2, 6, log.entry, written=6))
+    assert log.refusal(command(6, 8, log.entry, written=5)) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"topic_id": 9}, "partition 0 of topic id 9 does not exist, or no longer"),
+        (
+            {"end_offset": 11},
+            "offsets 2 to 11 of partition 0 of topic id 1 cannot be rewritten: it has stable records from 0 to 10",
+        ),
+        ({"planned_entry": 13}, "the plan of entry 13: expected 0 to 12"),
+        ({"written": 13}, "has expired (written at entry 13, expected 1 to 12): rewrite its records again"),
+    ],
+)
+def test_a_refusal_names_the_partition_and_what_was_expected(changes: dict[str, Any], reason: str) -> None:
+    log, _ = filled()
+    assert log.entry == 12
+    changes = {"written": 12, **changes}
+    written = changes.pop("written")
+    with pytest.raises(CommandRefused, match=re.escape(reason)):
+        log.submit(replace(command(2, 6, 12, written=written), **changes))
