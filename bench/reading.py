@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from bench.figures import Figure, median
-from bench.records import batch, temporary_folder, topic_store
+from bench.records import batch, temporary_folder, topic_store, values
 from sparktxn import Consumer, Producer, TopicPartition
+from sparktxn.maintenance import rewrite
+from sparktxn.store import Store
 
 __all__ = ["fill", "measure"]
 
 _ROWS = 2_000_000
 _ROUNDS = 3
+_SMALL = 100
+_SMALL_ROWS = 100_000
+_SMALL_ROUNDS = 5
 
 
 def fill(folder: str, rows: int, rows_per_call: int = 500_000) -> None:
@@ -69,6 +75,39 @@ def plain_rate(folder: str, rows: int) -> float:
     return read / (time.process_time() - started)
 
 
+def small_transactions(folder: str, rows: int, inline_bytes: int) -> None:
+    """Writes `rows` records in transactions of 100, carried by entries or as a file each."""
+    topic_store(folder, 1, **{"store.fsync": "false"}).close()
+    settings = {"store.fsync": "false", "store.append.inline.bytes": inline_bytes}
+    with Producer({"bootstrap.servers": folder, "transactional.id": "small", **settings}) as producer:
+        producer.init_transactions()
+        records = values(_SMALL)
+        for _ in range(rows // _SMALL):
+            producer.begin_transaction()
+            for value in records:
+                producer.produce("t", value, b"key", 0)
+            producer.commit_transaction()
+
+
+def _small_figures() -> list[Figure]:
+    """What poll() makes of transactions of 100 records, against one of all of them, in one run."""
+    with ExitStack() as stack:
+        large, inline, files = (stack.enter_context(temporary_folder()) for _ in range(3))
+        fill(large, _SMALL_ROWS, _SMALL_ROWS)
+        small_transactions(inline, _SMALL_ROWS, 16_384)
+        small_transactions(files, _SMALL_ROWS, 0)
+        rates = [[poll_rate(folder, _SMALL_ROWS) for folder in (large, inline, files)] for _ in range(_SMALL_ROUNDS)]
+        with Store.open(inline, options={"store.fsync": "false"}) as store:
+            rewrite(store)
+        merged = median([poll_rate(inline, _SMALL_ROWS) for _ in range(_SMALL_ROUNDS)])
+    peer, carried, filed = (median([one[index] for one in rates]) for index in range(3))
+    return [
+        Figure("poll(), transactions of 100, inline", carried, "messages/s", note=f"files {filed:,.0f}/s"),
+        Figure("poll(), transactions of 100, inline, against one large transaction", carried / peer, "x", 0.5),
+        Figure("poll(), transactions of 100, rewritten, against one large transaction", merged / peer, "x", 0.8),
+    ]
+
+
 def measure() -> list[Figure]:
     """The figures of reading."""
     with temporary_folder() as folder:
@@ -82,4 +121,5 @@ def measure() -> list[Figure]:
         Figure("consume_arrow, 100-byte values, zstd", arrow, "rows/s/core", 5_000_000),
         Figure("consume_arrow, against plain Parquet files", arrow / plain, "x", note=f"plain {plain:,.0f} rows/s"),
         Figure("poll() loop", poll, "messages/s", 500_000),
+        *_small_figures(),
     ]
