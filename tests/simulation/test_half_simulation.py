@@ -21,7 +21,7 @@ from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = [pytest.mark.simulation, pytest.mark.rocketmq("R10", "R18", "#2694", "#8158-2")]
 
-SEEDS = range(12)
+SEEDS = range(16)
 
 
 def test_half_messages_are_committed_rolled_back_asked_for_and_discarded() -> None:
