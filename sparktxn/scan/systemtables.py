@@ -16,7 +16,6 @@ from msgspec.structs import force_setattr
 from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError, did_you_mean
-from sparktxn.format import names
 from sparktxn.format.segment import parse_type
 from sparktxn.log.log import Log
 from sparktxn.log.look.entryhistory import first_entry as first_entry_of
@@ -27,7 +26,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.internalrows import kafka_name, timestamp_us
 from sparktxn.scan.metadata import committed_ranges, transactional_ids_of
-from sparktxn.scan.plan import aborted_between, segments_between
+from sparktxn.scan.plan import aborted_between, object_of, segments_between
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, first_offset
 from sparktxn.structs import (
     CommittedOffset,
@@ -330,7 +329,6 @@ def _log_end(snapshot: Snapshot, topic_id: int, partition: int) -> int | None:
 
 def _segment_rows(objects: ObjectStore, view: PartitionView) -> Iterator[Row]:
     end = view.log_end_offset
-    folder = names.partition_folder(view.topic.name, view.topic.topic_id, view.partition)
     committed = committed_ranges(view)
     aborted = AbortedRanges(aborted_between(objects, view, 0, end))
     for segment in segments_between(objects, view, 0, end):
@@ -342,7 +340,7 @@ def _segment_rows(objects: ObjectStore, view: PartitionView) -> Iterator[Row]:
             "base_offset": segment.base_offset,
             "record_count": segment.row_count,
             "size_bytes": segment.file_share_bytes,
-            "file": f"{folder}{segment.name}",
+            "file": object_of(view, segment),
             "state": "committed" if committed_entry else "open" if is_kept else "aborted",
             "entry": segment.entry,
             "committed_entry": committed_entry or None,

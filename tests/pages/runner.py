@@ -20,7 +20,9 @@ def run_python(text: str, names: dict[str, Any]) -> None:
 
 
 def run_shell(text: str, names: dict[str, Any]) -> None:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, check=False)
+    # More than one command, so that bash stays their parent: completion is installed for the shell that is found there.
+    program = f"{text}\n:"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", program], capture_output=True, text=True, check=False)
     print(done.stdout, end="")
     if done.returncode:
         raise RuntimeError(f"{text}\nended with {done.returncode}: {done.stdout}{done.stderr}")

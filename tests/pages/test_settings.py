@@ -20,7 +20,8 @@ def settings(file: str, address: str, **more: object) -> dict[str, object]:
 
 def test_the_files_for_a_local_disk_produce_in_a_transaction_and_consume(tmp_path: Path) -> None:
     address = str(tmp_path)
-    topic = NewTopic("orders", 1, config=sparktxn.read_properties(CONF / "topic.properties"))
+    config = {**sparktxn.read_properties(CONF / "topic.properties"), "append.inline.bytes": "0"}
+    topic = NewTopic("orders", 1, config=config)
     with AdminClient({"bootstrap.servers": address}) as admin:
         admin.create_topics([topic])["orders"].result()
     with sparktxn.Producer(settings("producer.properties", address)) as producer:

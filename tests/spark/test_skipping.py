@@ -94,7 +94,7 @@ def push_down(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.usefixtures("push_down")
 @pytest.mark.parametrize("order", ["commit", "offset"])
 def test_spark_does_not_open_the_segments_that_it_need_not_read(spark: SparkSession, store: Store, order: str) -> None:
-    store.create_topic("t")
+    store.create_topic("t", settings={"append.inline.bytes": "0"})
     for first in (1_000, 2_000, 3_000):
         produce(store, first, first + 500)
     (oldest, *_) = (segment for task in tasks(store) for segment in task.segments)

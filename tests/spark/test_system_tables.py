@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark_txnlog.options import READ
 from pyspark_txnlog.system_tables import SystemTableReader, TableOptions, table_schema
 from sparktxn import ConfigurationError, Consumer, Producer, SinkCommit, Store, TopicPartition, ViewExpired
+from sparktxn.format import names
 from sparktxn.maintenance import vacuum
 from sparktxn.store import SYSTEM_TABLES
 
@@ -169,6 +170,14 @@ def test_entries_begin_where_a_vacuum_has_left_them(store: Store) -> None:
         rows_of(store, "entries", startingEntry=1)
 
 
+def test_segments_with_files_of_their_own_name_them(store: Store) -> None:
+    store.create_topic("files", 1, settings={"append.inline.bytes": "0"})
+    with Producer({"bootstrap.servers": store.uri}) as producer:
+        producer.produce("files", "1")
+    (row,) = rows_of(store, "segments", topic="files")
+    assert (Path(store.uri) / row["file"]).stat().st_size == row["size_bytes"]
+
+
 def test_segments_say_who_wrote_them_and_what_became_of_them(store: Store, producer: Producer) -> None:
     publish(producer, 1, 2)
     producer.commit_transaction()
@@ -187,8 +196,7 @@ def test_segments_say_who_wrote_them_and_what_became_of_them(store: Store, produ
         ]
         assert [row["committed_entry"] for row in rows] == [committed, None, None]
         assert {row["producer_id"] for row in rows} == {producer.producer_id}
-        folder = Path(store.uri.removeprefix("file://"))
-        assert [(folder / row["file"]).stat().st_size for row in rows] == [row["size_bytes"] for row in rows]
+        assert [row["file"] for row in rows] == [names.entry(row["entry"]) for row in rows], "they are inline"
     assert rows_of(store, "segments", topic="u") == []
     assert len(rows_of(store, "segments", asOfEntry=committed)) == 1
 
