@@ -43,12 +43,17 @@ def encode_stream(table: pa.Table, compression: str) -> bytes:
     Args:
         table: at least one row; no column is null throughout.
         compression: topic setting ``compression.type``; each codec but none means Zstandard here.
+
+    Raises:
+        TooLarge: no reader would decode them.
     """
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, table.schema, options=_WRITTEN) as writer:
         # One batch: a stream with several would repeat what describes them.
         writer.write_table(table.combine_chunks())
     stream = sink.getvalue()
+    if stream.size > _DECODED_BYTES_MAX:
+        raise TooLarge(_too_large(stream.size))
     if compression in _UNCOMPRESSED or stream.size < _COMPRESSED_FROM_BYTES:
         return bytes(stream)
     # Made for each call: threads share none, and pyarrow makes its context anew for each call.
@@ -78,8 +83,12 @@ def decode_stream(data: bytes) -> pa.Table:
 def _decompressed(data: bytes) -> pa.Buffer:
     size = _content_bytes(data)
     if size > _DECODED_BYTES_MAX:
-        raise TooLarge(f"it decodes to {size} bytes: expected {_DECODED_BYTES_MAX} at most")
+        raise TooLarge(_too_large(size))
     return pa.decompress(data, decompressed_size=size, codec="zstd")
+
+
+def _too_large(size_bytes: int) -> str:
+    return f"it decodes to {size_bytes} bytes: expected {_DECODED_BYTES_MAX} at most"
 
 
 def _content_bytes(frame: bytes) -> int:

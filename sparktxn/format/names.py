@@ -59,6 +59,7 @@ __all__ = [
     "sealed_folder",
     "segment",
     "segment_file",
+    "segment_object",
     "segment_token",
     "snapshot",
     "transaction_index",
@@ -237,6 +238,14 @@ def segment_file(born: int, token: str, extension: str) -> str:
 def segment(topic: str, topic_id: int, partition: int, file_name: str) -> str:
     """The object name of a segment."""
     return partition_folder(topic, topic_id, partition) + file_name
+
+
+def segment_object(folder: str, file_name: str, entry_number: int) -> str:
+    """The name of the object that holds a segment's records: of an inline one the entry that carries it.
+
+    `folder` is the partition's, `entry_number` the entry that appended the segment.
+    """
+    return entry(entry_number) if is_inline(file_name) else folder + file_name
 
 
 def parse_segment_born(file_name: str) -> int | None:

@@ -108,7 +108,11 @@ def encode_segment(table: pa.Table, *, segment_format: str, compression: str) ->
 
 
 def encode_inline(table: pa.Table, *, compression: str) -> bytes:
-    """Return the rows of `table` as an append carries them; the arguments are those of `encode_segment`."""
+    """Return the rows of `table` as an append carries them; the arguments are those of `encode_segment`.
+
+    Raises:
+        TooLarge: no reader would decode them, few as their bytes may be.
+    """
     if table.num_rows == 0:
         raise ValueError("a segment holds at least one record")
     return encode_stream(_without_null_columns(table), compression)

@@ -15,8 +15,8 @@ from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
-from sparktxn.log.follow.inlinerecords import fetch_inline
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.fetching import fetch_each
 from sparktxn.state.producers import SEQUENCE_MAX, next_sequence
 from sparktxn.structs import NO_SEQUENCE, HalfSegment, PartitionState, SegmentRef
 
@@ -74,7 +74,7 @@ class StoredSegment(Struct, frozen=True):
     @property
     def object_name(self) -> str:
         """The name of the object that holds its records: of inline ones their entry's."""
-        return names.entry(self.entry) if names.is_inline(self.file) else self.name
+        return names.segment_object(self.name.removesuffix(self.file), self.file, self.entry)
 
     @property
     def has_gaps(self) -> bool:
@@ -167,7 +167,9 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
     files = _by_file(task.segments)
     for first in range(0, len(files), _WINDOW_SEGMENTS):
         window = files[first : first + _WINDOW_SEGMENTS]
-        for segments, data in zip(window, _fetched(objects, [segments[0] for segments in window]), strict=True):
+        stored = [(segments[0].object_name, segments[0].file, segments[0].entry) for segments in window]
+        # Not what a follower of the log has kept: what the store holds is asked.
+        for segments, data in zip(window, fetch_each(objects, stored, use_kept=False), strict=True):
             if data is None:
                 missing = segments[0].object_name
                 problems.append(Problem(missing, "the log names it and it does not exist", RESTORE, True))
@@ -180,16 +182,6 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
                 records += sum(segment.row_count for segment in segments)
             size_bytes += len(data or b"")
     return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
-
-
-def _fetched(objects: ObjectStore, segments: Sequence[StoredSegment]) -> list[bytes | DamagedObject | None]:
-    """Return the bytes of each segment; None where the object is missing, an error where it does not carry them."""
-    inline = [(segment.entry, segment.file) for segment in segments if names.is_inline(segment.file)]
-    # Not what a follower of the log has kept: what the store holds is asked.
-    carried = fetch_inline(objects, inline, use_kept=False)
-    files = [segment.name for segment in segments if segment.file not in carried]
-    fetched = iter(objects.get_many(files) if files else ())
-    return [carried[segment.file] if segment.file in carried else next(fetched) for segment in segments]
 
 
 def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Schema) -> Problem | None:

@@ -21,9 +21,9 @@ from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["Outbox", "buffers_of"]
+__all__ = ["INLINE_LIST_BYTES_MAX", "Outbox", "buffers_of"]
 
-_INLINE_LIST_BYTES_MAX: Final = 131_072
+INLINE_LIST_BYTES_MAX: Final = 131_072
 """A list carries at most so many bytes of records: every follower of the log reads them."""
 
 _MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -75,10 +75,12 @@ class Outbox(TransactionWriter):
             CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
-        left_bytes = _INLINE_LIST_BYTES_MAX
+        left_bytes = INLINE_LIST_BYTES_MAX
         for segment in self._buffers.take():
-            if segment.size_bytes <= left_bytes and segment.may_be_inline and segment.stage_inline():
-                left_bytes -= segment.size_bytes
+            if left_bytes and segment.may_be_inline:
+                carried_bytes = segment.stage_inline(left_bytes)
+                # Those that follow would be encoded in vain.
+                left_bytes = left_bytes - carried_bytes if carried_bytes else 0
         return self.upload(deadline)
 
     def upload(self, deadline: Deadline) -> list[PendingSegment]:

@@ -13,7 +13,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import missing_object
 from sparktxn.structs import SegmentRef
 
-__all__ = ["NamedSegment", "check_bytes", "fetch_segment", "fetch_segments"]
+__all__ = ["NamedSegment", "check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]
 
 
 class NamedSegment(NamedTuple):
@@ -21,6 +21,28 @@ class NamedSegment(NamedTuple):
 
     name: str
     segment: SegmentRef
+
+
+def fetch_each(
+    objects: ObjectStore, stored: Sequence[tuple[str, str, int]], *, use_kept: bool = True
+) -> list[bytes | DamagedObject | None]:
+    """Return the bytes of each segment, not checked.
+
+    It is None where the object is missing, and an error where an entry does not carry the segment.
+
+    Args:
+        objects: the store.
+        stored: the object's name, the segment's name and the entry that appended it, of each.
+        use_kept: whether inline records may be those that a follower of the log has kept.
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+    """
+    inline = [(entry, segment) for _, segment, entry in stored if names.is_inline(segment)]
+    carried = fetch_inline(objects, inline, use_kept=use_kept) if inline else {}
+    files = [name for name, segment, _ in stored if segment not in carried]
+    fetched = iter(objects.get_many(files) if len(files) > 1 else [objects.get(name) for name in files])
+    return [carried[segment] if segment in carried else next(fetched) for _, segment, _ in stored]
 
 
 def fetch_segments(objects: ObjectStore, segments: Sequence[NamedSegment], view_entry: int) -> Iterator[bytes]:
@@ -32,26 +54,21 @@ def fetch_segments(objects: ObjectStore, segments: Sequence[NamedSegment], view_
         DamagedObject: a segment is missing, or its entry does not carry its records.
         ViewExpired: it is so because the vacuum has passed the view.
     """
-    inline = [(named.segment.entry, named.segment.name) for named in segments if names.is_inline(named.segment.name)]
-    carried = fetch_inline(objects, inline) if inline else {}
-    files = [named.name for named in segments if named.segment.name not in carried]
-    fetched = objects.get_many(files) if len(files) > 1 else [objects.get(name) for name in files]
+    fetched = fetch_each(objects, [(named.name, named.segment.name, named.segment.entry) for named in segments])
     # What has been given is not kept: a window's bytes are freed one by one.
     fetched.reverse()
     for named in segments:
-        if named.segment.name in carried:
-            yield _checked(objects, named, carried[named.segment.name], view_entry)
-            continue
         data = fetched.pop()
         if data is None:
             raise missing_object(objects, named.name, view_entry)
-        yield data
+        if isinstance(data, bytes) and not names.is_inline(named.segment.name):
+            yield data
+        else:
+            yield _checked(objects, named, data, view_entry)
 
 
-def _checked(objects: ObjectStore, named: NamedSegment, data: bytes | DamagedObject | None, view_entry: int) -> bytes:
+def _checked(objects: ObjectStore, named: NamedSegment, data: bytes | DamagedObject, view_entry: int) -> bytes:
     """Return inline records that are those which the view names: another entry may be in the place of a deleted one."""
-    if data is None:
-        raise missing_object(objects, named.name, view_entry)
     try:
         if isinstance(data, DamagedObject):
             raise data

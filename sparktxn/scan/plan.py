@@ -104,7 +104,7 @@ class ReadTask(Struct, frozen=True):
     def segment_name(self, segment: SegmentRef) -> str:
         """The object name of one of the task's segments: of inline records it is their entry's."""
         folder = names.partition_folder(self.topic, self.topic_id, self.partition)
-        return _object_name(folder, segment)
+        return names.segment_object(folder, segment.name, segment.entry)
 
     def kept_offsets(self, read: Callable[[ReadTask], Iterable[pa.RecordBatch]]) -> Iterator[tuple[int, int]]:
         """Yield the offsets of the task's rows as (start, end) ranges in order.
@@ -127,11 +127,7 @@ class ReadTask(Struct, frozen=True):
 
 def object_of(view: PartitionView, segment: SegmentRef) -> str:
     """Return the name of the object that holds a segment's records."""
-    return _object_name(_folder(view), segment)
-
-
-def _object_name(folder: str, segment: SegmentRef) -> str:
-    return names.entry(segment.entry) if names.is_inline(segment.name) else folder + segment.name
+    return names.segment_object(_folder(view), segment.name, segment.entry)
 
 
 def _end_offset(part: SegmentRef | ManifestRef | RewrittenRange) -> int:

@@ -155,23 +155,25 @@ class PendingSegment:
         limit: int = min(self._uploads.inline_bytes, topic_setting(self.topic.settings, "append.inline.bytes"))
         return 0 < limit >= self.size_bytes
 
-    def stage_inline(self) -> bool:
-        """Encode its records for the entry that is to name it; False if they are too many: upload it.
+    def stage_inline(self, bytes_max: int) -> int:
+        """Encode its records for the entry that is to name it; return how many bytes that is, 0 if it must be uploaded.
+
+        It must if they are more than `bytes_max`.
 
         Raises:
             CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
         """
         with self._lock:
             if self.staged is not None or self._records is None:
-                return False
+                return 0
             records, timestamps_ms = _columns(self._records)
             self.staged = inline_segment(
-                self._uploads.ids, self.topic, self.partition, records, timestamps_ms=timestamps_ms
+                self._uploads.ids, self.topic, self.partition, records, bytes_max, timestamps_ms=timestamps_ms
             )
             if self.staged is None:
-                return False
+                return 0
             self._records = None
-            return True
+            return self.staged.size_bytes
 
     def finish(self, deadline: Deadline) -> StagedSegment:
         """The uploaded segment: waits for the background, or uploads on this thread; again after an error.

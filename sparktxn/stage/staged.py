@@ -55,6 +55,7 @@ class StagedSegment(Struct, frozen=True):
         return f"StagedSegment({self.topic!r}, partition={self.partition}, segment={self.segment!r})"
 
     def __post_init__(self) -> None:
+        force_setattr(self, "data", arguments.instance("data", self.data, bytes, "bytes"))
         for name in ("topic", "segment", "checksum"):
             force_setattr(self, name, arguments.identifier(name, getattr(self, name)))
         force_setattr(self, "partition", arguments.integer("partition", self.partition, 0, arguments.INT32_MAX))

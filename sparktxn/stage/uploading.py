@@ -11,6 +11,7 @@ from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
+from sparktxn.format.decodeguard import TooLarge
 from sparktxn.format.inline import INLINE_BYTES_MAX
 from sparktxn.format.segment import checksum, encode_inline, encode_segment, stored_schema
 from sparktxn.objectstore.contract import ObjectStore
@@ -87,17 +88,26 @@ def upload_segment(
 
 
 def inline_segment(
-    ids: Ids, topic: StageTopic, partition: int, table: pa.Table, *, timestamps_ms: tuple[int, int] | None = None
+    ids: Ids,
+    topic: StageTopic,
+    partition: int,
+    table: pa.Table,
+    bytes_max: int,
+    *,
+    timestamps_ms: tuple[int, int] | None = None,
 ) -> StagedSegment | None:
-    """Encode `table` for the entry that is to name it; None if its bytes are more than an entry carries of a segment.
+    """Encode `table` for the entry that is to name it; None if it takes more than `bytes_max`, or than an append may.
 
-    The arguments are those of `upload_segment`.
+    The other arguments are those of `upload_segment`.
 
     Raises:
         CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
     """
-    data = encode_inline(table, compression=topic_setting(topic.settings, "compression.type"))
-    if len(data) > INLINE_BYTES_MAX:
+    try:
+        data = encode_inline(table, compression=topic_setting(topic.settings, "compression.type"))
+    except TooLarge:
+        return None
+    if len(data) > min(bytes_max, INLINE_BYTES_MAX):
         return None
     range_ms = _timestamps_in_log(topic, table, timestamps_ms)
     name = names.inline_segment(ids.token())
