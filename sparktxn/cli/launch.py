@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparktxn.cli.session import RunTasks
 
 __all__ = ["main"]
 
 
-def main(run_tasks: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]] | None = None) -> int:
+def main(run_tasks: RunTasks | None = None) -> int:
     """Run the command with this process's arguments; return its exit code.
 
     `run_tasks` does the tasks of jobs in other processes, as `run` of `sparktxn.maintenance.rewrite` does.

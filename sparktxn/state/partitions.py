@@ -120,7 +120,7 @@ def _inline_problem(command: Append) -> str | None:
     if not command.data and not is_inline(command.segment):
         return None
     if not command.data or not is_inline(command.segment):
-        return "a name that says whether its records are inline, and they are not so: an object, or records, is missing"
+        return "a name that ends with .inline without inline records, or such records under another name"
     if not len(command.data) == command.size_bytes <= INLINE_BYTES_MAX:
         return f"{len(command.data)} bytes of inline records: expected {command.size_bytes}, {INLINE_BYTES_MAX} at most"
     if checksum(command.data) != command.checksum:

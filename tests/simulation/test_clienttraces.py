@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,13 +31,6 @@ from tests.simulation.scripted import ScriptedWorld
 pytestmark = pytest.mark.simulation
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def stage() -> Iterator[ScriptedWorld]:
-    made = ScriptedWorld()
-    yield made
-    made.close()
 
 
 def without_checked_lists(patch: Patch) -> None:

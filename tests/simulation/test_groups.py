@@ -55,13 +55,6 @@ def test_the_scenario_meets_what_it_is_for() -> None:
     assert not [what for what in expected if met[what] < 3], met
 
 
-@pytest.fixture
-def stage() -> Any:
-    made = ScriptedWorld()
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("trace", traces.TRACES, ids=lambda trace: trace.__name__)
 def test_a_trace_holds(stage: ScriptedWorld, trace: traces.Trace) -> None:
     trace(stage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -126,13 +126,6 @@ def test_a_build_without_the_rule_is_found(
     # By a checker, or by a reader that misses a segment.
     with pytest.raises((AssertionError, DamagedObject)):
         simulate_all()
-
-
-@pytest.fixture
-def stage() -> Iterator[ScriptedWorld]:
-    made = ScriptedWorld()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("trace", traces.TRACES, ids=lambda trace: trace.__name__)

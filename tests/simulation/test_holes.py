@@ -5,21 +5,12 @@ docs/verification.md says which rule closes which hole; test_without_rules.py ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.simulation import rewritetraces
 from tests.simulation.scripted import ScriptedWorld
 
 pytestmark = pytest.mark.simulation
-
-
-@pytest.fixture
-def stage() -> Iterator[ScriptedWorld]:
-    made = ScriptedWorld()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +20,6 @@ from tests.simulation.scripted import ScriptedWorld
 pytestmark = pytest.mark.simulation
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def stage() -> Iterator[ScriptedWorld]:
-    made = ScriptedWorld()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.__name__)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from sparktxn.errors import KafkaException
@@ -27,13 +25,6 @@ PINNED = [
     ("unnamed", 2_946),  # a commit was reported as failed that another thread of its process was about to send
     ("abandoned", 665),  # a closed producer's sender queued a list, and another client's call put it
 ]
-
-
-@pytest.fixture
-def stage() -> Iterator[ScriptedWorld]:
-    made = ScriptedWorld()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("scenario", "seed"), PINNED)
