@@ -7,6 +7,7 @@ this version does not know. If there is one, a newer version has written it; if 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -44,12 +45,18 @@ def undecodable(data: bytes, name: str, expected: Any, noun: str, error: Excepti
     """
     try:
         document = msgspec.json.decode(data)
-        unknown = _unknown(document, inspect.type_info(expected))
+        unknown = _unknown(document, _described(expected))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         unknown = None
     if unknown is not None:
         return FormatVersionError(name, f"has {unknown}, which this version does not know")
     return DamagedObject(name, f"it is not {noun} ({error})")
+
+
+@cache
+def _described(expected: Any) -> inspect.Type:
+    """Return the description of a type, which takes far longer to make than to use."""
+    return inspect.type_info(expected)
 
 
 def _unknown(value: Any, expected: inspect.Type) -> str | None:
