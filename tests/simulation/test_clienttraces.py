@@ -167,9 +167,9 @@ BUILDS: list[tuple[Build, traces.ClientTrace]] = [
 ]
 FOUND: list[tuple[Build, str, int]] = [
     (without_checked_lists, "abandoned", 0),
-    (without_compared_batches, "abandoned", 20),
+    (without_compared_batches, "abandoned", 70),
     (without_letting_go, "abandoned", 0),
-    (without_fenced_members, "shared", 0),
+    (without_fenced_members, "shared", 95),
     (without_time_outs_for_groups, "shared", 0),
 ]
 """A build, the scenario that finds it, and the seed from which that is looked for."""
