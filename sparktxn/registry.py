@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import weakref
@@ -44,6 +45,8 @@ class _Turn:
 
 _OPEN_TIMEOUT_S: Final = 60.0
 """How long opening a store may take where the call that opens it is given no time-out."""
+
+_FOLDING: Final = "sparktxn.maintenance.folding"
 
 # Nothing is asked of an object store while this is held: one that does not answer must not keep other stores' clients.
 _lock = threading.Lock()
@@ -146,10 +149,17 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
     except BaseException:
         objects.close()
         raise
+    if settings.fold_bytes_per_minute:
+        log.on_checkpoint = lambda: _start_folding(log)
     with _lock:
         _logs[key] = (log, 1)
         hold()
     return log
+
+
+def _start_folding(log: Log) -> None:
+    """Have the job of a higher layer fold segments from now on: imported by name, and only by processes that fold."""
+    importlib.import_module(_FOLDING).start_folding(log)
 
 
 def clock_at(uri: str) -> Clock:

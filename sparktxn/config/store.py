@@ -56,6 +56,12 @@ class StoreSettings:
         integer(2, 1_000),
         "This many sealed runs of about one length are merged into one.",
     )
+    fold_bytes_per_minute: int = setting(
+        "checkpoint.fold.bytes.per.minute",
+        134_217_728,
+        integer(0, 2**40),
+        "A process that has written a checkpoint folds small segments into larger files, in the background. It reads at most this many bytes of them in a minute; 0: it folds none.",
+    )
     timeout_check_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,

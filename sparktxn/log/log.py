@@ -5,7 +5,7 @@ All clients of a process share one `Log` per store: that is what makes their com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sparktxn.background import Background
@@ -58,6 +58,8 @@ class Log(Known):
         self.ids = ids
         self.background = background
         self.store_id = store_id
+        self.on_checkpoint: Callable[[], None] | None = None
+        """Called in the background when this process has written a checkpoint that was due."""
         follower = Follower(objects, clock, checkpoint_entries=settings.checkpoint_entries, hint=hint)
         super().__init__(
             follower,
@@ -65,7 +67,9 @@ class Log(Known):
             watch=lambda: self._timeouts.look_if_due(),
         )
         self._viewer = Viewer(objects, follower, window=settings.checkpoint_entries)
-        self._checkpointer = Checkpointer(objects, self._follower, background, clock, ids, settings)
+        self._checkpointer = Checkpointer(
+            objects, self._follower, background, clock, ids, settings, after_write=self._after_checkpoint
+        )
         self._committer = Committer(
             objects,
             self._follower,
@@ -158,6 +162,10 @@ class Log(Known):
         self._checkpointer.after_win()
         self._timeouts.look_if_due()
 
+    def _after_checkpoint(self) -> None:
+        if self.on_checkpoint is not None:
+            self.on_checkpoint()
+
     def checkpoint(self) -> int | None:
         """Write a checkpoint now, and return its entry; None if vacuum has passed it meanwhile."""
         head = self._checkpointer.checkpoint()
@@ -219,6 +227,16 @@ class Log(Known):
         self._checkpointer.after_refresh()
         self._timeouts.look_if_due()
         return view
+
+    def known_view(self, deadline: Deadline) -> ReadView:
+        """All topics at the newest entry that this process knows to be final: after its own write nothing is asked.
+
+        A caller that must see what other processes have written takes `view`.
+
+        Raises:
+            OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
+        """
+        return self._viewer.known_view(deadline)
 
     def snapshot(
         self,

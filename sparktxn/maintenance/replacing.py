@@ -49,7 +49,8 @@ def replacement(
     Raises:
         StoreUnavailable: the store did not take the manifest.
     """
-    entry = log.refresh(deadline)
+    # A folder's name bears a known entry, not the newest: the log's lock is not held for a request.
+    entry = log.born(deadline)
     run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
     data = encode_manifest(segments)
     put_until_stored(log.objects, names.manifest(names.partition_folder(*place), run), data, log.clock)

@@ -35,6 +35,7 @@ __all__ = [
     "RewriteTask",
     "RewrittenFiles",
     "apply_rewrite",
+    "do_tasks",
     "plan_rewrite",
     "rewrite",
     "run_rewrite_task",
@@ -127,9 +128,23 @@ def _round(
     log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport, work: _Work
 ) -> RewriteReport:
     view = log.view(settings.topics or None, deadline)
+    return _carried_out(log, work(plan_tasks(log.objects, view, settings), deadline), deadline, report)
+
+
+def do_tasks(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> RewriteReport:
+    """Do tasks here, one after the other, and put their files into effect; see `rewrite` for the report and the errors.
+
+    Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken.
+    """
+    return _carried_out(log, _one_by_one(log, tasks, deadline), deadline, RewriteReport(dry_run=False))
+
+
+def _carried_out(
+    log: Log, results: Iterator[RewrittenFiles | None], deadline: Deadline, report: RewriteReport
+) -> RewriteReport:
     waiting: list[RewrittenFiles] = []
     try:
-        for done in work(plan_tasks(log.objects, view, settings), deadline):
+        for done in results:
             if done is None:
                 report = replace(report, unresolved=report.unresolved + 1)
                 continue

@@ -7,7 +7,7 @@ of their transactions is known. Segments of aborted transactions are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -23,7 +23,10 @@ from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task
 from sparktxn.state.internal import is_internal
 from sparktxn.structs import SegmentRef
 
-__all__ = ["RewriteTask", "plan_tasks"]
+__all__ = ["PartitionKey", "RewriteTask", "plan_tasks"]
+
+PartitionKey = tuple[str, int]
+"""A topic's name and a partition's number."""
 
 _ARROW: Final = ".arrow"
 _INPUT_PER_TARGET: Final = 4
@@ -50,8 +53,12 @@ class RewriteTask(Struct, frozen=True):
     aborted_records: int
 
 
-def plan_tasks(objects: ObjectStore, view: ReadView, settings: RewriteSettings) -> Iterator[RewriteTask]:
+def plan_tasks(
+    objects: ObjectStore, view: ReadView, settings: RewriteSettings, starts: Mapping[PartitionKey, int] | None = None
+) -> Iterator[RewriteTask]:
     """Yield the tasks that rewrite what `settings` select of `view`, partition by partition, in offset order.
+
+    With `starts`, only of the partitions that it has, each from the segment with that offset on.
 
     Raises:
         ConfigurationError: a topic has no partition that the settings name.
@@ -59,9 +66,11 @@ def plan_tasks(objects: ObjectStore, view: ReadView, settings: RewriteSettings) 
         ViewExpired: it is missing because the vacuum has passed the view.
     """
     _check_partitions(view, settings.partitions)
-    for (_, number), partition in view.partitions.items():
-        if not is_internal(partition.topic) and (not settings.partitions or number in settings.partitions):
-            yield from _Planner(objects, view, partition, settings).tasks()
+    for key, partition in view.partitions.items():
+        start = partition.log_start_offset if starts is None else starts.get(key)
+        is_named = not settings.partitions or partition.partition in settings.partitions
+        if start is not None and is_named and not is_internal(partition.topic):
+            yield from _Planner(objects, view, partition, settings, start).tasks()
 
 
 def _check_partitions(view: ReadView, partitions: Sequence[int]) -> None:
@@ -79,7 +88,7 @@ class _Planner:
     """Plans one partition."""
 
     def __init__(
-        self, objects: ObjectStore, view: ReadView, partition: PartitionView, settings: RewriteSettings
+        self, objects: ObjectStore, view: ReadView, partition: PartitionView, settings: RewriteSettings, start: int
     ) -> None:
         self._uri = objects.uri
         self._partition = partition
@@ -87,7 +96,7 @@ class _Planner:
         # Times of records are the application's: without an age they say nothing.
         self._newest_ms = view.timestamp_ms - settings.min_age_ms if settings.min_age_ms else math.inf
         self._small_bytes = settings.target_bytes // 2
-        start, stable = partition.log_start_offset, partition.last_stable_offset
+        stable = partition.last_stable_offset
         found = segments_between(objects, partition, start, stable)
         first = found[0].base_offset if found else start
         self._aborted = AbortedRanges(aborted_between(objects, partition, first, stable) if found else ())

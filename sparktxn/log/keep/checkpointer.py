@@ -78,6 +78,7 @@ class Checkpointer:
         clock: Clock,
         ids: Ids,
         settings: StoreSettings,
+        after_write: Callable[[], None],
     ) -> None:
         self._objects = objects
         self._follower = follower
@@ -85,6 +86,7 @@ class Checkpointer:
         self._clock = clock
         self._ids = ids
         self._settings = settings
+        self._after_write = after_write
         self._busy = threading.Lock()
         self._looked_at = 0
 
@@ -145,8 +147,8 @@ class Checkpointer:
         except DamagedObject as damaged:
             logger.error("no checkpoint was adopted: %s", damaged)
             adopted = False
-        if not adopted or self._is_due():
-            self.checkpoint()
+        if (not adopted or self._is_due()) and self.checkpoint() is not None:
+            self._after_write()
 
     def _is_due(self) -> bool:
         tail = self._follower.tail

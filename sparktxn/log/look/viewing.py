@@ -41,6 +41,14 @@ class Viewer:
         named = None if topics is None else list(topics)
         return self._captured(lambda tail: self._capture(tail, named), deadline, entry, timestamp_ms)
 
+    def known_view(self, deadline: Deadline) -> ReadView:
+        """Return what `Log.known_view` returns, with its errors."""
+        with self._follower.locked(deadline, "view"):
+            tail = self._follower.tail
+            if tail.confirmed_entry != tail.entry:
+                self._follower.refresh()
+            return self._follower.insist(lambda: self._capture(self._follower.tail, None))
+
     def snapshot(
         self, prefixes: Sequence[str], deadline: Deadline, entry: int | None, timestamp_ms: int | None
     ) -> Snapshot:

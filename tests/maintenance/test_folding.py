@@ -1,0 +1,242 @@
+"""Folding: when a process folds, how much, what it leaves alone, and what becomes of its clients if it fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from sparktxn import Producer, Store, read_arrow
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.format import names
+from sparktxn.log.log import Log
+from sparktxn.maintenance import folding
+from sparktxn.maintenance.folding import Folder
+from sparktxn.maintenance.rewriteplan import plan_tasks
+from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.registry import lend_log, take_log_back
+from sparktxn.scan.plan import segments_between
+from sparktxn.testing.clocks import ManualClock
+from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, healthy
+from tests.world import World, next_number, open_log
+
+EIGHT = RewriteSettings(target_bytes=1 << 20, min_segments=8)
+PLENTY = 1 << 40
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World({"t": 2, "other": 1})
+    yield made
+    made.close()
+
+
+def files(world: World, topic: str = "t", partition: int = 0) -> list[str]:
+    view = world.store.view([topic]).partitions[topic, partition]
+    found = segments_between(world.store.log.objects, view, 0, view.log_end_offset)
+    return list(dict.fromkeys(segment.name for segment in found))
+
+
+def write(world: World, count: int, **kwargs: Any) -> None:
+    """Segments of a record each."""
+    for number in range(count):
+        world.produce(f"value {number}", **kwargs)
+
+
+def folder_of(world: World, bytes_per_minute: int = PLENTY, **kwargs: Any) -> Folder:
+    return Folder(world.store.log, bytes_per_minute, EIGHT, pause_s=0, **kwargs)
+
+
+def fold(folder: Folder) -> float:
+    """One step after a checkpoint."""
+    folder._is_due = True
+    folder._next_s = 0
+    return folder.step()
+
+
+def test_a_fold_merges_what_has_gathered_and_no_record_changes(world: World) -> None:
+    write(world, 7)
+    write(world, 20, partition=1)
+    before = world.rows("t"), world.rows("other")
+    folder = folder_of(world)
+    fold(folder)
+    assert (len(files(world)), len(files(world, partition=1))) == (7, 1), "seven are too few"
+    assert (world.rows("t"), world.rows("other")) == before
+
+
+def test_a_file_that_is_still_small_is_folded_with_what_came_since(world: World) -> None:
+    folder = folder_of(world)
+    for _ in range(3):
+        write(world, 8)
+        fold(folder)
+    assert len(files(world)) == 1
+    assert world.texts() == [f"value {number}" for number in range(8)] * 3
+
+
+def test_few_segments_after_a_fold_wait_for_more(world: World) -> None:
+    """The segments of a rewritten range are still in the state: counted as new ones, they hid those to come."""
+    folder = folder_of(world)
+    for count, expected in ((8, 1), (4, 5), (4, 1)):
+        write(world, count)
+        fold(folder)
+        assert len(files(world)) == expected
+
+
+def test_what_is_large_enough_is_not_planned_again(world: World) -> None:
+    settings = RewriteSettings(target_bytes=1_024, min_segments=8)
+    folder = Folder(world.store.log, PLENTY, settings, pause_s=0)
+    for _ in range(3):
+        write(world, 8)
+        fold(folder)
+    assert len(files(world)) == 3
+
+
+def test_segments_between_large_files_are_left_and_not_planned_again(world: World, monkeypatch: Any) -> None:
+    small = RewriteSettings(target_bytes=4_096, min_segments=8)
+    for number in range(3):
+        write(world, 4)
+        world.produce(Random(number).randbytes(8_000).hex())
+    folder = Folder(world.store.log, PLENTY, small, pause_s=0)
+    planned = []
+    monkeypatch.setattr(folding, "plan_tasks", lambda *args: planned.append(args[3]) or plan_tasks(*args))
+    before = files(world)
+    fold(folder)
+    fold(folder)
+    assert files(world) == before
+    assert [list(starts) for starts in planned] == [[("t", 0)], []]
+
+
+def test_records_of_open_transactions_wait(world: World) -> None:
+    producer = world.transactional("open", transaction_publish="flush")
+    producer.begin_transaction()
+    producer.produce("t", "open", partition=0)
+    producer.flush()
+    write(world, 8)
+    folder = folder_of(world)
+    fold(folder)
+    assert len(files(world)) == 9
+    producer.commit_transaction()
+    fold(folder)
+    assert len(files(world)) == 1
+
+
+def test_bytes_per_minute_are_a_bound(world: World) -> None:
+    """A task is begun while bytes are left. What it takes too much is waited for, and then the rest is folded."""
+    clock = ManualClock()
+    world.store.log.clock = clock
+    folder = folder_of(world, 600)
+    write(world, 8)
+    write(world, 8, partition=1)
+    assert 60 < fold(folder) < 3_600
+    assert (len(files(world)), len(files(world, partition=1))) == (1, 8), "there were bytes for one"
+    clock.sleep(30)
+    assert folder.step() > 0, "woken too early"
+    assert len(files(world, partition=1)) == 8
+    clock.sleep(3_600)
+    folder.step()
+    assert len(files(world, partition=1)) == 1
+
+
+def test_only_a_process_whose_checkpoint_was_taken_folds(world: World, monkeypatch: Any) -> None:
+    started: list[Log] = []
+    monkeypatch.setattr(folding, "start_folding", started.append)
+    with (
+        Store.open(world.uri, options={"checkpoint.entries": 4}) as writer,
+        Store.open(world.uri, options={"checkpoint.entries": 5}) as reader,
+    ):
+        for _ in range(30):
+            writer.log.checkpoint()
+        assert not started, "a checkpoint that was asked for starts nothing"
+        while not started:
+            writer.create_topic(f"topic-{next_number()}")
+            reader.view(None)
+        assert set(started) == {writer.log}
+
+
+def test_folding_is_off_where_the_setting_is_zero(monkeypatch: Any) -> None:
+    started: list[Log] = []
+    monkeypatch.setattr(folding, "start_folding", started.append)
+    world = World({"t": 1}, checkpoint_entries=2, checkpoint_fold_bytes_per_minute=0)
+    write(world, 10)
+    assert world.store.log.on_checkpoint is None
+    world.close()
+    assert not started
+
+
+def test_two_processes_that_fold_one_range_lose_it_once(world: World, caplog: Any) -> None:
+    write(world, 8)
+    with Store.open(world.uri, options={"checkpoint.entries": 1_000}) as other:
+        view = other.log.known_view(other.log.deadline())
+        second = Folder(other.log, PLENTY, EIGHT, pause_s=0)
+        fold(folder_of(world))
+        other.log.known_view = lambda deadline: view  # type: ignore[method-assign]
+        with caplog.at_level(logging.DEBUG, "sparktxn"):
+            fold(second)
+    assert [record.levelname for record in caplog.records if "fold" in record.message] == ["DEBUG"]
+    assert world.texts() == [f"value {number}" for number in range(8)]
+
+
+class Failing:
+    """A store with a topic `t` whose objects fail by `fate`, a process's log, and a folder of it."""
+
+    def __init__(self, **background: Any) -> None:
+        self.clock = ManualClock()
+        self.fate: Callable[[Operation], Fault] = healthy
+        self.objects = MemoryStore(f"folding-{next_number()}", self.clock)
+        self.log = open_log(FaultyStore(self.objects, lambda operation: self.fate(operation)), self.clock, **background)
+        self.uri = f"{self.objects.uri}-folding"
+        lend_log(self.uri, self.log)
+        self.store = Store.open(self.uri)
+        self.store.create_topic("t")
+        self.folder = Folder(self.log, PLENTY, EIGHT, pause_s=0)
+
+    def write(self, count: int) -> None:
+        for number in range(count):
+            with Producer({"bootstrap.servers": self.uri}) as producer:
+                producer.produce("t", f"{number}")
+
+    def fold(self) -> float:
+        return fold(self.folder)
+
+    def texts(self) -> list[str]:
+        return [row["value"].decode() for row in read_arrow(self.store, "t").read_all().to_pylist()]
+
+    def files(self) -> int:
+        return sum(info.name.endswith(".parquet") for info in self.objects.list(names.TOPICS))
+
+
+@pytest.fixture
+def failing() -> Iterator[Failing]:
+    made = Failing()
+    yield made
+    made.store.close()
+    take_log_back(made.uri)
+
+
+@pytest.mark.parametrize("part_of_name", [".parquet", "/manifest", "_log/"])
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.REFUSED])
+def test_a_fold_that_fails_warns_once_and_waits(failing: Failing, part_of_name: str, fault: Fault, caplog: Any) -> None:
+    """A store that takes nothing, or does not answer. Each failure doubles the time that segments are left alone."""
+    failing.write(8)
+    failing.fate = lambda operation: (
+        fault if operation.verb.startswith("put") and part_of_name in operation.name else Fault.NONE
+    )
+    for pause_s in (60, 120):
+        failing.folder.after_checkpoint()
+        assert failing.folder.step() == float("inf")
+        assert failing.folder._next_s - failing.clock.monotonic_s() == pause_s
+        failing.folder.after_checkpoint()
+        assert 0 < failing.folder.step() <= pause_s, "a checkpoint before the time is up begins nothing"
+        failing.clock.sleep(pause_s)
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert "not folded" in warnings[0]
+    assert failing.objects.uri in warnings[0]
+    failing.fate = healthy
+    failing.folder.step()
+    failing.folder.after_checkpoint()
+    failing.folder.step()
+    assert (failing.texts(), failing.folder._backoff_s) == ([f"{number}" for number in range(8)], 60)
