@@ -15,8 +15,9 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
 from sparktxn.clock import Deadline, SystemClock
+from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["Background", "InlineBackground", "ThreadBackground"]
+__all__ = ["Background", "InlineBackground", "ThreadBackground", "start_thread"]
 
 Result = TypeVar("Result")
 
@@ -24,6 +25,21 @@ _IDLE_S: Final = 10.0
 """How long a worker thread waits for more work before it ends."""
 _EXIT_S: Final = 5.0
 """How long the interpreter's exit waits for work under way."""
+
+
+def start_thread(name: str, work: Callable[..., object], *args: object) -> threading.Thread:
+    """Call `work` in a daemon thread, and return the thread.
+
+    Raises:
+        KafkaException: ``_CRIT_SYS_RESOURCE``: the machine gives no thread; nothing was started.
+    """
+    thread = threading.Thread(target=work, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        reason = f"no thread {name!r}: {error}; end other threads, or raise the limit (ulimit -u, a container's pids)"
+        raise KafkaException(KafkaError(ErrorCode.LOCAL_CRIT_SYS_RESOURCE, reason)) from error
+    return thread
 
 
 class Background(Protocol):
@@ -111,14 +127,14 @@ class ThreadBackground:
         """Call `work` again and again in a daemon thread, until it returns None or this is closed.
 
         Raises:
-            RuntimeError: this is closed, or the interpreter is ending.
+            RuntimeError: this is closed.
+            KafkaException: no thread can be started.
         """
         woken = threading.Event()
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            thread = threading.Thread(target=self._repeat, args=(work, woken), name=f"{self._name}-again", daemon=True)
-            thread.start()
+            start_thread(f"{self._name}-again", self._repeat, work, woken)
             self._woken.append(woken)
         return woken.set
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, ParamSpec
 
+from sparktxn.background import start_thread
+
 __all__ = ["give_back_later", "hold", "release", "weakly"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
@@ -41,13 +43,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def hold() -> None:
-    """Count one thing that must be given back; from here on the work of `give_back_later` is done."""
+    """Count one thing that must be given back; from here on the work of `give_back_later` is done.
+
+    Raises:
+        KafkaException: no thread can be started; nothing is counted.
+    """
     global _held, _thread
     with _lock:
-        _held += 1
         if _thread is None:
-            _thread = threading.Thread(target=_serve, args=(_queue,), name="sparktxn-dropped", daemon=True)
-            _thread.start()
+            _thread = start_thread("sparktxn-dropped", _serve, _queue)
+        _held += 1
 
 
 def release() -> None:

@@ -128,14 +128,15 @@ def _shared(uri: str, key: _Key) -> Log | None:
         return lent
     if key not in _logs:
         return None
+    hold()
     log, users = _logs[key]
     _logs[key] = (log, users + 1)
-    hold()
     return log
 
 
 def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) -> Log:
     objects, settings = _open_objects(uri, options)
+    hold()
     try:
         log = Log.open(
             objects,
@@ -147,13 +148,13 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
             check_clock=True,
         )
     except BaseException:
+        release()
         objects.close()
         raise
     if settings.fold_bytes_per_minute:
         log.on_checkpoint = lambda: _start_folding(log)
     with _lock:
         _logs[key] = (log, 1)
-        hold()
     return log
 
 

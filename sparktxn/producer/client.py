@@ -514,12 +514,15 @@ class Producer(Lookups):
             self._accepting = self._topics.of_records()
 
     def _open_for(self, name: object, call: str) -> tuple[Log, str]:
-        """The log and the topic's name, if `call` may write now."""
+        """The log and the topic's name, if `call` may write now, and a thread sends what it writes."""
         self._check()
         topic = arguments.text("topic", name)
         if self._transactions is not None:
             self._transactions.require_open(call)
-        return self._connect()[0], topic
+        log, _ = self._connect()
+        if self._linger is not None:
+            self._linger.start()
+        return log, topic
 
     def _record_topic(self, name: object) -> TopicBuffer:
         try:

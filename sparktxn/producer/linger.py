@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sparktxn.background import start_thread
 from sparktxn.clock import Deadline, time_left_s
 from sparktxn.dropped import hold, release
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
@@ -68,20 +69,28 @@ class Linger:
         self._thread: threading.Thread | None = None
         self._life = log.deadline()
 
-    def notice(self) -> None:
-        """Says that records wait; the thread is made at the first time."""
+    def start(self) -> None:
+        """Start the thread, before the first record is taken. Calling it again changes nothing.
+
+        Raises:
+            KafkaException: ``_CRIT_SYS_RESOURCE``: the machine gives no thread.
+        """
         bell = self._bell
         with bell.changed:
-            if bell.closed:
+            if bell.closed or self._thread is not None:
                 return
-            if self._thread is None:
-                hold()
-                self._thread = threading.Thread(
-                    target=_serve, args=(bell, weakref.ref(self)), name="sparktxn-sender", daemon=True
-                )
-                self._thread.start()
-            bell.rung = True
-            bell.changed.notify_all()
+            hold()
+            try:
+                self._thread = start_thread("sparktxn-sender", _serve, bell, weakref.ref(self))
+            except KafkaException:
+                release()
+                raise
+
+    def notice(self) -> None:
+        """Says that records wait."""
+        with self._bell.changed:
+            self._bell.rung = True
+            self._bell.changed.notify_all()
 
     def hurry(self) -> None:
         """Sends what waits now, without lingering."""

@@ -1,0 +1,117 @@
+"""A machine that gives no thread: calls say so and accept nothing, and the client goes on once there are some."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparktxn import Consumer, KafkaException, Producer, Store, dropped, registry
+from sparktxn.clock import RandomIds
+from sparktxn.errors import ErrorCode
+
+NoThreads = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> NoThreads:
+    """A context in which no thread of the product can be started, as at the limit of a container."""
+
+    @contextmanager
+    def limited() -> Iterator[None]:
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name.startswith("sparktxn"):
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            yield
+
+    return limited
+
+
+@pytest.fixture
+def uri() -> Iterator[str]:
+    uri = f"memory://{RandomIds().token()}"
+    with Store.open(uri, create=True) as store:
+        store.create_topic("t")
+        yield uri
+
+
+def refused(call: Callable[[], object]) -> None:
+    with pytest.raises(KafkaException) as error:
+        call()
+    assert error.value.error.code() == ErrorCode.LOCAL_CRIT_SYS_RESOURCE
+    assert "ulimit -u" in error.value.error.str()
+
+
+def values(uri: str) -> list[Any]:
+    settings = {
+        "bootstrap.servers": uri,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+    }
+    with Consumer(settings) as consumer:
+        consumer.subscribe(["t"])
+        found = []
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append(message.value())
+    return found
+
+
+@pytest.mark.parametrize("call", ["produce", "produce_arrow"])
+def test_a_record_that_no_thread_would_send_is_not_accepted(uri: str, no_threads: NoThreads, call: str) -> None:
+    def produce(value: bytes) -> None:
+        if call == "produce":
+            producer.produce("t", value)
+        else:
+            producer.produce_arrow("t", pa.table({"value": pa.array([value], pa.binary())}))
+
+    with Producer({"bootstrap.servers": uri}) as producer:
+        with no_threads():
+            for _ in range(2):
+                refused(lambda: produce(b"refused"))
+            assert producer.flush(5) == 0
+        produce(b"taken")
+        assert producer.flush(10) == 0
+    assert values(uri) == [b"taken"]
+
+
+def test_a_batch_names_the_records_that_no_thread_would_send(uri: str, no_threads: NoThreads) -> None:
+    messages = [{"value": b"refused"}]
+    with Producer({"bootstrap.servers": uri}) as producer:
+        with no_threads():
+            assert producer.produce_batch("t", messages) == 0
+        assert messages[0]["_error"].code() == ErrorCode.LOCAL_CRIT_SYS_RESOURCE  # type: ignore[attr-defined]
+    assert values(uri) == []
+
+
+def test_a_store_that_cannot_be_opened_for_want_of_threads_holds_nothing(no_threads: NoThreads) -> None:
+    uri = f"memory://{RandomIds().token()}"
+    Store.open(uri, create=True).close()
+    deadline = threading.Event()
+    while dropped._thread is not None and not deadline.wait(0.01):
+        pass
+    held = dropped._held
+    with no_threads():
+        refused(lambda: Store.open(uri))
+    assert dropped._held == held
+    assert not any(key[0] == uri for key in registry._logs)
+    with Store.open(uri) as store:
+        store.create_topic("t")
+    assert dropped._held == held
+
+
+def test_a_refused_sender_is_not_counted_as_held(uri: str, no_threads: NoThreads) -> None:
+    held = dropped._held
+    with Producer({"bootstrap.servers": uri}) as producer, no_threads():
+        refused(lambda: producer.produce("t", b"x"))
+    assert dropped._held == held
