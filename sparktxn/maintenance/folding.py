@@ -57,7 +57,7 @@ class Folder:
         self._bytes_per_s = bytes_per_minute / 60
         self._left_bytes = self._bytes_per_s * _BURST_S
         self._counted_s = self._now_s()
-        self._is_due = False
+        self._is_due = self._is_behind = False
         self._next_s = -_NEVER_S
         self._backoff_s = _BACKOFF_S
         self._planned_to: dict[PartitionKey, int] = {}
@@ -121,19 +121,21 @@ class Folder:
         """Fold what has gathered, as far as bytes are left; True if nothing remains."""
         deadline = self._log.deadline(_FOLD_S)
         with deadline.governs():
-            view = self._log.known_view(deadline)
+            # What another process has done to the plan may be in entries that this one has not read.
+            view = self._log.view(None, deadline) if self._is_behind else self._log.known_view(deadline)
             starts = self._starts(view)
             planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), self._affords)
             report = do_tasks(self._log, planned, deadline)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
+        self._is_behind = bool(report.lost)
         for lost in report.lost:
             logger.debug("a fold came too late: %s: %s", lost.about, lost.reason)
         if planned.is_complete and not report.lost:
             # What lies between large files is left to a rewrite that plans the whole partition.
             idle = starts.keys() - planned.partitions
             self._planned_to |= {key: view.partitions[key].last_stable_offset for key in idle}
-        return planned.is_complete
+        return planned.is_complete and not report.lost
 
     def _affords(self, size_bytes: int) -> bool:
         """Return whether so many bytes may be read now, and count them if they may."""

@@ -16,7 +16,10 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, ViewExpired
-from sparktxn.maintenance import Sweeper, vacuum
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.log.log import Log
+from sparktxn.maintenance import Sweeper, folding, vacuum
+from sparktxn.maintenance.folding import Folder
 from sparktxn.store import read_task
 
 __all__ = ["FENCED", "GROUP", "INPUTS", "OUTPUT", "PROGRESS", "ROLES", "STARTS_AGAIN"]
@@ -282,10 +285,27 @@ ROLES: dict[str, Callable[[Task, Journal], int]] = {
 }
 
 
+def _fold_at_once(journal: Journal) -> None:
+    """Have this process fold segments after each of its checkpoints, however few they are."""
+
+    def start_folding(log: Log) -> None:
+        folder = Folder(log, 1 << 30, RewriteSettings(target_bytes=8_192, min_segments=3), pause_s=0.05)
+
+        def after_checkpoint() -> None:
+            journal.note("folds")
+            folder.after_checkpoint()
+
+        log.on_checkpoint = after_checkpoint
+        after_checkpoint()
+
+    folding.start_folding = start_folding
+
+
 def run(task: Task) -> int:
     """The process's whole life; its exit code."""
     journal = Journal(task)
     journal.note("starts", pid=os.getpid())
+    _fold_at_once(journal)
     try:
         code = ROLES[task.role](task, journal)
     except KafkaException as error:

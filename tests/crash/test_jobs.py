@@ -25,7 +25,7 @@ def checked(folder: Path, kills: int, gap_s: float) -> None:
     print(outcome.report)
     assert outcome.problems == []
     assert outcome.report.kills == kills
-    for what in ("priced", "job ends", "read again", "committed", "saw"):
+    for what in ("priced", "job ends", "read again", "committed", "saw", "folds"):
         assert outcome.report.notes[what], f"no process has noted {what!r}: the test shows nothing"
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -10,7 +15,10 @@ from typing import Any
 import pytest
 
 from sparktxn import Producer, Store, read_arrow
+from sparktxn.background import ThreadBackground
+from sparktxn.clock import SystemClock, time_left_s
 from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.maintenance import folding
@@ -174,7 +182,8 @@ def test_two_processes_that_fold_one_range_lose_it_once(world: World, caplog: An
         fold(folder_of(world))
         other.log.known_view = lambda deadline: view  # type: ignore[method-assign]
         with caplog.at_level(logging.DEBUG, "sparktxn"):
-            fold(second)
+            assert fold(second) <= 0, "to be planned again"
+            assert second.step() == float("inf")
     assert [record.levelname for record in caplog.records if "fold" in record.message] == ["DEBUG"]
     assert world.texts() == [f"value {number}" for number in range(8)]
 
@@ -240,3 +249,104 @@ def test_a_fold_that_fails_warns_once_and_waits(failing: Failing, part_of_name: 
     failing.folder.after_checkpoint()
     failing.folder.step()
     assert (failing.texts(), failing.folder._backoff_s) == ([f"{number}" for number in range(8)], 60)
+
+
+def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monkeypatch: Any, caplog: Any) -> None:
+    """The put of its file is not answered. Transactions go on, and close() waits for no fold."""
+    objects = MemoryStore(f"folding-{next_number()}", SystemClock())
+    log = open_log(objects, background=ThreadBackground("folding", 2))
+    uri = f"{objects.uri}-folding"
+    lend_log(uri, log)
+    begun, ended = threading.Event(), threading.Event()
+    put_if_absent = objects.put_if_absent
+
+    def put(name: str, data: bytes, **kwargs: Any) -> Any:
+        if not name.endswith(".parquet"):
+            return put_if_absent(name, data, **kwargs)
+        begun.set()
+        while time_left_s(None) != 0:
+            time.sleep(0.01)
+        ended.set()
+        raise StoreUnavailable("no answer")
+
+    with Store.open(uri) as store, Producer({"bootstrap.servers": uri}) as producer:
+        store.create_topic("t")
+        for number in range(8):
+            producer.produce("t", f"{number}")
+            producer.flush()
+        monkeypatch.setattr(objects, "put_if_absent", put)
+        folder = Folder(log, PLENTY, EIGHT, pause_s=0)
+        folder.after_checkpoint()
+        assert begun.wait(10)
+        started_s = time.monotonic()
+        producer.produce("t", "more")
+        assert producer.flush(10) == 0
+        assert time.monotonic() - started_s < 2
+        folder.after_checkpoint()
+    started_s = time.monotonic()
+    log.close()
+    assert time.monotonic() - started_s < 2
+    take_log_back(uri)
+    assert ended.wait(10)
+    assert not caplog.records, "that the handle was closed is no failure"
+
+
+_ENDS = """
+import sys, threading, time
+from sparktxn import Producer, Store
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.maintenance import folding
+
+begun = threading.Event()
+
+def step(self, step=folding.Folder.step):
+    threading.Timer(0.3, begun.set).start()
+    while True:
+        self._is_due = True
+        self._next_s = 0
+        step(self)
+        self._log.view(None, self._log.deadline())
+
+folding.Folder.step = step
+store = Store.open(sys.argv[1], create=True)
+store.create_topic("t")
+with Producer({"bootstrap.servers": sys.argv[1]}) as producer:
+    for number in range(20):
+        producer.produce("t", str(number))
+        producer.flush()
+folding.Folder(store.log, 1 << 40, RewriteSettings(min_segments=8), pause_s=0).after_checkpoint()
+begun.wait()
+print(time.time())
+"""
+
+
+def test_the_end_of_a_process_does_not_wait_for_a_fold(tmp_path: Any) -> None:
+    """The fold is in the midst of its work when the interpreter ends."""
+    done = subprocess.run([sys.executable, "-c", _ENDS, tmp_path], capture_output=True, text=True, timeout=60)
+    took_s = time.time() - float(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert took_s < 3
+
+
+def test_a_child_of_a_fork_neither_folds_nor_hangs(tmp_path: Any) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        folding.start_folding(store.log)
+        child = os.fork()
+        if not child:
+            os._exit(len([thread for thread in threading.enumerate() if "again" in thread.name]))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert any(thread.name.endswith("-again") for thread in threading.enumerate())
+    deadline_s = time.monotonic() + 5
+    while any(thread.name == "sparktxn-again" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline_s, "the thread outlives the handle"
+        time.sleep(0.01)
+
+
+def test_the_last_handle_that_is_dropped_ends_the_thread(tmp_path: Any) -> None:
+    store = Store.open(tmp_path, create=True)
+    folding.start_folding(store.log)
+    del store
+    deadline_s = time.monotonic() + 5
+    while any(thread.name == "sparktxn-again" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline_s, "the thread keeps the handle open"
+        time.sleep(0.01)

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import Store, ViewExpired, read_task
+from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance.folding import Folder
 from sparktxn.scan.plan import Isolation
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
@@ -67,9 +69,10 @@ class Rewriting(History):
         self.aborted: set[bytes] = set()
         self.seen: dict[int, Rows] = {}
         self.reports: list[RewriteReport] = []
+        self.folders: dict[int, Folder] = {}
 
     def step(self, action: str, number: int, partition: int) -> None:
-        if action.startswith("rewrite"):
+        if action.startswith(("rewrite", "fold")):
             self._rewrite(action, (1_024, 4_096, 33_554_432)[number], partition)
         else:
             if action == "abort":
@@ -86,7 +89,9 @@ class Rewriting(History):
         seen = {isolation: offset_rows(self.store, before, isolation) for isolation in LEVELS}
         committed, cut = commit_rows(self.store, before), self.store.cut(before, {})
         segments = self._segments()
-        if action == "rewrite elsewhere":
+        if action == "fold":
+            self._fold(target_bytes)
+        elif action == "rewrite elsewhere":
             with self.elsewhere() as other:
                 done = [run_rewrite_task(task, other.options) for task in reversed(plan_rewrite(other, given))]
                 self.reports.append(apply_rewrite(other, done))
@@ -106,6 +111,15 @@ class Rewriting(History):
         # The view from before still reads the files from before.
         assert offset_rows(self.store, before, "read_uncommitted") == seen["read_uncommitted"]
 
+    def _fold(self, target_bytes: int) -> None:
+        """Fold as a process does that has written a checkpoint, of several or of the same one."""
+        if target_bytes not in self.folders:
+            settings = RewriteSettings(target_bytes=target_bytes, min_segments=2)
+            self.folders[target_bytes] = Folder(self.store.log, 1 << 40, settings, pause_s=0)
+        self.folders[target_bytes].after_checkpoint()
+        # A range that another process has taken, or a vacuum has passed, is planned again.
+        assert any(self.folders[target_bytes].step() == float("inf") for _ in range(3))
+
     def _segments(self) -> list[tuple[Any, ...]]:
         """What the system table says of the segments with committed records, but for their files."""
         tasks = self.store.plan_table("segments", TableSelection(topics=("t",)))
@@ -122,7 +136,7 @@ LEVELS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from([*ACTIONS, *["rewrite"] * 3, "rewrite elsewhere", "rewrite a partition"]),
+        st.sampled_from([*ACTIONS, *["rewrite"] * 2, *["fold"] * 2, "rewrite elsewhere", "rewrite a partition"]),
         st.integers(0, PRODUCERS - 1),
         st.integers(0, PARTITIONS - 1),
     ),

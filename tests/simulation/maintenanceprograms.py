@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
 from sparktxn.clock import RandomIds
+from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.kafka.message import TopicPartition
@@ -28,6 +29,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.compactfiles import copy_newest
+from sparktxn.maintenance.folding import Folder
 from sparktxn.maintenance.rewritefiles import copy_records
 from sparktxn.maintenance.storecopy import Copying, Work
 from sparktxn.producer import Producer
@@ -120,9 +122,18 @@ def vacuuming(world: ClientWorld) -> Program:
 
 
 def rewriting(world: ClientWorld) -> Program:
-    """Rewrites by targets of all sizes, whole or task by task, as long as another process works."""
+    """Rewrites by targets of all sizes, whole or task by task, as long as another process works; in some, folds."""
 
     def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
+        settings = RewriteSettings(target_bytes=process.random.choice(_TARGETS), min_segments=2)
+        folder = Folder(log, 60 * process.random.choice(_TARGETS), settings, pause_s=1)
+
+        def fold() -> object:
+            # The view is that of the process's last write: others have written since.
+            folder.after_checkpoint()
+            process.sleep(1)
+            return folder.step()
+
         def work() -> object:
             target = process.random.choice(_TARGETS)
             given = {"rewrite.min.segments": 2, "rewrite.target.bytes": target}
@@ -134,7 +145,7 @@ def rewriting(world: ClientWorld) -> Program:
             process.sleep(process.random.random() * 5)
             return apply_rewrite(store, files, timeout_s=_CALL_S)
 
-        return work
+        return fold if process.random.random() < 0.5 else work
 
     return _repeating(world, 10.0, begin)
 
