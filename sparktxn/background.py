@@ -110,6 +110,7 @@ class ThreadBackground:
         with self._changed:
             for future, _ in self._queue:
                 future.cancel()
+                future.set_running_or_notify_cancel()  # else wait() and as_completed() go on waiting for it
             self._queue.clear()
             if self._running or self._woken:
                 self._life.end()

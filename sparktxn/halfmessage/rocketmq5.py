@@ -12,13 +12,15 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from sparktxn import arguments
 from sparktxn.arguments import Checked
-from sparktxn.clock import Clock, SystemClock, in_time
+from sparktxn.background import Background
+from sparktxn.clock import Clock, SystemClock, in_time, time_left_s
 from sparktxn.dropped import give_back_later
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.clienterrors import (
@@ -38,6 +40,7 @@ from sparktxn.halfmessage.clienterrors import (
 from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.structs import HalfSegment, HalfState
 
 __all__ = [
@@ -65,6 +68,8 @@ __all__ = [
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 _IMMUNITY_UNSET_S: Final = -1
+_SENDS_AT_ONCE: Final = 16
+"""How many messages of send_async() are stored side by side; they share entries."""
 
 
 class TransactionResolution(IntEnum):
@@ -356,6 +361,7 @@ class Producer:
         self.strict_rocketmq = arguments.boolean("strict_rocketmq", strict_rocketmq)
         self._engine: HalfEngine | None = None
         self._checks: Checks | None = None
+        self._sends: Background | None = None
         self._dropped: Any = None
 
     @property
@@ -377,6 +383,7 @@ class Producer:
         reference = weakref.ref(self)
         checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
         self._engine, self._checks = engine, checks
+        self._sends = engine.log.background.sibling("sparktxn-sends", _SENDS_AT_ONCE)
         self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
         self._dropped.atexit = False
         if self._checker is not None:
@@ -384,12 +391,16 @@ class Producer:
 
     @in_time("timeout", _clock_of)
     def shutdown(self, timeout: float = -1) -> None:
-        """Stop the checks, then give the store back; calling it again changes nothing."""
+        """Stop the checks, wait for sends under way, and give the store back; calling it again changes nothing.
+
+        A send that has not begun by the time-out, or half a minute, is cancelled: its message is never stored.
+        """
         arguments.timeout_s("timeout", timeout)
-        engine, checks = self._engine, self._checks
-        self._engine = self._checks = None
-        if engine is None or checks is None or not self._dropped.detach():
+        engine, checks, sends = self._engine, self._checks, self._sends
+        self._engine = self._checks = self._sends = None
+        if engine is None or checks is None or sends is None or not self._dropped.detach():
             return
+        sends.close(time_left_s(CLOSE_TIMEOUT_S))
         checks.close()
         engine.close()
 
@@ -422,12 +433,49 @@ class Producer:
         self._started()
         if transaction is not None:
             return arguments.instance("transaction", transaction, Transaction)._send(message)
+        return self._send_at_once(self._started(), self._record(message, is_half=False))
+
+    def send_async(self, message: Message) -> Future[SendReceipt]:
+        """Begin to store a message outside transactions; the future has its receipt, or the error of `send`.
+
+        Messages that are under way at the same time may be stored in any order. What the message holds is taken
+        before this returns.
+
+        Raises:
+            IllegalStateException: the producer is not started.
+            IllegalArgumentException, PayloadEmptyException: as `send`.
+        """
+        arguments.instance("message", message, Message)
+        engine, sends = self._started(), self._sends
         record = self._record(message, is_half=False)
-        staged = self._stage(record, half=False)
-        engine = self._started()
-        with as_client_errors():
-            engine.send_at_once(record.topic, record.message_id, staged.segments, self._deadline())
-        return SendReceipt(record.message_id, "", MessageQueue(record.topic, staged.partitions[0]))
+        assert sends is not None
+        return sends.submit(partial(self._send_at_once, engine, record))
+
+    def recall_message(self, topic: str, recall_handle: str) -> str:
+        """Refuse: only a message with a delivery time can be recalled, and those are refused when they are sent.
+
+        Raises:
+            UnsupportedException: always.
+        """
+        arguments.text("topic", topic)
+        arguments.text("recall_handle", recall_handle)
+        raise UnsupportedException(
+            "a message cannot be recalled: delivery_timestamp is refused, so no receipt has a recall_handle; "
+            "send it in a transaction, and roll it back"
+        )
+
+    def recall_message_async(self, topic: str, recall_handle: str) -> Future[str]:
+        """Refuse as `recall_message`, in a future.
+
+        Raises:
+            TypeError: an argument has a wrong type.
+        """
+        future: Future[str] = Future()
+        try:
+            future.set_result(self.recall_message(topic, recall_handle))
+        except UnsupportedException as error:
+            future.set_exception(error)
+        return future
 
     def __enter__(self) -> Producer:
         self.startup()
@@ -471,10 +519,18 @@ class Producer:
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(message.orphaned_transaction_recovery_duration)
         return MessageRecord(*found, properties)
 
-    def _stage(self, record: MessageRecord, *, half: bool = True) -> StagedMessages:
+    def _stage(self, record: MessageRecord) -> StagedMessages:
         engine = self._started()
         with as_client_errors():
-            return engine.stage([record], self._deadline(), half=half)
+            return engine.stage([record], self._deadline())
+
+    def _send_at_once(self, engine: HalfEngine, record: MessageRecord) -> SendReceipt:
+        """Store a message that is visible when this returns. Called by any thread, until the store is given back."""
+        deadline = engine.deadline(self._configuration.request_timeout_s)
+        with as_client_errors():
+            staged = engine.stage([record], deadline, half=False)
+            engine.send_at_once(record.topic, record.message_id, staged.segments, deadline)
+        return SendReceipt(record.message_id, "", MessageQueue(record.topic, staged.partitions[0]))
 
     def _prepare(
         self, group_id: str, transaction_id: str, segments: tuple[HalfSegment, ...], record: MessageRecord

@@ -1,8 +1,9 @@
-"""Work in threads: how it is repeated."""
+"""Work in threads: how it is repeated, and what becomes of it when they end."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait
 
 from sparktxn.background import ThreadBackground
 
@@ -21,3 +22,20 @@ def test_work_that_has_no_next_time_waits_until_it_is_woken() -> None:
     wake()
     assert called.acquire(timeout=10), "the thread has died"
     background.close(1)
+
+
+def test_who_waits_for_work_that_close_cancels_is_told() -> None:
+    background = ThreadBackground("test", 1)
+    began, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        go_on.wait(10)
+
+    futures = [background.submit(work) for _ in range(3)]
+    assert began.wait(10)
+    background.close(0)
+    go_on.set()
+    done, waiting = wait(futures, 10)
+    assert len(done) == 3, waiting
+    assert [future.cancelled() for future in futures] == [False, True, True]
