@@ -288,6 +288,9 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
     assert time.monotonic() - started_s < 2
     take_log_back(uri)
     assert ended.wait(10)
+    for thread in threading.enumerate():
+        if thread.name == "folding-again":
+            thread.join(10)
     assert not caplog.records, "that the handle was closed is no failure"
 
 
