@@ -147,8 +147,10 @@ class Pulse:
         with self._lock:
             self._lives.add(life)
             if not self._is_running:
-                self._is_running = True
-                self._wake = self._background.repeat(_weak_beat(weakref.ref(self)))
+                # Where the machine gives no thread the polls beat, until a member joins that finds one.
+                with suppress(KafkaException):
+                    self._wake = self._background.repeat(_weak_beat(weakref.ref(self)))
+                    self._is_running = True
             elif self._wake is not None:
                 self._wake()
             if self._wake is None:

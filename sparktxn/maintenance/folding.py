@@ -13,7 +13,7 @@ from typing import Final
 
 from sparktxn.clock import time_left_s
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.errors import StoreUnavailable
+from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.maintenance.rewrite import do_tasks
@@ -79,6 +79,9 @@ class Folder:
             except RuntimeError:
                 # The handle is being closed: a later process folds.
                 return
+            except KafkaException:
+                # The machine gives no thread: a later checkpoint tries again.
+                self._is_started = self._is_due = False
 
     def step(self) -> float:
         """Fold if that is due; return in how many seconds this is to be called again. Raise nothing.

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, dropped, registry
-from sparktxn.clock import RandomIds
+from sparktxn.background import ThreadBackground
+from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import ErrorCode
+from sparktxn.maintenance.folding import Folder
+from sparktxn.objectstore.memory import MemoryStore
+from tests.world import open_log
 
-NoThreads = Callable[[], AbstractContextManager[None]]
+NoThreads = Callable[..., AbstractContextManager[None]]
 
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> NoThreads:
-    """A context in which no thread of the product can be started, as at the limit of a container."""
+    """A context in which no thread of the product, or of one of its names, can be started: a container's limit."""
 
     @contextmanager
-    def limited() -> Iterator[None]:
+    def limited(ending: str = "") -> Iterator[None]:
         start = threading.Thread.start
 
         def refuse(thread: threading.Thread) -> None:
-            if thread.name.startswith("sparktxn"):
+            if thread.name.startswith("sparktxn") and thread.name.endswith(ending):
                 raise RuntimeError("can't start new thread")
             start(thread)
 
@@ -115,3 +121,44 @@ def test_a_refused_sender_is_not_counted_as_held(uri: str, no_threads: NoThreads
     with Producer({"bootstrap.servers": uri}) as producer, no_threads():
         refused(lambda: producer.produce("t", b"x"))
     assert dropped._held == held
+
+
+def test_a_member_without_a_thread_shows_its_life_by_its_polls(tmp_path: Path, no_threads: NoThreads) -> None:
+    """Another process, which is another log here, expires a silent member after 2 s."""
+    uri = str(tmp_path)
+    with Store.open(uri, create=True) as store:
+        store.create_topic("t", 2)
+    settings = {"bootstrap.servers": uri, "group.id": "g", "session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
+    polled = Consumer(settings)
+    other = Consumer({**settings, "store.upload.threads": 3})
+    lost: list[object] = []
+    with no_threads("-again"):
+        polled.subscribe(["t"], on_lost=lambda *_: lost.append(polled))
+        until(lambda: polled.poll(0.05) is None and len(polled.assignment()) == 2)
+    other.subscribe(["t"], on_lost=lambda *_: lost.append(other))
+    until(lambda: (polled.poll(0.05), other.poll(0.05)) and len(polled.assignment()) == len(other.assignment()) == 1)
+    member, ends_at_s = polled.memberid(), time.monotonic() + 6
+    while time.monotonic() < ends_at_s:
+        assert polled.poll(0.05) is None
+        assert other.poll(0.05) is None
+    assert (len(polled.assignment()), len(other.assignment()), lost) == (1, 1, [])
+    assert polled.memberid() == member
+    polled.close()
+    other.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up_at_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_at_s
+
+
+def test_a_fold_that_no_thread_would_do_is_tried_after_a_later_checkpoint(no_threads: NoThreads) -> None:
+    with closing(open_log(MemoryStore("folds-later", SystemClock()))) as log:
+        log.background = ThreadBackground("sparktxn", 1)
+        folder = Folder(log, 1_000_000)
+        with no_threads("-again"):
+            folder.after_checkpoint()
+        assert folder._wake is None
+        folder.after_checkpoint()
+        assert folder._wake is not None
