@@ -5,7 +5,11 @@ The summary says how long each group took. The S3 servers are shared by all grou
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import logging
+import time
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,7 @@ import pytest
 from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
+_STUCK = pytest.StashKey[bool]()
 
 # Groups that are not named here run between the two ends, by name.
 FIRST = ("tests", "unit", "property", "vectors")
@@ -62,6 +67,31 @@ def quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL + 1)
     yield
     logger.setLevel(level)
+
+
+class _Cycle:
+    """Refers to itself, so that only a collection ends it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(scope="module", autouse=True)
+def the_collector_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Name the module in which a finalizer never returned: no collection begins while one is under way.
+
+    Whatever waits for dropped handles to be given back would then wait in vain, in all modules that follow.
+    """
+    yield
+    cycle, deadline_s = weakref.ref(_Cycle()), time.monotonic() + 30
+    gc.collect(0)
+    while cycle() is not None and time.monotonic() < deadline_s:
+        time.sleep(0.1)  # a finalizer of another thread may wait for a server that is gone
+        gc.collect(0)
+    if cycle() is not None and not request.session.stash.get(_STUCK, False):
+        request.session.stash[_STUCK] = True
+        faulthandler.dump_traceback(all_threads=True)
+        raise AssertionError("a collection that began in this module never ends: a finalizer waits, see the stacks")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import re
@@ -44,6 +45,8 @@ _MANY = 60
 def quick_collections() -> Iterator[None]:
     """Leaves what other tests have made out of the collections of these, which are many."""
     global _held_before
+    # A process imports it at its first checkpoint, which would count as growth.
+    importlib.import_module("sparktxn.maintenance.folding")
     deadline = time.monotonic() + 20
     while dropped._held and time.monotonic() < deadline:
         gc.collect()
@@ -197,7 +200,8 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
         assert not grows(before), after
         assert {key: count for key, (_, count) in registry._logs.items()} == users
         # A shared log holds the entries since its last checkpoint, and segments that are not sealed: some kilobytes.
-        assert grown_bytes < (8_000 if shared else 2_000)
+        # A handle that stayed would be 5 to 26 kilobytes.
+        assert grown_bytes < (8_000 if shared else 4_000)
 
 
 class Left(NamedTuple):

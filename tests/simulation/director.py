@@ -18,6 +18,7 @@ from sparktxn.registry import lend_log, take_log_back
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from tests.simulation.fibers import no_collections
 from tests.simulation.sharedobjects import SharedObjects
 
 __all__ = ["Act", "Director"]
@@ -114,7 +115,8 @@ class Act(Generic[Result]):
     def _move(self) -> None:
         self._pending = None
         self._fiber.parent = getcurrent()
-        self._fiber.switch()
+        with no_collections():
+            self._fiber.switch()
 
     def _fate(self, operation: Operation) -> Fault:
         self.operations.append(operation)

@@ -7,6 +7,7 @@ primitives under the name `threading` (`cooperative_threads`). Outside of a simu
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from greenlet import getcurrent, greenlet
 from sparktxn import dropped
 from sparktxn.errors import DamagedObject, KafkaException
 
-__all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber"]
+__all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber", "no_collections"]
 
 Result = TypeVar("Result")
 _SWITCHES: Final = 0.1
@@ -311,6 +312,21 @@ def _using_threads(loaded: int) -> list[ModuleType]:
         for name, module in sys.modules.items()
         if name.startswith("sparktxn.") and module.__dict__.get("threading") is threading and name != __name__
     ]
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Keep the garbage collector out of greenlets: what it finalises, and when, depends on what ran before.
+
+    A finalizer that gives the turn away would also leave the collection unfinished: while it is, no other one begins.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -7,12 +7,11 @@ anything, so one seed is one history, and the same seed gives the same trace.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from math import inf
 from random import Random
@@ -31,7 +30,7 @@ from sparktxn.objectstore.contract import PutOutcome, check_time
 from sparktxn.registry import lend_log, take_log_back
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
-from tests.simulation.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber
+from tests.simulation.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber, no_collections
 from tests.simulation.sharedobjects import SharedObjects
 
 __all__ = ["FaultRates", "Offer", "Process", "Simulator"]
@@ -300,21 +299,6 @@ class Process:
         fiber.ended.wake()
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector out of a history: what it finalises, and when, depends on what ran before.
-
-    What earlier histories have left behind is collected between two histories.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 class Simulator:
     """Runs processes to their end. After `calm_after` steps nothing fails any more, so that all come to an end.
 
@@ -383,7 +367,7 @@ class Simulator:
         self.injected["clock skew"] += sum(process.skewed for process in self._processes)
         for process in self._processes:
             self.enter(process.threads[0])
-        with _no_collections(), cooperative_threads():
+        with no_collections(), cooperative_threads():
             while self._live and not self.stopping:
                 with suppress(Stopped):
                     self._next().switch()
