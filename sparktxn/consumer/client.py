@@ -491,8 +491,10 @@ class Consumer(Lookups):
             return
         with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
             try:
-                self._rebalancing.leave()
-                self._commits.close(deadline)
+                try:
+                    self._rebalancing.leave()
+                finally:  # on_revoke may raise: the group is left even so
+                    self._commits.close(deadline)
                 self._commits.collect()
             finally:
                 self._closed = True

@@ -85,3 +85,21 @@ def test_what_administrators_pass_is_ordered_and_printed_as_there() -> None:
     assert str(NewPartitions("t", 4)) == "NewPartitions(topic=t,new_total_count=4)"
     assert str(ConfigEntry("name", "value")) == 'name="value"'
     assert str(ConfigResource("topic", "t")) == "ConfigResource(ResourceType.TOPIC,t)"
+
+
+def test_settings_of_share_groups_are_accepted_by_every_consumer(uri: str) -> None:
+    consumer(uri, **{"max.poll.records": 5, "share.acknowledgement.mode": "implicit"}).close()
+
+
+def test_an_error_that_error_cb_raises_comes_out_of_the_call(uri: str) -> None:
+    def fail(_: KafkaError) -> None:
+        raise ArithmeticError
+
+    settings = {"bootstrap.servers": uri, "transactional.id": "id"}
+    with Producer(settings, error_cb=fail) as old, Producer(settings) as new:
+        old.init_transactions()
+        old.begin_transaction()
+        new.init_transactions()
+        old.produce("t", "v")
+        with pytest.raises(ArithmeticError):
+            old.flush(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -75,11 +76,15 @@ def topic(world: World, partitions: int = 1) -> None:
     admin(world).create_topics([NewTopic("t", partitions)])["t"].result()
 
 
-def code_of(call: Callable[[], Any]) -> int:
+def error_of(call: Callable[[], Any]) -> KafkaError:
     with pytest.raises(KafkaException) as raised:
         call()
-    code: int = raised.value.args[0].code()
-    return code
+    error: KafkaError = raised.value.args[0]
+    return error
+
+
+def code_of(call: Callable[[], Any]) -> int:
+    return error_of(call).code()
 
 
 @shows("`bool(message)` is False for a tombstone and for an empty value")
@@ -171,6 +176,19 @@ def _(world: World) -> None:
             writer.produce("t", b"x", headers=[(3, b"1")])  # type: ignore[list-item]
 
 
+@shows("headers are a list or a dictionary")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        headers: Any = (("a", b"1"),)
+        writer.produce("t", b"x", headers=headers)
+    with consumer(world) as reader:
+        reader.subscribe(["t"])
+        message = reader.poll(10)
+        assert message is not None
+        assert message.headers() == [("a", b"1")]
+
+
 @shows("`produce(partition=-2)` is reported as `_UNKNOWN_PARTITION`")
 def _(world: World) -> None:
     topic(world)
@@ -200,6 +218,83 @@ def _(world: World) -> None:
         assert writer.produce_batch("t", ({"value": b"x"},)) == 1
 
 
+@shows("`produce_batch()` counts a message for a partition that does not exist")
+def _(world: World) -> None:
+    topic(world)
+    batch: list[dict[str, Any]] = [{"value": b"1"}, {"value": b"2", "partition": 99}, {"value": b"3"}]
+    with producer(world) as writer:
+        assert writer.produce_batch("t", batch) == 2
+    assert [one.get("_error") for one in batch] == [None, KafkaError._UNKNOWN_PARTITION, None]
+
+
+@shows("`produce()` to an invalid name of a topic is reported as `TOPIC_EXCEPTION`")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        assert code_of(lambda: writer.produce("a b", b"x")) == KafkaError._UNKNOWN_TOPIC
+
+
+@shows("`commit_transaction(0)` raises `_TIMED_OUT`")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world, **{"transactional.id": "id"}) as writer:
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.produce("t", b"x")
+        error = error_of(lambda: writer.commit_transaction(0))
+        assert (error.code(), error.retriable()) == (KafkaError._TRANSPORT, True)
+        writer.commit_transaction()
+
+
+@shows("`list_topics(timeout=0)` and `get_watermark_offsets(timeout=0)` fail, and the error is not retriable")
+def _(world: World) -> None:
+    topic(world)
+    with consumer(world) as reader:
+        for error in (
+            error_of(lambda: reader.list_topics("t", timeout=0)),
+            error_of(lambda: reader.get_watermark_offsets(TopicPartition("t", 0), timeout=0)),
+        ):
+            assert error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+            assert error.retriable()
+
+
+@shows("automatic commits go on while the program does not call `poll()`")
+def _(world: World) -> None:
+    topic(world)
+    with producer(world) as writer:
+        writer.produce("t", b"x")
+
+    def committed() -> int:
+        with consumer(world) as other:
+            offset: int = other.committed([TopicPartition("t", 0)])[0].offset
+            return offset
+
+    with consumer(world, **{"auto.commit.interval.ms": 50}) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert reader.poll(10) is not None
+        time.sleep(0.3)
+        assert committed() == -1001
+    assert committed() == 1
+
+
+@shows("a `Consumer` with an empty `group.id` ends the process; `close()` hangs if `on_revoke` raises")
+def _(world: World) -> None:
+    topic(world)
+    with pytest.raises(ConfigurationError, match=r"group\.id"):
+        consumer(world, **{"group.id": ""})
+
+    def fail(_: Consumer, __: list[TopicPartition]) -> None:
+        raise ArithmeticError
+
+    reader = consumer(world)
+    reader.subscribe(["t"], on_revoke=fail)
+    while not reader.assignment():
+        reader.poll(0.1)
+    with pytest.raises(ArithmeticError):
+        reader.close()
+    assert admin(world).describe_consumer_groups(["g"])["g"].result().members == []
+
+
 @shows("`store_offsets()` below the committed offset is not committed")
 def _(world: World) -> None:
     topic(world)
@@ -211,12 +306,17 @@ def _(world: World) -> None:
         assert reader.committed([TopicPartition("t", 0)])[0].offset == 3
 
 
-@shows("`committed()` of a topic that does not exist has no error")
+@shows("`committed()` and `list_consumer_group_offsets()` of a topic that does not exist have no error")
 def _(world: World) -> None:
     topic(world)
     with consumer(world) as reader:
         (found,) = reader.committed([TopicPartition("none", 0)])
-    assert (found.offset, found.error) == (-1001, KafkaError.UNKNOWN_TOPIC_OR_PART)
+        reader.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    asked = ConsumerGroupTopicPartitions("g", [TopicPartition("none", 0)])
+    listed = admin(world).list_consumer_group_offsets([asked])["g"].result().topic_partitions
+    for place in (found, *(listed or [])):
+        assert (place.offset, place.error) == (-1001, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert len(listed or []) == 1
 
 
 @shows("`list_offsets()` and `delete_records()` of a partition that does not exist raise `_NOENT`")

@@ -58,9 +58,9 @@ _CONSUMER: Final = """
     coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
     fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id
     group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms isolation.level
-    max.partition.fetch.bytes max.poll.interval.ms offset.store.method offset.store.path offset.store.sync.interval.ms
-    offset_commit_cb partition.assignment.strategy queued.max.messages.kbytes queued.min.messages rebalance_cb
-    session.timeout.ms
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records offset.store.method offset.store.path
+    offset.store.sync.interval.ms offset_commit_cb partition.assignment.strategy queued.max.messages.kbytes
+    queued.min.messages rebalance_cb session.timeout.ms share.acknowledgement.mode
 """
 
 _PRODUCER: Final = """

@@ -319,6 +319,13 @@ def offsets_of_a_group_are_listed(kit: Kit) -> Any:
 
 
 @case
+def offsets_of_a_group_in_an_unknown_topic_are_listed(kit: Kit) -> Any:
+    committed(kit, kit.topic(), 3)
+    asked = ConsumerGroupTopicPartitions(kit.group, [TopicPartition("no-such-topic", 0)])
+    return outcome(lambda: plain(result(kit.admin.list_consumer_group_offsets([asked])).topic_partitions))
+
+
+@case
 def offsets_of_a_group_are_altered(kit: Kit) -> Any:
     topic = kit.topic()
     committed(kit, topic, 3)

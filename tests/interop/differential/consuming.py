@@ -242,6 +242,22 @@ def automatic_commits_after_their_interval(kit: Kit) -> Any:
 
 
 @case
+def automatic_commits_go_on_without_a_poll(kit: Kit) -> Any:
+    topic = filled(kit)
+    consumer = kit.consumer(enable_auto_commit=True, auto_commit_interval_ms=500)
+    consumer.assign([at(topic, 0)])
+    messages(consumer, 5)
+    other = kit.consumer()
+    found: list[Any] = []
+
+    def seen() -> bool:
+        found[:] = plain(other.committed([at(topic)], timeout=WAIT_S))
+        return bool(found[0][1] == 5)
+
+    return [until(seen, 10), found]
+
+
+@case
 def stored_offsets(kit: Kit) -> Any:
     topic = filled(kit)
     consumer = kit.assigned(topic, enable_auto_offset_store=False)
@@ -451,6 +467,12 @@ def settings_of_a_consumer_that_are_wrong(kit: Kit) -> Any:
         {"group.id": 5, "fetch.min.bytes": 0},
     ]
     return [[plain(given), outcome(lambda given=given: kit.consumer(**given))] for given in wrong]
+
+
+@case
+def settings_of_share_groups(kit: Kit) -> Any:
+    settings: list[dict[str, Any]] = [{"max.poll.records": 5}, {"share.acknowledgement.mode": "implicit"}]
+    return [outcome(lambda given=given: kit.consumer(**given)) for given in settings]
 
 
 @case

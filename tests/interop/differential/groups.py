@@ -233,3 +233,14 @@ def a_member_that_was_away_commits(kit: Kit) -> Any:
     messages(consumer, 1)
     time.sleep(8)
     return outcome(lambda: consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False))
+
+
+@case
+def a_subscription_that_is_made_again_without_a_commit(kit: Kit) -> Any:
+    topics = [kit.topic(), kit.topic()]
+    kit.fill(topics[0], 2)
+    consumer = kit.consumer()
+    consumer.subscribe([topics[0]])
+    first = values(consumer, 2)
+    consumer.subscribe(topics)
+    return [first, values(consumer, 2, 6)]

@@ -24,6 +24,12 @@ from tests.interop.differential.kit import Kit, case, outcome, plain
 
 
 @case
+def codes_are_listed_by_dir(kit: Kit) -> Any:
+    names = dir(KafkaError)
+    return [name in names for name in ("_FENCED", "UNKNOWN_TOPIC_OR_PART", "FENCED_MEMBER_EPOCH", "UNKNOWN_TOPIC_ID")]
+
+
+@case
 def names_of_all_codes(kit: Kit) -> Any:
     codes = {name: getattr(KafkaError, name) for name in dir(KafkaError) if name[:1] == "_" or name.isupper()}
     return {name: code for name, code in codes.items() if isinstance(code, int)}
@@ -83,6 +89,14 @@ def errors_are_raised_and_caught(kit: Kit) -> Any:
             issubclass(KafkaException, Exception),
             outcome(lambda: KafkaError("3")),
         ]
+
+
+@case
+def errors_of_codes_are_raised_and_caught(kit: Kit) -> Any:
+    try:
+        raise KafkaError(3)
+    except KafkaError as error:
+        return error.code()
 
 
 @case

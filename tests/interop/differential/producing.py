@@ -153,6 +153,24 @@ def topic_that_does_not_exist(kit: Kit) -> Any:
 
 
 @case
+def topic_with_a_name_that_cannot_be(kit: Kit) -> Any:
+    """A broker reports it; with a store the call itself raises."""
+    kit.topic()
+    reports: list[Any] = []
+    producer = kit.producer(topic_metadata_propagation_max_ms=500, message_timeout_ms=3000)
+    ended = outcome(lambda: producer.produce("a b", "v", on_delivery=lambda error, _: reports.append(plain(error))))
+    producer.flush(WAIT_S)
+    return [ended, reports]
+
+
+@case
+def a_record_without_a_key_in_a_compacted_topic(kit: Kit) -> Any:
+    topic, producer, reports = kit.topic(cleanup_policy="compact"), kit.producer(), []
+    ended = outcome(lambda: producer.produce(topic, "v", on_delivery=lambda error, _: reports.append(plain(error))))
+    return [ended, producer.flush(WAIT_S), reports]
+
+
+@case
 def a_record_that_is_too_large(kit: Kit) -> Any:
     producer, topic = kit.producer(message_max_bytes=2000), kit.topic()
     return [outcome(lambda: producer.produce(topic, b"x" * 3000)), producer.flush(WAIT_S)]
@@ -300,6 +318,15 @@ def produce_batch_with_an_unknown_name(kit: Kit) -> Any:
 def produce_batch_of_a_tuple(kit: Kit) -> Any:
     producer, topic = kit.producer(), kit.topic()
     return [outcome(lambda: producer.produce_batch(topic, ({"value": b"1"},))), producer.flush(WAIT_S)]
+
+
+@case
+def produce_batch_to_a_partition_that_does_not_exist(kit: Kit) -> Any:
+    producer, topic = kit.producer(), kit.topic()
+    producer.list_topics(topic, timeout=WAIT_S)
+    batch: list[Any] = [{"value": b"1"}, {"value": b"2", "partition": 99}, {"value": b"3"}]
+    count = outcome(lambda: producer.produce_batch(topic, batch))
+    return [count, producer.flush(WAIT_S), ["_error" in one for one in batch]]
 
 
 @case
@@ -458,3 +485,25 @@ def calls_for_transactions_without_an_id(kit: Kit) -> Any:
         outcome(lambda: producer.commit_transaction(WAIT_S)),
         outcome(lambda: producer.abort_transaction(WAIT_S)),
     ]
+
+
+@case
+def calls_without_time(kit: Kit) -> Any:
+    topic = kit.topic()
+    producer, consumer = kit.producer(), kit.consumer()
+    return [
+        outcome(lambda: producer.list_topics(topic, timeout=0) is not None),
+        outcome(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=0)),
+    ]
+
+
+@case
+def credentials_that_are_set_later(kit: Kit) -> Any:
+    clients = (kit.producer(), kit.consumer(), kit.admin)
+    return [outcome(lambda client=client: client.set_sasl_credentials("user", "password")) for client in clients]
+
+
+@case
+def lengths_and_clusters(kit: Kit) -> Any:
+    kit.topic()
+    return [len(kit.admin), len(kit.producer()), type(kit.admin.list_topics(timeout=WAIT_S).cluster_id).__name__]

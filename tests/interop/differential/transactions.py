@@ -349,3 +349,36 @@ def a_transaction_of_a_closed_producer(kit: Kit) -> Any:
     kit.transactional()  # ends what was left open
     kit.fill(topic, 1)
     return values(kit.assigned(topic), 1)
+
+
+@case
+def a_fenced_producer_sends_offsets(kit: Kit) -> Any:
+    topic = kit.topic()
+    old, consumer = fenced(kit, topic), kit.consumer()
+    metadata = consumer.consumer_group_metadata()
+    offsets = [TopicPartition(topic, 0, 1)]
+    sent = outcome(lambda: old.send_offsets_to_transaction(offsets, metadata, WAIT_S))
+    return [sent, outcome(lambda: old.commit_transaction(WAIT_S))]
+
+
+@case
+def records_of_an_open_transaction_without_a_flush(kit: Kit) -> Any:
+    topic, producer = kit.topic(), kit.transactional(linger_ms=0)
+    producer.begin_transaction()
+    producer.produce(topic, "open", partition=0)
+    found = values(kit.assigned(topic, isolation_level="read_uncommitted"), 1, 3)
+    producer.abort_transaction(WAIT_S)
+    return found
+
+
+@case
+def a_fence_meets_callbacks(kit: Kit) -> Any:
+    """What the callbacks of a producer get when another producer has taken its place."""
+    topic, errors, reports = kit.topic(), [], []
+    old = kit.transactional("same", error_cb=lambda error: errors.append(plain(error)))
+    old.begin_transaction()
+    kit.transactional("same")
+    old.produce(topic, "v", partition=0, on_delivery=lambda error, _: reports.append(plain(error)))
+    flushed = outcome(lambda: old.flush(WAIT_S))
+    until(lambda: outcome(lambda: old.poll(0.1)) and errors, 2)
+    return [flushed, reports, errors]
