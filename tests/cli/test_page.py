@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import ok, txnlog
+from tests.pages.blocks import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-PAGES = {"cli.md": PAGE, "transfer.md": (ROOT / "docs" / "transfer.md").read_text()}
+PAGES = ("cli.md", "transfer.md")
 
 # What differs from run to run; each column of a table is as wide as in the page.
 CHANGING = [
@@ -61,8 +62,10 @@ def test_the_page_s_program_reads_the_files(folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_shows_what_the_command_prints(page: str) -> None:
     shown = []
-    for block in re.findall(r"^```console\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL):
-        for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+    for block in blocks(f"docs/{page}"):
+        if block.kind != "console" or block.reason:
+            continue
+        for text in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             command, _, expected = text.partition("\n")
             shown.append(command)
             assert same_each_time(printed(command)) == same_each_time(expected), command

@@ -70,7 +70,7 @@ class Broker:
         settings.write_text(_SETTINGS.format(port=self._port, controller=self._controller, folder=self._folder))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         made = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)],
+            [*command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings)],
             capture_output=True,
             text=True,
             timeout=_READY_S,
