@@ -12,18 +12,19 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from sparktxn.clock import Deadline, SystemClock
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["Background", "InlineBackground", "ThreadBackground", "start_thread"]
+__all__ = ["EXIT_S", "Background", "InlineBackground", "ThreadBackground", "start_thread"]
 
 Result = TypeVar("Result")
 
 _IDLE_S: Final = 10.0
 """How long a worker thread waits for more work before it ends."""
-_EXIT_S: Final = 5.0
+EXIT_S: Final = 5.0
 """How long the interpreter's exit waits for work under way."""
 
 
@@ -76,17 +77,17 @@ class ThreadBackground:
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
-        self._running = 0
+        self._running: list[threading.Thread] = []
         self._closed = False
         self._woken: list[threading.Event] = []
         self._life = Deadline(SystemClock(), None)
         _opened.add(self)
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Start `work` on a worker thread.
+        """Start `work` on a worker thread; where the machine gives none, do it here, before this returns.
 
         Raises:
-            RuntimeError: this is closed, or the interpreter is ending.
+            RuntimeError: this is closed.
         """
         future: Future[Result] = Future()
         with self._changed:
@@ -94,8 +95,12 @@ class ThreadBackground:
                 raise RuntimeError(f"{self._name} is closed")
             self._queue.append((future, work))
             if self._idle < len(self._queue) and len(self._threads) < self._workers:
-                self._start_thread()
-            self._changed.notify()
+                self._start_worker()
+            if self._threads:
+                self._changed.notify()
+                return future
+            self._begin()
+        self._do(future, work)
         return future
 
     def sibling(self, name: str, workers: int) -> ThreadBackground:
@@ -121,8 +126,8 @@ class ThreadBackground:
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until nothing is queued or under way, but on the calling thread; False if `timeout_s` came first."""
         with self._changed:
-            own = threading.current_thread() in self._threads
-            return self._changed.wait_for(lambda: not self._queue and self._running <= own, timeout_s)
+            own = {threading.current_thread()}
+            return self._changed.wait_for(lambda: not self._queue and own.issuperset(self._running), timeout_s)
 
     def repeat(self, work: Callable[[], float | None]) -> Callable[[], None]:
         """Call `work` again and again in a daemon thread, until it returns None or this is closed.
@@ -148,17 +153,10 @@ class ThreadBackground:
             woken.wait(min(pause_s, threading.TIMEOUT_MAX))  # no due time is infinity, which it refuses
             woken.clear()
 
-    def _start_thread(self) -> None:
-        """Start one more worker; the caller holds the lock."""
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            self._threads.discard(thread)
-            if not self._threads:
-                self._queue.clear()
-                raise
+    def _start_worker(self) -> None:
+        """Start one more worker, if the machine gives a thread; the caller holds the lock."""
+        with suppress(KafkaException):
+            self._threads.add(start_thread(f"{self._name}-{len(self._threads)}", self._work))
 
     def _work(self) -> None:
         while True:
@@ -169,17 +167,24 @@ class ThreadBackground:
                 if not found or not self._queue:
                     self._threads.discard(threading.current_thread())
                     return
-                future, work = self._queue.popleft()
-                self._running += 1
-            try:
-                with self._life.governs():
-                    _run(future, work)
-            finally:
-                # An idle thread must not keep what its last work was about.
-                del future, work
-                with self._changed:
-                    self._running -= 1
-                    self._changed.notify_all()
+                future, work = self._begin()
+            self._do(future, work)
+            # An idle thread must not keep what its last work was about.
+            del future, work
+
+    def _begin(self) -> tuple[Future[Any], Callable[[], Any]]:
+        """Take what is next in the queue for this thread; the caller holds the lock."""
+        self._running.append(threading.current_thread())
+        return self._queue.popleft()
+
+    def _do(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        try:
+            with self._life.governs():
+                _run(future, work)
+        finally:
+            with self._changed:
+                self._running.remove(threading.current_thread())
+                self._changed.notify_all()
 
 
 def _run(future: Future[Any], work: Callable[[], Any]) -> None:
@@ -198,7 +203,7 @@ _opened: weakref.WeakSet[ThreadBackground] = weakref.WeakSet()
 
 def _wait_at_exit() -> None:
     """Give work under way, such as an offset commit of a program that just ends, some seconds to finish."""
-    deadline = Deadline(SystemClock(), _EXIT_S)
+    deadline = Deadline(SystemClock(), EXIT_S)
     for background in list(_opened):
         background.wait(deadline.remaining_s())
 

@@ -6,16 +6,15 @@ The summary says how long each group took. The S3 servers are shared by all grou
 from __future__ import annotations
 
 import faulthandler
-import gc
 import logging
 import time
-import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.collector import ends_cycles
 from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
@@ -69,13 +68,6 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-class _Cycle:
-    """Refers to itself, so that only a collection ends it."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
 @pytest.fixture(scope="module", autouse=True)
 def the_collector_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
     """Name the module in which a finalizer never returned: no collection begins while one is under way.
@@ -83,12 +75,12 @@ def the_collector_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
     Whatever waits for dropped handles to be given back would then wait in vain, in all modules that follow.
     """
     yield
-    cycle, deadline_s = weakref.ref(_Cycle()), time.monotonic() + 30
-    gc.collect(0)
-    while cycle() is not None and time.monotonic() < deadline_s:
+    if request.session.stash.get(_STUCK, False):
+        return  # an earlier module is named already
+    deadline_s = time.monotonic() + 30
+    while not (is_well := ends_cycles()) and time.monotonic() < deadline_s:
         time.sleep(0.1)  # a finalizer of another thread may wait for a server that is gone
-        gc.collect(0)
-    if cycle() is not None and not request.session.stash.get(_STUCK, False):
+    if not is_well:
         request.session.stash[_STUCK] = True
         faulthandler.dump_traceback(all_threads=True)
         raise AssertionError("a collection that began in this module never ends: a finalizer waits, see the stacks")

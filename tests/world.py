@@ -49,6 +49,16 @@ def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def store_in_memory(*topics: str) -> Iterator[str]:
+    """The address of a new store of this process, which has the topics and stays open."""
+    uri = f"memory://{RandomIds().token()}"
+    with Store.open(uri, create=True) as store:
+        for topic in topics:
+            store.create_topic(topic)
+        yield uri
+
+
 def open_log(
     objects: ObjectStore,
     clock: Clock | None = None,

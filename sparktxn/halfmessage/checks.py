@@ -13,11 +13,10 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import callers_own_time, time_left_s
+from sparktxn.background import EXIT_S, start_thread
+from sparktxn.clock import Deadline, SystemClock, callers_own_time, time_left_s
 from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
 from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
 from sparktxn.halfmessage.engine import HalfEngine
@@ -67,19 +66,28 @@ class _Bell:
 
     def __init__(self) -> None:
         self.closed = threading.Event()
+        self.thread: threading.Thread | None = None
         _bells.add(self)
+
+    def join(self, timeout_s: float | None) -> None:
+        """Wait for the check under way, but not on its own thread."""
+        if self.thread is not None and self.thread is not threading.current_thread():
+            self.thread.join(timeout_s)
 
 
 _bells: weakref.WeakSet[_Bell] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    """End the threads of clients that were not closed: the end of the interpreter waits for what is under way."""
-    for bell in list(_bells):
+    """End the threads of clients that were not closed, and give what is under way some seconds."""
+    bells = list(_bells)
+    for bell in bells:
         bell.closed.set()
+    deadline = Deadline(SystemClock(), EXIT_S)
+    for bell in bells:
+        bell.join(deadline.remaining_s())
 
 
-# Runs before what `background` has registered, which waits.
 atexit.register(_at_exit)
 
 
@@ -93,21 +101,22 @@ class Checks:
         self._ask = ask
         self._sightings = Sightings()
         self._bell = _Bell()
-        self._background: ThreadBackground | None = None
         self._life = engine.log.deadline()
 
     def start(self) -> None:
-        """Begin to poll, on a thread of its own."""
-        self._background = ThreadBackground("sparktxn-checks", 1)
+        """Begin to poll, on a thread of its own.
+
+        Raises:
+            KafkaException: ``_CRIT_SYS_RESOURCE``: the machine gives no thread.
+        """
         poll_s = self._engine.settings.check_poll_s
-        self._background.submit(partial(_serve, self._bell, weakref.ref(self), poll_s))
+        self._bell.thread = start_thread("sparktxn-checks", _serve, self._bell, weakref.ref(self), poll_s)
 
     def close(self) -> None:
         """Stop: wait for the check under way, up to the caller's deadline or half a minute."""
         self._bell.closed.set()
-        if self._background is not None:
-            self._background.close(time_left_s(CLOSE_TIMEOUT_S))
-            self._life.end()
+        self._bell.join(time_left_s(CLOSE_TIMEOUT_S))
+        self._life.end()
 
     def stopper(self) -> Callable[[], None]:
         """Return what ends the thread of a client that was dropped."""

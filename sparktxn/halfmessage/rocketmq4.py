@@ -220,6 +220,7 @@ class TransactionMQProducer:
 
         Raises:
             StoreNotFound, StoreUnavailable: the store cannot be opened.
+            KafkaException: ``_CRIT_SYS_RESOURCE``: no thread can be started.
         """
         if self._engine is not None:
             self._engine.check_process()
@@ -227,10 +228,14 @@ class TransactionMQProducer:
         engine = HalfEngine(self._settings)
         reference = weakref.ref(self)
         checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
+        try:
+            checks.start()
+        except KafkaException:
+            engine.close()
+            raise
         self._engine, self._checks = engine, checks
         self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
         self._dropped.atexit = False
-        checks.start()
 
     @in_time("timeout", _clock_of)
     def shutdown(self, timeout: float = -1) -> None:

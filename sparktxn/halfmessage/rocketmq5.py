@@ -13,6 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
@@ -67,6 +68,7 @@ __all__ = [
 ]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
+_NOT_RUNNING: Final = "producer is not running: call startup()"
 _IMMUNITY_UNSET_S: Final = -1
 _SENDS_AT_ONCE: Final = 16
 """How many messages of send_async() are stored side by side; they share entries."""
@@ -373,7 +375,7 @@ class Producer:
         """Open the store, and begin to have the checker asked; calling it again changes nothing.
 
         Raises:
-            ClientException: the store cannot be opened.
+            ClientException: the store cannot be opened, or no thread can be started.
         """
         if self._engine is not None:
             self._engine.check_process()
@@ -382,12 +384,17 @@ class Producer:
             engine = HalfEngine(self._configuration.settings)
         reference = weakref.ref(self)
         checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
+        if self._checker is not None:
+            try:
+                with as_client_errors():
+                    checks.start()
+            except ClientException:
+                engine.close()
+                raise
         self._engine, self._checks = engine, checks
         self._sends = engine.log.background.sibling("sparktxn-sends", _SENDS_AT_ONCE)
         self._dropped = weakref.finalize(self, give_back_later, partial(_give_back, checks.stopper(), engine))
         self._dropped.atexit = False
-        if self._checker is not None:
-            checks.start()
 
     @in_time("timeout", _clock_of)
     def shutdown(self, timeout: float = -1) -> None:
@@ -446,10 +453,13 @@ class Producer:
             IllegalArgumentException, PayloadEmptyException: as `send`.
         """
         arguments.instance("message", message, Message)
-        engine, sends = self._started(), self._sends
+        engine = self._started()
         record = self._record(message, is_half=False)
-        assert sends is not None
-        return sends.submit(partial(self._send_at_once, engine, record))
+        sends = self._sends
+        if sends is not None:
+            with suppress(RuntimeError):  # another thread is shutting this producer down
+                return sends.submit(partial(self._send_at_once, engine, record))
+        raise IllegalStateException(_NOT_RUNNING)
 
     def recall_message(self, topic: str, recall_handle: str) -> str:
         """Refuse: only a message with a delivery time can be recalled, and those are refused when they are sent.
@@ -491,7 +501,7 @@ class Producer:
 
     def _started(self) -> HalfEngine:
         if self._engine is None:
-            raise IllegalStateException("producer is not running: call startup()")
+            raise IllegalStateException(_NOT_RUNNING)
         self._engine.check_process()
         return self._engine
 

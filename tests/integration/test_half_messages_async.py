@@ -122,6 +122,23 @@ def test_a_producer_that_is_dropped_still_sends(uri: str) -> None:
     assert len(stored(uri)) == 20
 
 
+def test_a_message_that_meets_shutdown_is_refused_and_never_stored(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread shuts the producer down between the check of its state and the send."""
+    producer = Producer(ClientConfiguration(uri))
+    producer.startup()
+    record = producer._record
+
+    def meet_shutdown(*arguments: Any, **named: Any) -> Any:
+        made = record(*arguments, **named)
+        producer.shutdown()
+        return made
+
+    monkeypatch.setattr(producer, "_record", meet_shutdown)
+    with pytest.raises(IllegalStateException, match="startup"):
+        producer.send_async(message(b"x"))
+    assert stored(uri) == []
+
+
 def test_no_message_can_be_recalled(producer: Producer) -> None:
     with pytest.raises(UnsupportedException, match="roll it back"):
         producer.recall_message("orders", "handle")

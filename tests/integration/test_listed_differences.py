@@ -246,7 +246,7 @@ def _(world: World) -> None:
         writer.commit_transaction()
 
 
-@shows("`list_topics(timeout=0)` and `get_watermark_offsets(timeout=0)` fail, and the error is not retriable")
+@shows("`list_topics(timeout=0)` and `get_watermark_offsets(timeout=0)` fail, not to be retried")
 def _(world: World) -> None:
     topic(world)
     with consumer(world) as reader:
@@ -277,11 +277,15 @@ def _(world: World) -> None:
     assert committed() == 1
 
 
-@shows("a `Consumer` with an empty `group.id` ends the process; `close()` hangs if `on_revoke` raises")
+@shows("a `Consumer` with an empty `group.id` ends the process")
 def _(world: World) -> None:
-    topic(world)
     with pytest.raises(ConfigurationError, match=r"group\.id"):
         consumer(world, **{"group.id": ""})
+
+
+@shows("`Consumer.close()` hangs if `on_revoke` raises")
+def _(world: World) -> None:
+    topic(world)
 
     def fail(_: Consumer, __: list[TopicPartition]) -> None:
         raise ArithmeticError
@@ -306,7 +310,7 @@ def _(world: World) -> None:
         assert reader.committed([TopicPartition("t", 0)])[0].offset == 3
 
 
-@shows("`committed()` and `list_consumer_group_offsets()` of a topic that does not exist have no error")
+@shows("`committed()`, `list_consumer_group_offsets()` have no error for a missing topic")
 def _(world: World) -> None:
     topic(world)
     with consumer(world) as reader:

@@ -1,4 +1,4 @@
-"""A machine that gives no thread: calls say so and accept nothing, and the client goes on once there are some."""
+"""A machine that gives no thread: calls do their work themselves, or say so and accept nothing; then clients go on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparktxn import Consumer, KafkaException, Producer, Store, dropped, registry
+from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, dropped, registry
 from sparktxn.background import ThreadBackground
 from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import ErrorCode
+from sparktxn.halfmessage import LocalTransactionState, TransactionListener, TransactionMQProducer, rocketmq5
 from sparktxn.maintenance.folding import Folder
 from sparktxn.objectstore.memory import MemoryStore
-from tests.world import open_log
+from tests.world import open_log, store_in_memory
 
 NoThreads = Callable[..., AbstractContextManager[None]]
 
@@ -46,10 +47,8 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> NoThreads:
 
 @pytest.fixture
 def uri() -> Iterator[str]:
-    uri = f"memory://{RandomIds().token()}"
-    with Store.open(uri, create=True) as store:
-        store.create_topic("t")
-        yield uri
+    with store_in_memory("t") as address:
+        yield address
 
 
 def refused(call: Callable[[], object]) -> None:
@@ -72,6 +71,78 @@ def values(uri: str) -> list[Any]:
         while (message := consumer.poll(10)) is not None and message.error() is None:
             found.append(message.value())
     return found
+
+
+def test_transactions_and_polls_do_their_work_themselves(uri: str, no_threads: NoThreads) -> None:
+    """Uploads, reads, offset commits and checkpoints: what workers did before they could not be started."""
+    settings = {"bootstrap.servers": uri, "checkpoint.entries": 2, "store.append.inline.bytes": 0}
+    group = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 1}
+    told: list[object] = []
+    with (
+        Store.open(uri, options={"checkpoint.entries": 2, "store.append.inline.bytes": 0}),
+        Producer({**settings, "transactional.id": "id"}) as producer,
+        Consumer({**settings, **group, "on_commit": lambda error, _: told.append(error)}) as consumer,
+    ):
+        with no_threads():
+            producer.init_transactions()
+            for number in range(5):
+                with producer.transaction():
+                    producer.produce("t", b"%d" % number, partition=0)
+            consumer.assign([TopicPartition("t", 0, 0)])
+            found: list[Any] = []
+            until(lambda: found.append(consumer.poll(0.1)) or len([one for one in found if one]) == 5)
+            consumer.commit(asynchronous=True)
+            until(lambda: consumer.poll(0.05) is None and bool(told))
+        with producer.transaction():
+            producer.produce("t", b"5", partition=0)
+        until(lambda: found.append(consumer.poll(0.1)) or len([one for one in found if one]) == 6)
+        assert consumer.committed([TopicPartition("t", 0)], 10)[0].offset == 10
+    assert [one.value() for one in found if one] == [b"%d" % number for number in range(6)]
+    assert set(told) == {None}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_that_could_ask_no_checker_is_not_started(uri: str, no_threads: NoThreads, version: int) -> None:
+    held = dropped._held
+    producer: Any
+    if version == 4:
+        producer = TransactionMQProducer("shop", uri)
+        producer.set_transaction_listener(Listener())
+        start = producer.start
+    else:
+        producer = rocketmq5.Producer(rocketmq5.ClientConfiguration(uri), ["t"], Checker())
+        start = producer.startup
+    with no_threads(), pytest.raises(KafkaException, match="ulimit -u"):
+        start()
+    assert dropped._held == held, "the store is given back"
+    start()
+    assert any(thread.name == "sparktxn-checks" for thread in threading.enumerate())
+    producer.shutdown()
+
+
+def test_messages_are_sent_by_the_caller(uri: str, no_threads: NoThreads) -> None:
+    message = rocketmq5.Message()
+    message.topic, message.body = "t", b"here"
+    with rocketmq5.Producer(rocketmq5.ClientConfiguration(uri)) as producer, no_threads():
+        assert producer.send_async(message).done()
+    assert values(uri) == [b"here"]
+
+
+class Listener(TransactionListener):
+    """Commits."""
+
+    def execute_local_transaction(self, message: Any, arg: Any) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    def check_local_transaction(self, message: Any) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+
+class Checker(rocketmq5.TransactionChecker):
+    """Commits."""
+
+    def check(self, message: Any) -> rocketmq5.TransactionResolution:
+        return rocketmq5.TransactionResolution.COMMIT
 
 
 @pytest.mark.parametrize("call", ["produce", "produce_arrow"])

@@ -9,19 +9,17 @@ import numpy
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
-from sparktxn.clock import RandomIds
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.log.log import Log
+from tests.world import store_in_memory
 
 HOSTILE: list[Any] = [numpy.int64(5), numpy.float64(5), 5.0, True, 2**63]
 
 
 @pytest.fixture
 def uri() -> Iterator[str]:
-    uri = f"memory://{RandomIds().token()}"
-    with Store.open(uri, create=True) as store:
-        store.create_topic("t")
-        yield uri
+    with store_in_memory("t") as address:
+        yield address
 
 
 def refused(call: Callable[[], object]) -> None:

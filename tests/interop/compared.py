@@ -23,6 +23,7 @@ COMPARED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a compacted topic is compacted, and refuses records without a key": (
         "row `cleanup.policy=compact` keeps each key's last record",
+        "row a record without a key for a compacted topic",
         "case a_record_without_a_key_in_a_compacted_topic",
         "test maintenance/test_compact.py::test_the_newest_record_of_each_key_stays_at_its_offset",
     ),
@@ -76,7 +77,7 @@ COMPARED: Final[dict[str, tuple[str, ...]]] = {
         "case records_of_an_unknown_partition_are_deleted",
     ),
     "committed offsets of an unknown topic have no error": (
-        "row `committed()` and `list_consumer_group_offsets()` of a topic that does not exist",
+        "row `committed()`, `list_consumer_group_offsets()` have no error for a missing topic",
         "case committed_offsets_of_an_unknown_topic",
         "case offsets_of_a_group_in_an_unknown_topic_are_listed",
     ),
@@ -244,6 +245,7 @@ COMPARED: Final[dict[str, tuple[str, ...]]] = {
     "a call without time fails": ("row `list_topics(timeout=0)`", "case calls_without_time"),
     "confluent-kafka's own defects": (
         "row a `Consumer` with an empty `group.id` ends the process",
+        "row `Consumer.close()` hangs if `on_revoke` raises",
         "row a fence that `flush()` meets is fatal",
     ),
     # What confluent-kafka's own unit tests show.

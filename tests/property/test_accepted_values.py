@@ -6,7 +6,6 @@ it. They are found by introspection: a new command or member is tried as soon as
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -177,15 +176,6 @@ SENSIBLE: dict[str, Any] = {
 }
 
 
-@cache
-def hostile_values(kind: Any, member: str) -> st.SearchStrategy[Any]:
-    """Values for a member of a command; made once, since a strategy remembers what it has worked out about itself."""
-    if member in HOSTILE:
-        return HOSTILE[member]
-    return next(strategy_of(field.type) for field in members_of(kind) if field.name == member)
-
-
-@cache
 def members_of(kind: Any) -> tuple[inspect.Field, ...]:
     struct = inspect.type_info(kind)
     assert isinstance(struct, inspect.StructType)
@@ -196,11 +186,11 @@ def members_of(kind: Any) -> tuple[inspect.Field, ...]:
 def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
     """A command of one of the kinds, whose members are sensible ones, but `hostile_min` to two of them."""
     kind = draw(st.sampled_from(kinds))
-    fields = [field.name for field in members_of(kind)]
+    fields = {field.name: field.type for field in members_of(kind)}
     hostile = draw(st.lists(st.sampled_from(sorted(fields)), min_size=hostile_min, max_size=2))
     unique = str(draw(st.integers(0, 10**9)))
     values = {}
-    for name in fields:
+    for name, type_ in fields.items():
         value: Any = SENSIBLE.get(name)
         if name in ("request_id", "intent_id"):
             value = unique
@@ -221,7 +211,7 @@ def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
         elif kind is Append and name == "transaction":
             value = draw(st.sampled_from((-1, 1)))
         if name in hostile:
-            value = draw(hostile_values(kind, name))
+            value = draw(HOSTILE[name] if name in HOSTILE else strategy_of(type_))
         values[name] = value
     return kind(**values)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import wait
 
+import pytest
+
 from sparktxn.background import ThreadBackground
 
 
@@ -39,3 +41,18 @@ def test_who_waits_for_work_that_close_cancels_is_told() -> None:
     done, waiting = wait(futures, 10)
     assert len(done) == 3, waiting
     assert [future.cancelled() for future in futures] == [False, True, True]
+
+
+def test_work_is_done_by_the_caller_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background = ThreadBackground("test", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert background.submit(threading.current_thread).result(0) is threading.current_thread()
+        # Work may begin other work, and may close what it runs on: neither waits for itself.
+        assert background.submit(lambda: background.submit(lambda: 1 / 0)).result(0).exception(0)
+        assert background.submit(lambda: background.wait(10)).result(0)
+    assert background.submit(threading.current_thread).result(10) is not threading.current_thread()
+    background.submit(background.close).result(10)

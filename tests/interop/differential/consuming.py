@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import (
@@ -224,21 +225,26 @@ def automatic_commits_at_close(kit: Kit) -> Any:
     return plain(kit.consumer().committed([at(topic)], timeout=WAIT_S))
 
 
+def seen_by_another(kit: Kit, topic: str, between: Callable[[], object]) -> Any:
+    """Whether another consumer sees offset 5 committed within 10 s, and what it sees at last."""
+    other = kit.consumer()
+    found: list[Any] = []
+
+    def seen() -> bool:
+        between()
+        found[:] = plain(other.committed([at(topic)], timeout=WAIT_S))
+        return bool(found[0][1] == 5)
+
+    return [until(seen, 10), found]
+
+
 @case
 def automatic_commits_after_their_interval(kit: Kit) -> Any:
     topic = filled(kit)
     consumer = kit.consumer(enable_auto_commit=True, auto_commit_interval_ms=500)
     consumer.assign([at(topic, 0)])
     messages(consumer, 5)
-    other = kit.consumer()
-    found: list[Any] = []
-
-    def seen() -> bool:
-        consumer.poll(0.1)
-        found[:] = plain(other.committed([at(topic)], timeout=WAIT_S))
-        return bool(found[0][1] == 5)
-
-    return [until(seen, 10), found]
+    return seen_by_another(kit, topic, lambda: consumer.poll(0.1))
 
 
 @case
@@ -247,14 +253,7 @@ def automatic_commits_go_on_without_a_poll(kit: Kit) -> Any:
     consumer = kit.consumer(enable_auto_commit=True, auto_commit_interval_ms=500)
     consumer.assign([at(topic, 0)])
     messages(consumer, 5)
-    other = kit.consumer()
-    found: list[Any] = []
-
-    def seen() -> bool:
-        found[:] = plain(other.committed([at(topic)], timeout=WAIT_S))
-        return bool(found[0][1] == 5)
-
-    return [until(seen, 10), found]
+    return seen_by_another(kit, topic, lambda: None)
 
 
 @case
