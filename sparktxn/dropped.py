@@ -16,8 +16,9 @@ from queue import SimpleQueue
 from typing import Final, ParamSpec
 
 from sparktxn.background import start_thread
+from sparktxn.fork import ForkGuard
 
-__all__ = ["give_back_later", "hold", "release", "weakly"]
+__all__ = ["Caretaker", "Held", "give_back_later", "hold", "weakly"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
 
@@ -25,49 +26,93 @@ Parameters = ParamSpec("Parameters")
 
 _Work = Callable[[], None]
 
-_lock = threading.Lock()
-# Its `put` may interrupt itself, which makes it safe in a finalizer.
-_queue: SimpleQueue[_Work | None] = SimpleQueue()
-_held = 0
-_thread: threading.Thread | None = None
+
+class Held:
+    """One thing that must be given back."""
+
+    def __init__(self, caretaker: Caretaker) -> None:
+        self._caretaker: Caretaker | None = caretaker
+        self._fork = ForkGuard()
+
+    def release(self) -> None:
+        """Count the thing as given back. Calling again, or in a forked child, changes nothing."""
+        caretaker, self._caretaker = self._caretaker, None
+        if caretaker is not None and not self._fork.forked():
+            caretaker.release()
+
+
+class Caretaker:
+    """Counts what is held, and gives back in a thread what was dropped. The thread lives while anything is held."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        # Its `put` may interrupt itself, which makes it safe in a finalizer.
+        self.queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self.held = 0
+        self.thread: threading.Thread | None = None
+
+    def hold(self) -> Held:
+        """Count one thing more; see `hold` of the module."""
+        with self.lock:
+            if self.thread is None:
+                self.thread = start_thread("sparktxn-dropped", self._serve)
+            self.held += 1
+        return Held(self)
+
+    def release(self) -> None:
+        """Count one thing less; after the last one the thread ends."""
+        with self.lock:
+            self.held -= 1
+            if self.held == 0:
+                self.queue.put(None)
+
+    def give_back_later(self, work: _Work) -> None:
+        """Have the thread call `work`; see `give_back_later` of the module."""
+        if self.held:
+            self.queue.put(work)
+
+    def _serve(self) -> None:
+        while True:
+            work = self.queue.get()
+            if work is None:
+                with self.lock:
+                    if self.held == 0:
+                        self.thread = None
+                        return
+                continue
+            try:
+                work()
+            except BaseException:
+                _LOGGER.exception("a handle was dropped without close(), and what it held could not be given back")
+            # Whatever the work refers to must not live until the next one comes.
+            del work
+
+
+_caretaker = Caretaker()
 
 
 def _start_anew_in_child() -> None:
     """Forget the parent's thread, and what the parent's handles hold: a forked child gives none of it back."""
-    global _lock, _queue, _held, _thread
-    _lock, _queue, _held, _thread = threading.Lock(), SimpleQueue(), 0, None
+    global _caretaker
+    _caretaker = Caretaker()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_anew_in_child)
 
 
-def hold() -> None:
+def hold() -> Held:
     """Count one thing that must be given back; from here on the work of `give_back_later` is done.
 
     Raises:
         KafkaException: no thread can be started; nothing is counted.
     """
-    global _held, _thread
-    with _lock:
-        if _thread is None:
-            _thread = start_thread("sparktxn-dropped", _serve, _queue)
-        _held += 1
-
-
-def release() -> None:
-    """Count one thing as given back; after the last one the thread ends."""
-    global _held
-    with _lock:
-        _held -= 1
-        if _held == 0:
-            _queue.put(None)
+    return _caretaker.hold()
 
 
 def give_back_later(work: _Work) -> None:
     """Have another thread call `work`; nothing if nothing is held. Safe in a finalizer: no lock, and no wait."""
-    if _held:
-        _queue.put(work)
+    _caretaker.give_back_later(work)
 
 
 def weakly(method: Callable[Parameters, None]) -> Callable[Parameters, None]:
@@ -80,21 +125,3 @@ def weakly(method: Callable[Parameters, None]) -> Callable[Parameters, None]:
             bound(*args, **kwargs)
 
     return call
-
-
-def _serve(queue: SimpleQueue[_Work | None]) -> None:
-    global _thread
-    while True:
-        work = queue.get()
-        if work is None:
-            with _lock:
-                if _held == 0:
-                    _thread = None
-                    return
-            continue
-        try:
-            work()
-        except BaseException:
-            _LOGGER.exception("a handle was dropped without close(), and what it held could not be given back")
-        # Whatever the work refers to must not live until the next one comes.
-        del work

@@ -14,7 +14,7 @@ from sparktxn import arguments
 from sparktxn.background import ThreadBackground
 from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time
 from sparktxn.config.store import STORAGE_PREFIX, StoreSettings, storage_options
-from sparktxn.dropped import hold, release
+from sparktxn.dropped import Held, hold
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.fork import ForkGuard
 from sparktxn.log.log import Log
@@ -51,7 +51,8 @@ _FOLDING: Final = "sparktxn.maintenance.folding"
 # Nothing is asked of an object store while this is held: one that does not answer must not keep other stores' clients.
 _lock = threading.Lock()
 _opening: weakref.WeakValueDictionary[_Key, _Turn] = weakref.WeakValueDictionary()
-_logs: dict[_Key, tuple[Log, int]] = {}
+_logs: dict[_Key, tuple[Log, list[Held]]] = {}
+"""Each open log, and what each of its users holds."""
 _lent: dict[tuple[str, int], Log] = {}
 _foreign: weakref.WeakSet[Log] = weakref.WeakSet()
 _objects: dict[_Key, ObjectStore] = {}
@@ -128,15 +129,14 @@ def _shared(uri: str, key: _Key) -> Log | None:
         return lent
     if key not in _logs:
         return None
-    hold()
     log, users = _logs[key]
-    _logs[key] = (log, users + 1)
+    users.append(hold())
     return log
 
 
 def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) -> Log:
     objects, settings = _open_objects(uri, options)
-    hold()
+    held = hold()
     try:
         log = Log.open(
             objects,
@@ -148,13 +148,13 @@ def _open_log(uri: str, options: Mapping[str, Any], key: _Key, *, create: bool) 
             check_clock=True,
         )
     except BaseException:
-        release()
+        held.release()
         objects.close()
         raise
     if settings.fold_bytes_per_minute:
         log.on_checkpoint = lambda: _start_folding(log)
     with _lock:
-        _logs[key] = (log, 1)
+        _logs[key] = (log, [held])
     return log
 
 
@@ -177,9 +177,8 @@ def release_log(log: Log) -> None:
             return
         for key, (known, users) in list(_logs.items()):
             if known is log:
-                release()
-                if users > 1:
-                    _logs[key] = (log, users - 1)
+                users.pop().release()
+                if users:
                     return
                 del _logs[key]
     log.close()

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sparktxn.background import Background
 from sparktxn.clock import Deadline
 from sparktxn.consumer.pulse import Life, Pulse, pulse_of
-from sparktxn.dropped import give_back_later, hold, release
+from sparktxn.dropped import give_back_later, hold
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, UpdateMember
 from sparktxn.kafka.settings.consumer import ConsumerSettings
@@ -124,15 +124,12 @@ class Membership:
         self.generation_id = 0
         self.life = Life(log, settings, log.ids.token())
         # A log that was lent is for its owner's threads alone, and its clock may stand still.
-        self._is_held = not is_lent(log)
-        if self._is_held:
-            hold()
+        self._held = None if is_lent(log) else hold()
 
     def let_go(self) -> None:
         """Count this membership as given back. Calling twice is harmless."""
-        if self._is_held:
-            self._is_held = False
-            release()
+        if self._held is not None:
+            self._held.release()
 
     def leave_behind(self, workers: Sequence[Background]) -> None:
         """Have another thread end the workers and leave the group. Safe in a finalizer: no lock, and no wait.
@@ -140,7 +137,7 @@ class Membership:
         Where the log was lent, the member's session ends by itself, and the workers end once they are idle.
         """
         self.life.left = True
-        if self._is_held:
+        if self._held is not None:
             _dropped.append((self, workers))
             give_back_later(_leave_dropped)
 

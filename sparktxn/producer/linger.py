@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparktxn.background import start_thread
 from sparktxn.clock import Deadline, time_left_s
-from sparktxn.dropped import hold, release
+from sparktxn.dropped import Held, hold
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
@@ -79,11 +79,11 @@ class Linger:
         with bell.changed:
             if bell.closed or self._thread is not None:
                 return
-            hold()
+            held = hold()
             try:
-                self._thread = start_thread("sparktxn-sender", _serve, bell, weakref.ref(self))
+                self._thread = start_thread("sparktxn-sender", _serve, bell, weakref.ref(self), held)
             except KafkaException:
-                release()
+                held.release()
                 raise
 
     def notice(self) -> None:
@@ -206,7 +206,7 @@ class Linger:
         self._outbox.discard(KafkaError(ErrorCode.LOCAL_MSG_TIMED_OUT, reason))
 
 
-def _serve(bell: _Bell, reference: weakref.ref[Linger]) -> None:
+def _serve(bell: _Bell, reference: weakref.ref[Linger], held: Held) -> None:
     """Work whenever the bell rings. Between two rings this thread refers to nothing of the producer."""
     patience_s: float | None = _LOOK_AGAIN_S
     try:
@@ -220,4 +220,4 @@ def _serve(bell: _Bell, reference: weakref.ref[Linger]) -> None:
             patience_s = _LOOK_AGAIN_S if found is not None and found.work() else None
             del found
     finally:
-        release()
+        held.release()

@@ -46,11 +46,11 @@ def quick_collections() -> Iterator[None]:
     """Leaves what other tests have made out of the collections of these, which are many."""
     global _held_before
     deadline = time.monotonic() + 20
-    while dropped._held and time.monotonic() < deadline:
+    while dropped._caretaker.held and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.005)
     # What is still held is kept alive by something else, such as the traceback of a test that has failed.
-    _held_before = dropped._held
+    _held_before = dropped._caretaker.held
     gc.collect()
     gc.freeze()
     yield
@@ -71,22 +71,23 @@ def settled() -> None:
     global _patience_s
     gc.collect()
     deadline = time.monotonic() + _patience_s
-    while dropped._held > _held_before and time.monotonic() < deadline:
+    while dropped._caretaker.held > _held_before and time.monotonic() < deadline:
         time.sleep(0.005)
         gc.collect()
-    if dropped._held > _held_before:
+    if dropped._caretaker.held > _held_before:
         _patience_s = 2.0  # what is stuck stays stuck: the other tests need not wait as long to say so
         raise AssertionError(what_is_stuck())
-    while not _held_before and dropped._thread is not None and time.monotonic() < deadline:
+    while not _held_before and dropped._caretaker.thread is not None and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
 def what_is_stuck() -> str:
     """What every thread does and what is held, for the message of a test that waited in vain."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
+    caretaker = dropped._caretaker
     lines = [
-        f"held {dropped._held}, before {_held_before}, {dropped._queue.qsize()} queued; thread {dropped._thread!r}",
-        f"logs {[(key[0], users) for key, (_, users) in registry._logs.items()]}",
+        f"held {caretaker.held}, before {_held_before}, {caretaker.queue.qsize()} queued; thread {caretaker.thread!r}",
+        f"logs {[(key[0], len(users)) for key, (_, users) in registry._logs.items()]}",
         f"collections end cycles: {ends_cycles()}; {gc.get_freeze_count()} frozen",
     ]
     kinds = ("Producer", "Consumer", "Membership", "Linger", "AdminClient")
@@ -176,8 +177,8 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("sparktxn"), "disabled", True)  # pytest keeps what is logged in memory
     with Store.open(uri) if shared else contextlib.nullcontext():
-        held = dropped._held
-        users = {key: count for key, (_, count) in registry._logs.items()}
+        held = dropped._caretaker.held
+        users = {key: len(users) for key, (_, users) in registry._logs.items()}
         tracemalloc.start()
         try:
             before = what_is_left(_FEW, handle, uri, held)
@@ -189,7 +190,7 @@ def test_dropped_handles_leave_no_thread_descriptor_log_or_memory(
         grown_bytes = min(after.memory_bytes - before.memory_bytes, last.memory_bytes - after.memory_bytes) / _MANY
         print(f"\n{handle.__name__:15} {grown_bytes:8.0f} bytes a handle")
         assert not grows(before), after
-        assert {key: count for key, (_, count) in registry._logs.items()} == users
+        assert {key: len(users) for key, (_, users) in registry._logs.items()} == users
         # A shared log holds the entries since its last checkpoint, and segments that are not sealed: some kilobytes.
         assert grown_bytes < (8_000 if shared else 2_000)
 
@@ -217,11 +218,11 @@ def what_is_left(count: int, handle: Callable[[str], None], uri: str, held: int,
     gc.collect()
     deadline = time.monotonic() + _patience_s
     while time.monotonic() < deadline:
-        if dropped._held <= held and (expected is None or not grows(expected)):
+        if dropped._caretaker.held <= held and (expected is None or not grows(expected)):
             break
         time.sleep(0.005)
         gc.collect()
-    assert dropped._held == held, what_is_stuck()
+    assert dropped._caretaker.held == held, what_is_stuck()
     gc.collect()
     part_of.cache_clear()  # it is bounded, and this test does not fill it
     return Left(threads(), descriptors(), tracemalloc.get_traced_memory()[0])
@@ -232,9 +233,12 @@ def test_a_finalizer_waits_for_nothing_that_the_collecting_thread_holds(uri: str
     producer = Producer({"bootstrap.servers": uri})
     producer.produce("t", b"x")
     holdings = producer._holdings
+    outbox = producer._outbox
     assert holdings is not None
-    locks = [registry._lock, dropped._lock, holdings._buffers._lock, producer._connecting, producer._outbox._lock]  # type: ignore[union-attr]
-    del holdings
+    assert outbox is not None
+    of_producer = [holdings._buffers._lock, producer._connecting, outbox._lock]
+    locks = [registry._lock, dropped._caretaker.lock, *of_producer]
+    del holdings, outbox
 
     def drop_while_locked() -> None:
         nonlocal producer
@@ -467,11 +471,11 @@ def test_a_member_of_a_lent_log_is_left_to_its_session() -> None:
 @contextlib.contextmanager
 def hold_of_another() -> Iterator[None]:
     """Something that keeps the thread alive."""
-    dropped.hold()
+    held = dropped.hold()
     try:
         yield
     finally:
-        dropped.release()
+        held.release()
 
 
 def wait_for_the_thread() -> None:

@@ -295,12 +295,27 @@ class _Threading:
 _THREADING: Final = _Threading()
 
 
-class _DroppedWork:
-    """The queue of `dropped`, without its thread, which serves all handles of a real process."""
+class _Caretaker(dropped.Caretaker):
+    """Has a thread of the simulated process give back what that one has dropped.
 
-    def put(self, work: Callable[[], None] | None) -> None:
+    Real threads of other tests may still be at work, and what they hold stays with the real caretaker.
+    """
+
+    def __init__(self, real: dropped.Caretaker) -> None:
+        super().__init__()
+        self._real = real
+
+    def hold(self) -> dropped.Held:
+        return self._real.hold() if current_fiber() is None else dropped.Held(self)
+
+    def release(self) -> None:
+        """Nothing is counted: processes are given a thread for each work."""
+
+    def give_back_later(self, work: Callable[[], None]) -> None:
         fiber = current_fiber()
-        if work is not None and fiber is not None:
+        if fiber is None:
+            self._real.give_back_later(work)
+        else:
             fiber.owner.spawn(work)
 
 
@@ -336,8 +351,8 @@ def cooperative_threads() -> Iterator[None]:
     What handles that are dropped have held is given back by a thread of the process that has dropped them.
     """
     changed = _using_threads(len(sys.modules))
-    state = {name: dropped.__dict__[name] for name in ("_lock", "_queue", "_held", "_thread")}
-    dropped.__dict__.update(_queue=_DroppedWork(), _held=0, _thread="no thread is needed")
+    caretaker = dropped._caretaker
+    dropped._caretaker = _Caretaker(caretaker)
     for module in changed:
         module.__dict__["threading"] = _THREADING
     try:
@@ -345,7 +360,7 @@ def cooperative_threads() -> Iterator[None]:
     finally:
         for module in changed:
             module.__dict__["threading"] = threading
-        dropped.__dict__.update(state)
+        dropped._caretaker = caretaker
 
 
 class _FiberFuture(Future[Result]):

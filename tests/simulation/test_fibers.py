@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
+from threading import Event, Thread
+from threading import enumerate as enumerate_threads
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -153,18 +157,76 @@ def test_what_a_thread_raises_fails_the_simulation() -> None:
 
 def test_what_a_dropped_handle_held_is_given_back_by_a_thread_of_its_process() -> None:
     given_back: list[str] = []
-    before = dict(dropped.__dict__)
 
     def program(process: Process) -> None:
-        dropped.hold()
+        held = dropped.hold()
         dropped.give_back_later(lambda: given_back.append(process.name))
         assert not given_back
         process.sleep(1)
-        dropped.release()
+        held.release()
 
     run(program)
     assert given_back == ["process"]
-    assert dropped.__dict__ == before
+
+
+def test_the_thread_that_serves_real_handles_may_end_while_a_simulation_runs() -> None:
+    """The handles that come after it have a thread again."""
+    may_end, done = Event(), Event()
+    thread, held = served_by_a_thread()
+    dropped.give_back_later(partial(wait_for, may_end))
+    held.release()
+
+    def program(process: Process) -> None:
+        may_end.set()
+        thread.join(10)
+
+    run(program)
+    assert not thread.is_alive()
+    held = dropped.hold()
+    dropped.give_back_later(done.set)
+    assert done.wait(10)
+    held.release()
+
+
+def test_real_handles_are_given_back_while_a_simulation_runs() -> None:
+    done = Event()
+    thread, held = served_by_a_thread()
+
+    def program(process: Process) -> None:
+        held_by_process = dropped.hold()
+        in_a_real_thread(lambda: dropped.give_back_later(done.set))
+        assert done.wait(10)
+        in_a_real_thread(held.release)
+        held_by_process.release()
+        thread.join(10)
+
+    run(program)
+    assert not thread.is_alive()
+
+
+def wait_for(event: Event) -> None:
+    event.wait(30)
+
+
+def served_by_a_thread() -> tuple[Thread, dropped.Held]:
+    """The thread of real handles, and the only thing that is held."""
+    give_up_at_s = monotonic() + 30
+    while (running := serving()) and monotonic() < give_up_at_s:
+        gc.collect()
+        sleep(0.005)
+    assert not running, "something of another test is held"
+    held = dropped.hold()
+    return serving()[0], held
+
+
+def serving() -> list[Thread]:
+    return [thread for thread in enumerate_threads() if thread.name == "sparktxn-dropped"]
+
+
+def in_a_real_thread(work: Callable[[], None]) -> None:
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_outside_of_a_simulation_threads_are_real() -> None:
