@@ -315,15 +315,24 @@ class Store:
         )
         return with_metadata(view, tasks, self.log)
 
-    def files(self, view: ReadView) -> list[CommittedFile]:
-        """Return the files that hold a view's committed records, by topic, partition and offset: for other engines.
+    @in_time("timeout_s", _clock_of)
+    def files(self, topic: ReadView | str, *, timeout_s: float | None = None) -> list[CommittedFile]:
+        """Return the files that hold committed records, by topic, partition and offset: for other engines.
 
         They stay as long as the vacuum keeps the view. Internal topics have none.
 
+        Args:
+            topic: a topic, for its records of now, or a view of any topics.
+            timeout_s: how long the view of a topic may take.
+
         Raises:
+            CommandRefused: the topic does not exist.
             DamagedObject: a manifest or an index is missing or altered.
             ViewExpired: it is missing because the vacuum has passed the view.
         """
+        if isinstance(topic, str):
+            topic = self.view([topic])
+        view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
         files = committed_files(self.plan(view, self.ranges(view)))
         return sorted(files, key=lambda file: (file.topic, file.partition, file.base_offset))
 

@@ -475,7 +475,7 @@ CALLS: Final[dict[str, Call]] = {
     "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
-    "Store.files": Call(lambda world: world.store.files, lambda world: {"view": _view(world)}),
+    "Store.files": Call(lambda world: world.store.files, lambda world: {"topic": _view(world), "timeout_s": 5.0}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.plan_table": Call(lambda world: world.store.plan_table, lambda _: {"table": "segments", "selection": TableSelection(topics=("t",)), "timeout_s": 5.0}),

@@ -290,6 +290,7 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "Store.create_topic": store_call(lambda store: store.create_topic("new", timeout_s=TIMEOUT_S)),
     "Store.topics": store_call(lambda store: store.topics(timeout_s=TIMEOUT_S)),
     "Store.view": store_call(lambda store: store.view(timeout_s=TIMEOUT_S)),
+    "Store.files": store_call(lambda store: store.files("t", timeout_s=TIMEOUT_S)),
     "Store.stage_plan": store_call(lambda store: store.stage_plan(["t"], timeout_s=TIMEOUT_S)),
     "Store.commit": _committed_staged,
     "Store.add_columns": store_call(lambda store: store.add_columns("t", MORE_COLUMNS, timeout_s=TIMEOUT_S)),

@@ -165,6 +165,10 @@ def test_files_are_those_of_the_view_with_what_another_engine_needs(uri: str, pr
     write(producer, 5)
     with Store.open(uri) as store:
         files = store.files(store.view(["rides", "empty"]))
+        assert store.files("rides") == files
+        assert store.files("empty") == []
+        with pytest.raises(CommandRefused, match="missing"):
+            store.files("missing")
     assert [(file.topic, file.partition, file.base_offset, file.record_count, file.is_whole) for file in files] == [
         ("rides", 0, 0, 1, True),
         ("rides", 1, 0, 1, True),
