@@ -44,7 +44,7 @@ bench: $(STAMP) ## Measures speed and memory, each against a peer
 sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 	@$(PY) -m tests.simulation.simulate $(ARGS)
 
-interop: $(STAMP) java ## Runs Kafka's dump tool, a broker, confluent-kafka's modules and stream frameworks (fetches them once)
+interop: $(STAMP) java ## Runs Kafka's dump tool, a broker, confluent-kafka's modules, stream frameworks, hadoop-aws (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
 nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes, the soak and more

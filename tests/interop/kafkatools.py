@@ -69,7 +69,7 @@ def fetch_jars(wanted: Sequence[Jar] = JARS) -> list[Path]:
     paths = []
     for jar in wanted:
         path = folder / jar.file
-        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+        if not path.exists() or _sha256(path) != jar.sha256:
             data = _fetched(jar.url)
             told = _fetched(f"{jar.url}.sha1").decode().split()[0]
             if hashlib.sha1(data).hexdigest() != told or hashlib.sha256(data).hexdigest() != jar.sha256:
@@ -79,6 +79,11 @@ def fetch_jars(wanted: Sequence[Jar] = JARS) -> list[Path]:
             temporary.replace(path)
         paths.append(path)
     return paths
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def java() -> str:
