@@ -37,6 +37,7 @@ __all__ = [
     "check_schema",
     "checksum",
     "decode_inline",
+    "decode_row_groups",
     "decode_segment",
     "encode_inline",
     "encode_segment",
@@ -239,6 +240,48 @@ def decode_segment(
         table = _conform(found, name, wanted, row_count)
         table.validate(full=True)
     return table
+
+
+def decode_row_groups(
+    data: bytes, name: str, *, schema: pa.Schema, columns: Sequence[str], record_count: int, rows: range
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of a segment as `decode_segment` returns them, a row group at a time, each with its first row.
+
+    No more than one row group is in memory, and those with none of `rows` are not decoded. A segment that is no Parquet
+    file counts as one row group.
+
+    Args:
+        data: the object's bytes, which the caller has compared with the checksum in the log.
+        name: the object's name, for the error.
+        schema: the topic's `stored_schema` now; columns that it has gained since read as null.
+        columns: the columns to read, at least one; only these are decoded.
+        record_count: how many records the log says that the segment has.
+        rows: the rows that are asked for, by their places in the segment.
+
+    Raises:
+        DamagedObject: the bytes are not a segment with these columns and this many records.
+    """
+    if not data.startswith(_PARQUET_MAGIC):
+        whole = decode_segment(data, name, schema=schema, columns=columns, record_count=record_count, verified=True)
+        yield 0, whole
+        return
+    wanted = pa.schema([schema.field(column) for column in columns])
+    with _damage_of(name):
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        _check_record_count(name, sum(counts), record_count)
+        present = set(file.schema_arrow.names)
+    first = 0
+    for group, count in enumerate(counts):
+        if first < rows.stop and rows.start < first + count:
+            with _damage_of(name):
+                named = [column for column in columns if column in present]
+                found = file.read_row_group(group, columns=named, use_threads=False)
+                table = _conform(found, name, wanted, count)
+                table.validate(full=True)
+            yield first, table
+            del found, table  # else this row group stays while the next one is decoded
+        first += count
 
 
 def parquet_footer(data: bytes, name: str) -> pq.FileMetaData | None:

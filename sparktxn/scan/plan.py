@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -440,13 +442,7 @@ def task_of(
 
 def by_file(segments: Iterable[SegmentRef]) -> list[list[SegmentRef]]:
     """Return `segments` in their order, each run of those in one file together: a file is fetched and decoded once."""
-    files: list[list[SegmentRef]] = []
-    for segment in segments:
-        if files and files[-1][0].name == segment.name:
-            files[-1].append(segment)
-        else:
-            files.append([segment])
-    return files
+    return [list(file) for _, file in groupby(segments, attrgetter("name"))]
 
 
 class _Group(NamedTuple):

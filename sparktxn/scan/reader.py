@@ -7,6 +7,7 @@ that asks for nothing else fetches nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -23,6 +24,7 @@ from sparktxn.format.segment import (
     RECORD_SCHEMA,
     InlineSegment,
     decode_inline,
+    decode_row_groups,
     decode_segment,
     parquet_footer,
     stored_schema,
@@ -47,6 +49,7 @@ from sparktxn.scan.conditions import Condition, matching, may_hold
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file
+from sparktxn.segmentstructs import CompactedSegment
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
@@ -94,7 +97,20 @@ def _rows(
         elif data is not None:
             name = task.segment_name(segments[0])
             check_bytes(NamedSegment(name, segments[0]), data, check_checksums=check_checksums)
-            has_gaps = any(segment.has_gaps for segment in segments)
+            has_gaps = _have_gaps(segments)
+            if check_checksums and assembly.stored_columns and not (has_gaps or assembly.conditions):
+                groups = decode_row_groups(
+                    data,
+                    name,
+                    schema=assembly.stored_schema,
+                    columns=assembly.stored_columns,
+                    record_count=segments[0].file_records,
+                    rows=range(kept[0].first_row, kept[-1].first_row + kept[-1].row_count),
+                )
+                for own, first, rows in _by_row_group(kept, groups):
+                    yield from assembly.batches(own, rows, batch_rows, first)
+                    del rows  # else it stays while the next row group is decoded
+                continue
             decode = partial(
                 decode_segment,
                 data,
@@ -114,10 +130,15 @@ def _rows(
 def _needs_offsets(task: ReadTask, assembly: _Assembly) -> bool:
     """Return whether some rows can only be found, or their offsets only be known, from the files."""
     start, end = task.start_offset, task.end_offset
-    return any(
+    return _have_gaps(task.segments) and any(
         segment.has_gaps and (assembly.returns_offsets or segment.base_offset < start or segment.end_offset > end)
         for segment in task.segments
     )
+
+
+def _have_gaps(segments: Iterable[SegmentRef]) -> bool:
+    """Return whether some of the segments have gaps; quickly where a compaction has made none of them."""
+    return CompactedSegment in set(map(type, segments)) and any(segment.has_gaps for segment in segments)
 
 
 def stored_records(
@@ -138,12 +159,12 @@ def stored_records(
     """
     schema = stored_schema(task.schema)
     wanted = list(schema.names if columns is None else columns)
-    offsets = offsets or any(segment.has_gaps for segment in task.segments)
+    offsets = offsets or _have_gaps(task.segments)
     for segments, data in _fetched(objects, task, needs_data=True):
         name = task.segment_name(segments[0])
         assert isinstance(data, bytes)
         check_bytes(NamedSegment(name, segments[0]), data)
-        has_gaps = any(segment.has_gaps for segment in segments)
+        has_gaps = _have_gaps(segments)
         rows = decode_segment(
             data,
             name,
@@ -266,15 +287,46 @@ def _kept(segments: Sequence[SegmentRef], aborted: AbortedRanges | None, start: 
     """Return what a task returns of `segments` from offset `start` to `end`; of those with gaps perhaps less."""
     ranges = aborted or AbortedRanges(())
     if aborted is None and start <= segments[0].base_offset and segments[-1].end_offset <= end:
-        kept = [(segment, segment.base_offset, segment.end_offset) for segment in segments]
-    else:
-        kept = [(segment, low, high) for segment in segments for low, high in ranges.kept(segment, start, end)]
+        # Segments of the files of a rewrite are many: each costs its part of a microsecond.
+        return [
+            _Kept(
+                segment, base := segment.base_offset, base + segment.record_count, segment.first_row, segment.row_count
+            )
+            for segment in segments
+        ]
+    kept = [(segment, low, high) for segment in segments for low, high in ranges.kept(segment, start, end)]
     return [
         _Kept(segment, low, high, segment.first_row, segment.row_count)
         if segment.has_gaps
         else _Kept(segment, low, high, segment.first_row + low - segment.base_offset, high - low)
         for segment, low, high in kept
     ]
+
+
+def _by_row_group(
+    kept: Iterable[_Kept], groups: Iterator[tuple[int, pa.Table]]
+) -> Iterator[tuple[list[_Kept], int, pa.Table]]:
+    """Yield what is kept of each row group, the row group's first row, and its rows.
+
+    Args:
+        kept: parts of segments without gaps, in the order of the file.
+        groups: the row groups in their order, each with its first row.
+    """
+    waiting = deque(kept)
+    for first, rows in groups:
+        end = first + rows.num_rows
+        own = []
+        while waiting and waiting[0].first_row < end:
+            each = waiting.popleft()
+            count = end - each.first_row
+            if count < each.row_count:
+                middle = each.start + count
+                waiting.appendleft(each._replace(start=middle, first_row=end, row_count=each.row_count - count))
+                each = each._replace(end=middle, row_count=count)
+            own.append(each)
+        if own:
+            yield own, first, rows
+        del rows  # else it stays while the next row group is decoded
 
 
 def _located(kept: Iterable[_Kept], offsets: pa.ChunkedArray) -> list[_Kept]:
@@ -353,11 +405,11 @@ class _Assembly:
         return make
 
     def batches(
-        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None
+        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of `kept`, all inside one file."""
+        """The rows of `kept`, all inside one file, of which `stored` has the rows from `first_row` on."""
         if len(kept) > 1:
-            yield from self._joined(kept, stored, batch_rows)
+            yield from self._joined(kept, stored, batch_rows, first_row)
             return
         (one,) = kept
         if stored is None:
@@ -366,16 +418,16 @@ class _Assembly:
                 yield self._batch(one, None, first, min(step, one.row_count - first))
             return
         position = 0
-        rows = stored.slice(one.first_row, one.row_count)
+        rows = stored.slice(one.first_row - first_row, one.row_count)
         for chunk in rows.to_batches(max_chunksize=batch_rows):
             yield self._batch(one, chunk, position, chunk.num_rows)
             position += chunk.num_rows
 
     def _joined(
-        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None
+        self, kept: Sequence[_Kept], stored: pa.Table | None, batch_rows: int | None, first_row: int
     ) -> Iterator[pa.RecordBatch]:
         """The rows of several parts of one file, together: their number costs little more than that of their rows."""
-        ends = pa.array(accumulate(each.row_count for each in kept), pa.int64())
+        ends = pa.array(accumulate([each.row_count for each in kept]), pa.int64())
         rows_count = ends[-1].as_py()
         columns = {}
         for name, make in self._made.items():
@@ -387,7 +439,8 @@ class _Assembly:
                 each = pa.concat_arrays([make(one.segment, 0, 1) for one in kept])
                 columns[name] = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
         if stored is not None:
-            rows = pa.concat_tables([stored.slice(first, end - first) for first, end in _adjoining(kept)])
+            ranges = _adjoining(kept)
+            rows = pa.concat_tables([stored.slice(first - first_row, end - first) for first, end in ranges])
             columns |= {name: rows.column(name) for name in self.stored_columns}
         if not self.schema.names:
             columns[OFFSET] = pa.nulls(rows_count)
@@ -413,15 +466,13 @@ class _Assembly:
 
 def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:
     """Return the offsets of `kept`, whose rows end at `ends` in the result: without gaps they grow by one in each."""
-    if any(each.offsets is not None for each in kept):
+    if [each.offsets for each in kept].count(None) < len(kept):
         return pa.concat_arrays([each.offsets_of(0, each.row_count) for each in kept])
-    rows = 0
-    shifts = []
-    for each in kept:
-        shifts.append(each.start - rows)
-        rows += each.row_count
-    shift = pa.RunEndEncodedArray.from_arrays(ends, pa.array(shifts, pa.int64()))
-    return pc.add(pc.run_end_decode(shift), pa.arange(0, rows))
+    starts = pa.array([each.start for each in kept], pa.int64())
+    counts = pa.array([each.row_count for each in kept], pa.int64())
+    shifts = pc.subtract(starts, pc.subtract(ends, counts))
+    shift = pa.RunEndEncodedArray.from_arrays(ends, shifts)
+    return pc.add(pc.run_end_decode(shift), pa.arange(0, ends[-1].as_py()))
 
 
 def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ from sparktxn.maintenance import (
     rewrite,
     run_compact_task,
     run_rewrite_task,
+    segmentwriter,
     verify,
 )
 from sparktxn.scan.plan import ReadTask
@@ -290,10 +291,11 @@ steps = st.lists(
 
 @pytest.fixture(autouse=True, scope="module")
 def grouping_often() -> Iterator[None]:
-    """Keys are grouped after a few, as otherwise after many megabytes."""
+    """Keys are grouped after a few, and rows make a row group, as otherwise after many megabytes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(newestoffsets, "_WAITING_BYTES", 60)
         patched.setattr(newestoffsets, "_HASHED_ROWS", 2)
+        patched.setattr(segmentwriter, "_ROW_GROUP_ROWS", 3)
         yield
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import Store, ViewExpired, read_task
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.look.views import ReadView
-from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance import (
+    RewriteReport,
+    apply_rewrite,
+    plan_rewrite,
+    rewrite,
+    run_rewrite_task,
+    segmentwriter,
+    verify,
+)
 from sparktxn.maintenance.folding import Folder
 from sparktxn.scan.plan import Isolation
 from sparktxn.scan.systemtables import TableSelection
@@ -143,6 +153,14 @@ steps = st.lists(
     min_size=8,
     max_size=45,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_row_groups() -> Iterator[None]:
+    """A rewritten file has a row group for every few records, as otherwise for many megabytes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(segmentwriter, "_ROW_GROUP_ROWS", 2)
+        yield
 
 
 @settings(max_examples=60, deadline=None)

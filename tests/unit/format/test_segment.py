@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ from sparktxn.format.segment import (
     RECORD_SCHEMA,
     check_schema,
     checksum,
+    decode_row_groups,
     decode_segment,
     encode_segment,
     parse_type,
@@ -227,6 +229,56 @@ def test_flipped_bits_are_damage_or_harmless(segment_format: str, place: int, fl
     assert decoded.num_rows == 50
     # Every value can be looked at; a damaged timestamp may be one that Python's calendar does not reach.
     decoded.set_column(3, "timestamp", decoded["timestamp"].cast(pa.int64())).to_pylist()
+
+
+def in_row_groups(rows: int, group_rows: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(many_records(rows), sink, row_group_size=group_rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 29), st.integers(1, 30))
+def test_row_groups_come_one_by_one_and_only_those_that_are_asked_for(
+    count: int, group_rows: int, start: int, asked: int
+) -> None:
+    start = min(start, count - 1)
+    end = min(start + asked, count)
+    found = list(row_groups(in_row_groups(count, group_rows), count, range(start, end)))
+    assert [first for first, _ in found] == list(range(start // group_rows * group_rows, end, group_rows))
+    for first, rows in found:
+        assert rows.equals(many_records(count).select(["value", "key"]).slice(first, group_rows))
+
+
+def row_groups(data: bytes, count: int, rows: range) -> Iterator[tuple[int, pa.Table]]:
+    return decode_row_groups(data, "s", schema=RECORD_SCHEMA, columns=["value", "key"], record_count=count, rows=rows)
+
+
+def test_another_segment_is_one_row_group() -> None:
+    data = encode_segment(many_records(10), segment_format="arrow", compression="zstd")
+    ((first, rows),) = row_groups(data, 10, range(3, 4))
+    assert (first, rows.num_rows) == (0, 10)
+
+
+def test_a_column_that_no_row_group_has_reads_as_null() -> None:
+    schema = stored_schema((("a", "int64", True), ("b", "string", True)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table({"a": [1, 2, 3], "timestamp": pa.array([0] * 3, pa.timestamp("ms", "UTC"))}), sink, row_group_size=2
+    )
+    data = sink.getvalue().to_pybytes()
+    found = list(decode_row_groups(data, "s", schema=schema, columns=["b"], record_count=3, rows=range(3)))
+    assert [(first, rows.to_pylist()) for first, rows in found] == [(0, [{"b": None}] * 2), (2, [{"b": None}])]
+
+
+def test_row_groups_of_damaged_bytes_are_damage() -> None:
+    data = in_row_groups(50, 10)
+    with pytest.raises(DamagedObject, match="has 50 records: expected 51"):
+        list(row_groups(data, 51, range(51)))
+    for length in range(4, len(data)):
+        with pytest.raises(DamagedObject, match="'s' is damaged"):
+            list(row_groups(data[:length], 50, range(50)))
 
 
 def test_the_checksum_is_crc32c() -> None:
