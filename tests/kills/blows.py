@@ -66,12 +66,9 @@ class Blows:
         return len(os.listdir(self._done))
 
     def recorded(self) -> int:
-        """Return how many micro-batches Spark has recorded as committed."""
-        try:
-            names = os.listdir(self.folder / "checkpoint" / "commits")
-        except FileNotFoundError:
-            return 0
-        return 1 + max((int(name) for name in names if name.isdigit()), default=-1)
+        """Return how many inputs Spark has recorded as committed: one each micro-batch, but see `ends`."""
+        committed = _committed(self.folder)
+        return _end_of(self.folder, max(committed)) if committed else 0
 
     def next_at(self, point: str) -> tuple[int, Blow] | None:
         """Return the next blow with its number, if it is for `point` and its time has come."""
@@ -89,6 +86,28 @@ class Blows:
             return False
         return True
 
+    def ends(self) -> list[int]:
+        """Return after how many inputs each of the micro-batches ends that Spark has recorded as committed.
+
+        Mostly each has one. The file source notes its next file in a log of its own, and then Spark notes the
+        micro-batch. A driver that dies in between leaves a micro-batch of two files to the next one.
+        """
+        return [_end_of(self.folder, batch) for batch in sorted(_committed(self.folder))]
+
     def resumed(self, number: int) -> Path:
         """Return the file whose existence lets the processes that blow `number` stopped go on."""
         return self.folder / f"resumed-{number}"
+
+
+def _committed(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder / "checkpoint" / "commits")
+    except FileNotFoundError:
+        return []
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _end_of(folder: Path, batch: int) -> int:
+    """Return the inputs up to the end of a micro-batch: the file source counts its files, others give one at a time."""
+    offset = json.loads((folder / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return 1 + int(offset.get("logOffset", batch))

@@ -71,7 +71,7 @@ def run(
     scene.blows.plan(blows)
     drivers = scene.run()
     store = Path(query.uri) if copy is None else copy()
-    findings = check(store, query.batches)
+    findings = check(store, query.batches, ends=scene.blows.ends())
     dealt = Counter(f"{blow.point} {blow.action}" for blow in blows[: scene.blows.dealt()])
     return Report(query, seed, dealt, drivers, time.monotonic() - started_s, findings)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Store
+from tests.kills.blows import Blows
 from tests.kills.checker import check
 from tests.kills.queries import OUTPUTS
 
@@ -75,6 +76,27 @@ def test_too_few_micro_batches_are_wrong(store: Store) -> None:
 def test_two_micro_batches_in_one_entry_are_wrong(store: Store) -> None:
     commit(store, [0, 1, 2, 3, 4, 5, 6, 7])
     assert "there were 0 micro-batches and now are 2" in problems(store)
+
+
+def test_a_micro_batch_of_two_inputs_is_right_if_spark_has_recorded_it_so(store: Store) -> None:
+    commit(store, [0, 1, 2, 3])
+    commit(store, [4, 5, 6, 7, 8, 9, 10, 11])
+    assert check(Path(store.uri), 3, BATCH, ends=[1, 3]).problems == ()
+    assert "there were 1 micro-batches and now are 3" in problems(store, 3)
+    for ends in ([1, 2, 3], [3]):
+        assert check(Path(store.uri), 3, BATCH, ends=ends).problems
+
+
+def test_the_end_of_a_query_is_counted_in_inputs(tmp_path: Path) -> None:
+    blows = Blows(tmp_path)
+    assert (blows.recorded(), blows.ends()) == (0, [])
+    for batch, offset in enumerate(['{"logOffset":0}', '{"logOffset":2}', '{"offset":30,"timestamp":7}']):
+        for folder, text in (("offsets", f"v1\n{{}}\n{offset}"), ("commits", "v1\n{}")):
+            path = tmp_path / "checkpoint" / folder / str(batch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    (tmp_path / "checkpoint" / "commits" / ".2.crc").touch()
+    assert (blows.recorded(), blows.ends()) == (3, [1, 3, 3])
 
 
 def test_a_key_out_of_order_is_wrong(store: Store) -> None:
