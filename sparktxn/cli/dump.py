@@ -18,7 +18,7 @@ from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends
 from sparktxn.format.checkpoint import decode_head, decode_hint
-from sparktxn.format.commands import Append
+from sparktxn.format.commands import Append, PrepareHalf
 from sparktxn.format.entry import decode_entry, decode_store
 from sparktxn.format.inline import decode_stream
 from sparktxn.format.manifest import decode_manifest
@@ -97,7 +97,11 @@ def _decoded(store: Store, name: str, data: bytes, count: int) -> _Decoded:
         found: _Decoded = {"kind": "entry"} | _builtins(decoded)
         for command, shown in zip(decoded.commands, found["commands"], strict=True):
             if isinstance(command, Append) and command.data:
-                shown["data"] = _inline(store, name, command, count)
+                shown["data"] = _inline(store, name, command.topic_id, command.data, count)
+            elif isinstance(command, PrepareHalf):
+                topic_ids = {segment.segment: segment.topic_id for segment in command.segments}
+                for segment, data in command.data.items():
+                    shown["data"][segment] = _inline(store, name, topic_ids.get(segment, 0), data, count)
         return found
     if head is not None:
         return {"kind": "checkpoint"} | _builtins(decode_head(data, name, head[0]))
@@ -142,12 +146,12 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
     }
 
 
-def _inline(store: Store, name: str, append: Append, count: int) -> _Decoded:
-    """Return the first `count` of the records that an append carries."""
-    topic = next((known for known in store.topics() if known.topic_id == append.topic_id), None)
-    schema = decode_stream(append.data).schema if topic is None else stored_schema(topic.schema)
-    rows = decode_segment(append.data, name, schema=schema).slice(0, count).to_pylist()
-    return {"size_bytes": len(append.data), "records": [readable(row) for row in rows]}
+def _inline(store: Store, name: str, topic_id: int, data: bytes, count: int) -> _Decoded:
+    """Return the first `count` of the records that entry `name` carries for a topic."""
+    topic = next((known for known in store.topics() if known.topic_id == topic_id), None)
+    schema = decode_stream(data).schema if topic is None else stored_schema(topic.schema)
+    rows = decode_segment(data, name, schema=schema).slice(0, count).to_pylist()
+    return {"size_bytes": len(data), "records": [readable(row) for row in rows]}
 
 
 def _own_schema(data: bytes) -> pa.Schema:

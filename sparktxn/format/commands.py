@@ -461,13 +461,14 @@ class CancelIntent(_Base, frozen=True, tag="cancel_intent"):
 class PrepareHalf(_Base, frozen=True, tag="prepare_half"):
     """Stores a half transaction of a producer group: its segments are invisible, and without offsets, until it commits.
 
-    The first check is due after `immunity_ms`.
+    The first check is due after `immunity_ms`. `data` are the inline records of segments, by their names.
     """
 
     group_id: str
     transaction_id: str
     segments: tuple[HalfSegment, ...]
     immunity_ms: Int64
+    data: dict[str, bytes] = {}
 
 
 class CheckHalf(_Base, frozen=True, tag="check_half"):

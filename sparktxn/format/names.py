@@ -28,6 +28,8 @@ __all__ = [
     "STORE",
     "TOPICS",
     "appends",
+    "carried_segment",
+    "carrier",
     "check_topic_name",
     "checked_name",
     "checkpoint_head",
@@ -37,6 +39,7 @@ __all__ = [
     "entry",
     "group_folder",
     "horizon",
+    "inline_file_name",
     "inline_segment",
     "intent",
     "is_inline",
@@ -45,6 +48,7 @@ __all__ = [
     "manifest",
     "member_sign",
     "parse_appends",
+    "parse_carrier",
     "parse_checkpoint_head",
     "parse_checkpoint_part",
     "parse_copy",
@@ -92,7 +96,7 @@ _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
 _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
-_INLINE = re.compile(r"[0-9a-v]{20}\.inline")
+_INLINE = re.compile(r"(?:([0-9]{20})-)?[0-9a-v]{20}\.inline")
 _PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
 _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")
@@ -245,7 +249,7 @@ def segment_object(folder: str, file_name: str, entry_number: int) -> str:
 
     `folder` is the partition's, `entry_number` the entry that appended the segment.
     """
-    return entry(entry_number) if is_inline(file_name) else folder + file_name
+    return entry(carrier(file_name, entry_number)) if is_inline(file_name) else folder + file_name
 
 
 def parse_segment_born(file_name: str) -> int | None:
@@ -259,9 +263,31 @@ def inline_segment(token: str) -> str:
     return f"{token}.inline"
 
 
+def carried_segment(file_name: str, entry_number: int) -> str:
+    """The name of inline segment `file_name` where a state names it whose entry was not the one that carries it."""
+    return f"{_padded(entry_number)}-{file_name}"
+
+
 def is_inline(file_name: str) -> bool:
-    """True if the log entry that names the segment carries its records."""
+    """True if a log entry carries the segment's records."""
     return _INLINE.fullmatch(file_name) is not None
+
+
+def parse_carrier(file_name: str) -> int | None:
+    """The number of the entry that carries the records, from an inline segment's name; None if the name has none."""
+    match = _INLINE.fullmatch(file_name)
+    return int(match[1]) if match and match[1] else None
+
+
+def carrier(file_name: str, entry_number: int) -> int:
+    """The number of the entry that carries inline segment `file_name`, which entry `entry_number` has placed."""
+    named = parse_carrier(file_name)
+    return entry_number if named is None else named
+
+
+def inline_file_name(file_name: str) -> str:
+    """The name under which an entry carries the records of inline segment `file_name`."""
+    return file_name if parse_carrier(file_name) is None else file_name[_DIGITS + 1 :]
 
 
 def is_segment(file_name: str) -> bool:

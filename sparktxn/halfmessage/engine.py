@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn.clock import Deadline
@@ -27,9 +26,10 @@ from sparktxn.halfmessage.records import MessageRecord, record_table, records_of
 from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.registry import acquire_log, release_dropped, release_log
+from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.uploading import RECORD_BYTES_MAX, upload_segment
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX, inline_segment, upload_segment
 from sparktxn.structs import HalfSegment, HalfState, TopicState
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ _NORMAL: Final = "normal"
 
 
 class StagedMessages(Struct, frozen=True):
-    """Messages that are uploaded, each with its partition, and the segments that hold them."""
+    """Messages, each with its partition, and the segments that hold them: uploaded, or in `records` by their names."""
 
     partitions: tuple[int, ...]
     segments: tuple[HalfSegment, ...]
+    records: dict[str, bytes] = {}
 
 
 class HalfEngine:
@@ -116,7 +117,7 @@ class HalfEngine:
         return topic
 
     def stage(self, records: Sequence[MessageRecord], deadline: Deadline, *, half: bool = True) -> StagedMessages:
-        """Upload messages, one segment for each partition.
+        """Make messages into segments, one for each partition; upload those that the entry does not carry.
 
         Raises:
             KafkaException: see `topic`; MSG_SIZE_TOO_LARGE.
@@ -133,15 +134,33 @@ class HalfEngine:
             partitions.append(partition)
             by_place.setdefault((record.topic, partition), []).append(record)
         segments = []
+        left_bytes = INLINE_LIST_BYTES_MAX
         with deadline.governs():
-            born = self.log.born(deadline)
             for (name, partition), found in by_place.items():
                 stage = StageTopic.of(topics[name])
-                segments.append(_half_segment(self._upload(stage, partition, record_table(found), born)))
-        return StagedMessages(tuple(partitions), tuple(segments))
+                staged = self._inline(stage, partition, found, left_bytes) or self._upload(
+                    stage, partition, found, deadline
+                )
+                left_bytes -= len(staged.data)
+                segments.append(staged)
+        carried = {staged.segment: staged.data for staged in segments if staged.data}
+        return StagedMessages(tuple(partitions), tuple(map(_half_segment, segments)), carried)
 
-    def _upload(self, topic: StageTopic, partition: int, table: pa.Table, born: int) -> StagedSegment:
+    def _inline(
+        self, topic: StageTopic, partition: int, records: Sequence[MessageRecord], bytes_max: int
+    ) -> StagedSegment | None:
+        """Return a segment whose records the entry is to carry; None if they are too large for it."""
         log = self.log
+        limit: int = min(log.settings.inline_bytes, topic_setting(topic.settings, "append.inline.bytes"))
+        if not 0 < limit >= sum(record.size_bytes() for record in records):
+            return None
+        return inline_segment(log.ids, topic, partition, record_table(records), bytes_max)
+
+    def _upload(
+        self, topic: StageTopic, partition: int, records: Sequence[MessageRecord], deadline: Deadline
+    ) -> StagedSegment:
+        log, table = self.log, record_table(records)
+        born = log.born(deadline)
         return upload_segment(log.objects, log.ids, born, topic, partition, table, clock=log.clock, count_payload=False)
 
     def _pick(self, partition_count: int) -> int:
@@ -168,9 +187,16 @@ class HalfEngine:
     # --- half transactions -----------------------------------------------------------------------------------------
 
     def prepare(
-        self, group_id: str, transaction_id: str, segments: Sequence[HalfSegment], immunity_ms: int, deadline: Deadline
+        self,
+        group_id: str,
+        transaction_id: str,
+        staged: StagedMessages,
+        immunity_ms: int,
+        deadline: Deadline,
+        *,
+        after: Sequence[HalfSegment] = (),
     ) -> None:
-        """Store a half transaction, or add segments to it; the same call again changes nothing.
+        """Store a half transaction, or add segments to one that has those in `after`; once more changes nothing.
 
         Raises:
             CommandRefused: a topic is gone, or it was settled or discarded.
@@ -178,18 +204,17 @@ class HalfEngine:
             StoreUnavailable: it is not stored.
         """
         with deadline.governs():
-            self.log.submit([PrepareHalf(group_id, transaction_id, tuple(segments), immunity_ms)], deadline)
+            segments = (*after, *staged.segments)
+            self.log.submit([PrepareHalf(group_id, transaction_id, segments, immunity_ms, staged.records)], deadline)
 
-    def send_at_once(
-        self, group_id: str, transaction_id: str, segments: Sequence[HalfSegment], deadline: Deadline
-    ) -> None:
+    def send_at_once(self, group_id: str, transaction_id: str, staged: StagedMessages, deadline: Deadline) -> None:
         """Store messages outside of any transaction: prepared and committed by one entry.
 
         Raises:
             CommandRefused, OutcomeUnknown, StoreUnavailable: as `prepare`.
         """
         commands: list[Command] = [
-            PrepareHalf(group_id, transaction_id, tuple(segments), 0),
+            PrepareHalf(group_id, transaction_id, staged.segments, 0, staged.records),
             EndHalf(group_id, transaction_id, True),
         ]
         with deadline.governs():
@@ -215,8 +240,11 @@ class HalfEngine:
         found: list[MessageRecord] = []
         for segment in half.segments:
             names.check_topic_name(segment.topic)
-            name = names.segment(segment.topic, segment.topic_id, segment.partition, segment.segment)
-            data = self.log.objects.get(name)
+            folder = names.partition_folder(segment.topic, segment.topic_id, segment.partition)
+            name = names.segment_object(folder, segment.segment, half.prepared_entry)
+            (data,) = fetch_each(self.log.objects, [(name, segment.segment, half.prepared_entry)])
+            if isinstance(data, DamagedObject):
+                raise data
             if data is None or checksum(data) != segment.checksum:
                 what = "it is missing" if data is None else "its checksum is not that in the log"
                 raise DamagedObject(name, f"{what}, and half transaction {half.transaction_id!r} names it")

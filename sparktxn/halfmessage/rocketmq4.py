@@ -262,7 +262,7 @@ class TransactionMQProducer:
         record = self._record(message, engine)
         deadline = engine.deadline(timeout_s)
         staged = engine.stage([record], deadline, half=False)
-        engine.send_at_once(self._group, record.message_id, staged.segments, deadline)
+        engine.send_at_once(self._group, record.message_id, staged, deadline)
         return SendResult(SendStatus.SEND_OK, record.message_id, MessageQueue(record.topic, staged.partitions[0]))
 
     def send_message_in_transaction(
@@ -293,7 +293,7 @@ class TransactionMQProducer:
         named = (self._group, record.message_id)
         deadline = engine.deadline(timeout_s)
         staged = engine.stage([record], deadline)
-        engine.prepare(*named, staged.segments, immunity_ms, deadline)
+        engine.prepare(*named, staged, immunity_ms, deadline)
         shown = _shown(record, record.message_id, 0)
         state = _executed(listener, shown, arg)
         if state is not LocalTransactionState.UNKNOWN:

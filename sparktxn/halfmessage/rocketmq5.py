@@ -310,17 +310,16 @@ class Transaction:
                 staged = producer._stage(record)
             else:
                 _, record, staged = known
-            segments = (*self._segments, *staged.segments)
             first = self._records[0] if self._records else record
             self._attempt = (message, record, staged)
             try:
-                producer._prepare(first.topic, first.message_id, segments, record)
+                producer._prepare(first.topic, first.message_id, self._segments, staged, record)
             except (BadRequestException, NotFoundException, ForbiddenException):
                 self._attempt = None
                 raise
             self._attempt = None
             self._records.append(record)
-            self._segments = segments
+            self._segments += staged.segments
         queue = MessageQueue(record.topic, staged.partitions[0])
         return SendReceipt(record.message_id, first.message_id, queue)
 
@@ -539,17 +538,22 @@ class Producer:
         deadline = engine.deadline(self._configuration.request_timeout_s)
         with as_client_errors():
             staged = engine.stage([record], deadline, half=False)
-            engine.send_at_once(record.topic, record.message_id, staged.segments, deadline)
+            engine.send_at_once(record.topic, record.message_id, staged, deadline)
         return SendReceipt(record.message_id, "", MessageQueue(record.topic, staged.partitions[0]))
 
     def _prepare(
-        self, group_id: str, transaction_id: str, segments: tuple[HalfSegment, ...], record: MessageRecord
+        self,
+        group_id: str,
+        transaction_id: str,
+        before: tuple[HalfSegment, ...],
+        staged: StagedMessages,
+        record: MessageRecord,
     ) -> None:
         engine = self._started()
         self._topics.setdefault(group_id)
         with as_client_errors():
             immunity_ms = immunity_ms_of(record.properties, self._configuration.settings.immunity_ms)
-            engine.prepare(group_id, transaction_id, segments, immunity_ms, self._deadline())
+            engine.prepare(group_id, transaction_id, staged, immunity_ms, self._deadline(), after=before)
 
     def _end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
         engine = self._started()

@@ -15,8 +15,8 @@ from sparktxn import arguments
 from sparktxn.clock import Clock, SystemClock
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
+from sparktxn.format.appends import carried_records
 from sparktxn.format.checkpoint import digest
-from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry, open_document
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import decode_snapshot
@@ -171,8 +171,8 @@ def _inline_found(data: bytes, each: ObjectToCopy) -> str:
     number = names.parse_entry(each.name)
     entry = decode_entry(data, each.name, -1 if number is None else number)
     wanted = {part.partition("=")[0] for part in each.expected.split(",")}
-    appends = [command for command in entry.commands if isinstance(command, Append)]
-    return inline_proof({append.segment: append.checksum for append in appends if append.segment in wanted})
+    carried = carried_records(entry.commands, entry.entry)
+    return inline_proof({segment: checksum(carried[segment]) for segment in wanted & carried.keys()})
 
 
 def _proof(data: bytes, each: ObjectToCopy) -> str:

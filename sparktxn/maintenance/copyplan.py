@@ -125,6 +125,8 @@ class _CopyReplay(Replay):
                 self.files.setdefault(where, {})[name] = _File(command.size_bytes, command.checksum, entry.entry)
             elif isinstance(command, PrepareHalf):
                 for segment in command.segments:
+                    if names.is_inline(segment.segment):
+                        continue
                     where, name = (segment.topic_id, segment.partition), segment.segment
                     self.files.setdefault(where, {})[name] = _File(segment.size_bytes, segment.checksum, entry.entry)
             elif isinstance(command, Rewrite):
@@ -253,9 +255,22 @@ class _Planning:
         elif part.startswith(HALVES_PREFIX) and is_base:
             for record in records:
                 if isinstance(record, HalfState):
-                    for half in record.segments:
-                        files = self._plan.files.setdefault((half.topic_id, half.partition), {})
-                        files[half.segment] = _File(half.size_bytes, half.checksum, head.entry)
+                    self._add_half(record, head.entry)
+
+    def _add_half(self, half: HalfState, entry: int) -> None:
+        """Add the segments of a half transaction that may be committed yet."""
+        for segment in half.segments:
+            if names.is_inline(segment.segment):
+                self._add_inline(segment.segment, segment.checksum, entry)
+            else:
+                files = self._plan.files.setdefault((segment.topic_id, segment.partition), {})
+                files[segment.segment] = _File(segment.size_bytes, segment.checksum, entry)
+
+    def _add_inline(self, segment: str, checksum: str, entry: int) -> None:
+        """Add the entry that carries a segment, which `entry` has placed, if it is not copied as a part of the log."""
+        carrier = names.carrier(segment, entry)
+        if carrier < self._plan.first_entry:
+            self._plan.inline.setdefault(carrier, {})[segment] = checksum
 
     def _add_places(
         self,
@@ -282,8 +297,8 @@ class _Planning:
                     continue
                 if not names.is_inline(segment.name):
                     files[segment.name] = _File(segment.size_bytes, segment.checksum, head.entry)
-                elif segment.entry < self._plan.first_entry:
-                    self._plan.inline.setdefault(segment.entry, {})[segment.name] = segment.checksum
+                else:
+                    self._add_inline(segment.name, segment.checksum, segment.entry)
 
     def _add_run(
         self, found: dict[str, ObjectToCopy], folder: str, run: ManifestRef, entry: int, *, is_sealed: bool

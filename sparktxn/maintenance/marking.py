@@ -56,7 +56,8 @@ class Marks(Struct):
     def keeps(self, where: _Where, segment: SegmentRef) -> bool:
         """Return True if a segment of partition `where` is kept for some view."""
         if names.is_inline(segment.name):
-            return segment.entry >= self.horizon or segment.entry in self.entries
+            carrier = names.carrier(segment.name, segment.entry)
+            return carrier >= self.horizon or carrier in self.entries
         return segment.name in self.segments.get(where, ())
 
 
@@ -172,7 +173,7 @@ class _Marking:
         marked = self._marks.segments.setdefault(where, set())
         for segment in kept:
             if segment.end_offset > start and names.is_inline(segment.name):
-                self._marks.entries.add(segment.entry)
+                self._marks.entries.add(names.carrier(segment.name, segment.entry))
             elif segment.end_offset > start:
                 marked.add(segment.name)
 
@@ -181,6 +182,10 @@ class _Marking:
         for record in read_part(self._objects, ref):
             if isinstance(record, HalfState):
                 for segment in record.segments:
+                    carrier = names.parse_carrier(segment.segment)
+                    if carrier is not None:
+                        self._marks.entries.add(carrier)
+                        continue
                     where = (segment.topic_id, segment.partition)
                     self._marks.segments.setdefault(where, set()).add(segment.segment)
 

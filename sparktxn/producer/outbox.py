@@ -17,14 +17,12 @@ from sparktxn.stage.buffers import Buffers, Limits
 from sparktxn.stage.segments import PendingSegment, Uploads
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["INLINE_LIST_BYTES_MAX", "Outbox", "buffers_of"]
-
-INLINE_LIST_BYTES_MAX: Final = 131_072
-"""A list carries at most so many bytes of records: every follower of the log reads them."""
+__all__ = ["Outbox", "buffers_of"]
 
 _MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """What may wait in memory, whatever queue.buffering.max.kbytes allows, before segments are sent off early."""

@@ -38,7 +38,7 @@ def fetch_each(
     Raises:
         StoreUnavailable: the store did not answer.
     """
-    inline = [(entry, segment) for _, segment, entry in stored if names.is_inline(segment)]
+    inline = [(names.carrier(segment, entry), segment) for _, segment, entry in stored if names.is_inline(segment)]
     carried = fetch_inline(objects, inline, use_kept=use_kept) if inline else {}
     files = [name for name, segment, _ in stored if segment not in carried]
     fetched = iter(objects.get_many(files) if len(files) > 1 else [objects.get(name) for name in files])

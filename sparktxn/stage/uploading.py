@@ -20,13 +20,23 @@ from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.staged import StagedSegment, StageTopic
 
-__all__ = ["RECORD_BYTES_MAX", "StageTopic", "StagedSegment", "inline_segment", "upload_segment"]
+__all__ = [
+    "INLINE_LIST_BYTES_MAX",
+    "RECORD_BYTES_MAX",
+    "StageTopic",
+    "StagedSegment",
+    "inline_segment",
+    "upload_segment",
+]
 
 TIME_OF_ENTRY: Final = -1
 """In an append's timestamps: the records get the time of the entry that names them."""
 
 RECORD_BYTES_MAX: Final = OBJECT_SIZE_MAX - 1024 * 1024
 """The largest record: one that does not compress still fits into a segment that one put can carry."""
+
+INLINE_LIST_BYTES_MAX: Final = 131_072
+"""Inline records that one list carries: every follower of the log reads them."""
 
 _TIMEOUT_S: Final = 60.0
 NOT_COUNTED: Final = -1

@@ -22,10 +22,10 @@ from sparktxn.format.commands import (
     PrepareHalf,
     ResumeHalf,
 )
-from sparktxn.format.names import segment_token
+from sparktxn.format.names import carried_segment, inline_file_name, is_inline, segment_token
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
-from sparktxn.state.partitions import check_born, segment_problem
+from sparktxn.state.partitions import check_born, inline_problem, segment_problem
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.structs import (
     HalfDue,
@@ -91,7 +91,8 @@ def settled_half(read: ReadState, group_id: str, transaction_id: str) -> Settled
 def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> CommandResult | Refusal:
     """Note a half transaction, or add segments to one that is pending.
 
-    A repetition, which names segments that it has, changes nothing.
+    A repetition, which names segments that it has, changes nothing. Inline segments get names that say which entry
+    carries them: it is not the one that places them.
     """
     named = _named(command)
     if not command.group_id or not command.transaction_id or not command.segments:
@@ -100,35 +101,30 @@ def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> Comman
         )
     known: HalfState | None = delta.get(("half", command.group_id, command.transaction_id))
     settled = settled_half(delta.get, command.group_id, command.transaction_id)
-    count = len(known.segments) if known is not None else 0
-    if settled is not None or (known is not None and known.segments[: len(command.segments)] == command.segments):
+    sent = _as_sent(known.segments) if known is not None else ()
+    count = len(sent)
+    if settled is not None or (known is not None and sent[: len(command.segments)] == command.segments):
         if settled is None or _is_of(settled, command):
             return CommandResult(duplicate=True)
         return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} has been {_said(settled)}: it takes no more messages")
     if known is not None and known.discarded_entry:
         return Refusal(ErrorCode.INVALID_TXN_STATE, f"{named} {_discarded(known)}")
-    if known is not None and known.segments != command.segments[:count]:
+    if known is not None and sent != command.segments[:count]:
         return Refusal(ErrorCode.INVALID_REQUEST, f"{named} exists with other messages: use a new transaction id")
-    for segment in command.segments[count:]:
-        topic: TopicState | None = delta.get(("topic", segment.topic))
-        exists = topic is not None and topic.topic_id == segment.topic_id
-        if not exists or delta.get(("partition", segment.topic_id, segment.partition)) is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _missing(named, segment))
-        if problem := segment_problem(segment):
-            return Refusal(ErrorCode.INVALID_RECORD, f"segment {segment.segment!r} has {problem}")
-        if refusal := check_born(delta, segment.segment, context):
-            return refusal
+    if refusal := _check_new(delta, command, command.segments[count:], context):
+        return refusal
     if refusal := _check_wait(named, command.immunity_ms):
         return refusal
     due_ms = _after(context, command.immunity_ms)
+    added = tuple(_as_carried(segment, context) for segment in command.segments[count:])
     if known is not None:
         _remove_due(delta, known)
-        half = replace(known, segments=command.segments, immunity_ms=command.immunity_ms, due_ms=due_ms)
+        half = replace(known, segments=known.segments + added, immunity_ms=command.immunity_ms, due_ms=due_ms)
     else:
         half = HalfState(
             group_id=command.group_id,
             transaction_id=command.transaction_id,
-            segments=command.segments,
+            segments=added,
             immunity_ms=command.immunity_ms,
             prepared_entry=context.entry,
             prepared_timestamp_ms=context.timestamp_ms,
@@ -231,6 +227,42 @@ def delete_half(delta: Delta, command: DeleteHalf, context: Context) -> CommandR
         )
     _settle_half(delta, half, HalfOutcome.DELETED, "administrator", context)
     return CommandResult()
+
+
+def _check_new(
+    delta: Delta, command: PrepareHalf, segments: tuple[HalfSegment, ...], context: Context
+) -> Refusal | None:
+    """Refuse segments that a half transaction cannot take, and records of no segment."""
+    named = _named(command)
+    for segment in segments:
+        topic: TopicState | None = delta.get(("topic", segment.topic))
+        exists = topic is not None and topic.topic_id == segment.topic_id
+        if not exists or delta.get(("partition", segment.topic_id, segment.partition)) is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _missing(named, segment))
+        data = command.data.get(segment.segment, b"")
+        if problem := segment_problem(segment) or inline_problem(segment, data):
+            return Refusal(ErrorCode.INVALID_RECORD, f"segment {segment.segment!r} has {problem}")
+        # No vacuum deletes the entry that is about to carry the records.
+        if not data and (refusal := check_born(delta, segment.segment, context)):
+            return refusal
+    if not command.data.keys() <= {segment.segment for segment in command.segments}:
+        return Refusal(ErrorCode.INVALID_RECORD, f"{named} has inline records of no segment of it")
+    return None
+
+
+def _as_sent(segments: tuple[HalfSegment, ...]) -> tuple[HalfSegment, ...]:
+    """Return segments under the names that their `prepare_half` gave them."""
+    return tuple(
+        replace(segment, segment=inline_file_name(segment.segment)) if is_inline(segment.segment) else segment
+        for segment in segments
+    )
+
+
+def _as_carried(segment: HalfSegment, context: Context) -> HalfSegment:
+    """Return a segment under the name that says which entry carries it, if one does."""
+    if not is_inline(segment.segment):
+        return segment
+    return replace(segment, segment=carried_segment(segment.segment, context.entry))
 
 
 def _named(command: Any) -> str:

@@ -10,7 +10,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
 from sparktxn.format.inline import INLINE_BYTES_MAX
-from sparktxn.format.names import is_inline, parse_segment_born, segment_token
+from sparktxn.format.names import is_inline, parse_carrier, parse_segment_born, segment_token
 from sparktxn.format.segment import checksum
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -32,7 +32,7 @@ from sparktxn.structs import (
     TransactionState,
 )
 
-__all__ = ["FORGOTTEN", "append", "check_born", "end_partition", "segment_problem"]
+__all__ = ["FORGOTTEN", "append", "check_born", "end_partition", "inline_problem", "segment_problem"]
 
 FORGOTTEN: Final = CommandResult(duplicate=True)
 """The result of a batch that looks like one of those that are no longer remembered, whose names are not known."""
@@ -48,7 +48,7 @@ def append(delta: Delta, command: Append, context: Context) -> CommandResult | R
     if partition is None:
         where = f"partition {command.partition} of topic id {command.topic_id}"
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
-    if problem := _producer_problem(command) or segment_problem(command) or _inline_problem(command):
+    if problem := _producer_problem(command) or segment_problem(command) or inline_problem(command, command.data):
         return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
     if partition.log_end_offset + command.record_count > LOG_END_OFFSET_MAX:
         return Refusal(
@@ -115,15 +115,17 @@ def segment_problem(segment: Append | HalfSegment) -> str | None:
     return None
 
 
-def _inline_problem(command: Append) -> str | None:
-    """Return what is wrong with the records that an append carries, or should; None if nothing is."""
-    if not command.data and not is_inline(command.segment):
+def inline_problem(segment: Append | HalfSegment, data: bytes) -> str | None:
+    """Return what is wrong with the records that a command carries of a segment, or should; None if nothing is."""
+    name = segment.segment
+    if not data and not is_inline(name):
         return None
-    if not command.data or not is_inline(command.segment):
+    # Only the state gives names that say which entry carries the records.
+    if not data or not is_inline(name) or parse_carrier(name) is not None:
         return "a name that ends with .inline without inline records, or such records under another name"
-    if not len(command.data) == command.size_bytes <= INLINE_BYTES_MAX:
-        return f"{len(command.data)} bytes of inline records: expected {command.size_bytes}, {INLINE_BYTES_MAX} at most"
-    if checksum(command.data) != command.checksum:
+    if not len(data) == segment.size_bytes <= INLINE_BYTES_MAX:
+        return f"{len(data)} bytes of inline records: expected {segment.size_bytes}, {INLINE_BYTES_MAX} at most"
+    if checksum(data) != segment.checksum:
         return "inline records with another checksum than it says"
     return None
 

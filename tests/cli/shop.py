@@ -32,12 +32,12 @@ def open_transaction(transactional_id: str, topic: str = "orders", partition: in
     return producer
 
 
-def half_messages(*bodies: str, group: str = "shop") -> list[str]:
+def half_messages(*bodies: str, group: str = "shop", topic: str = "orders") -> list[str]:
     """Send half messages whose outcome stays unknown; return the ids of their transactions."""
     producer = TransactionMQProducer(group, {"bootstrap.servers": store(), "transaction.check.poll.ms": 3_600_000})
     producer.set_transaction_listener(_Unknown())
     producer.start()
-    sent = [producer.send_message_in_transaction(Message("orders", body=body.encode()), None) for body in bodies]
+    sent = [producer.send_message_in_transaction(Message(topic, body=body.encode()), None) for body in bodies]
     producer.shutdown()
     return [str(one.transaction_id) for one in sent]
 

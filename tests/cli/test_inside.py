@@ -10,7 +10,7 @@ import pytest
 from sparktxn import Producer
 from sparktxn.format import names
 from sparktxn.store import Store
-from tests.cli.shop import open_transaction, store
+from tests.cli.shop import half_messages, open_transaction, store
 from tests.cli.terminal import ok, txnlog
 
 
@@ -112,6 +112,18 @@ class TestDump:
             (row,) = ok("dump", objects(folder, ending)[-1], "--json").json
             assert row["kind"] == kind
             assert row["rows"]
+
+    def test_an_entry_shows_the_half_message_that_it_carries(self) -> None:
+        ok("topics", "create", "paid")
+        (transaction_id,) = half_messages("carried", topic="paid")
+        with Store.open(store()) as opened:
+            carrying = names.entry(opened.log.entry)
+        entries = ok("dump", carrying, "--json").json
+        commands = [command for entry in entries for command in entry.get("commands", ())]
+        (half,) = [command for command in commands if command.get("transaction_id") == transaction_id]
+        ((segment, carried),) = half["data"].items()
+        assert segment == half["segments"][0][3]
+        assert [row["value"] for row in carried["records"]] == ["carried"]
 
     def test_the_stores_own_object_is_decoded(self) -> None:
         (row,) = ok("dump", "_txnlog.json", "--json").json

@@ -96,7 +96,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "vacuum": (("horizon", "segment_floor"), {}),
     "require_features": ((), {"reader_features": [], "writer_features": []}),
-    "prepare_half": (("group_id", "transaction_id", "segments", "immunity_ms"), {}),
+    "prepare_half": (("group_id", "transaction_id", "segments", "immunity_ms"), {"data": {}}),
     "check_half": (("group_id", "transaction_id", "checks", "checker", "wait_ms"), {}),
     "end_half": (("group_id", "transaction_id", "committed"), {"by_check": False}),
     "discard_half": (("group_id", "transaction_id", "checks"), {}),
@@ -123,7 +123,7 @@ LONG = {
     "txn_id": "transactional_id",
 }
 IN_FILE = (*SEGMENT, "first_row", "file_records", "row_count")
-INLINE = re.compile(r"[0-9a-v]{20}\.inline")
+INLINE = re.compile(r"(?:([0-9]{20})-)?([0-9a-v]{20}\.inline)")
 ZSTANDARD = b"\x28\xb5\x2f\xfd"
 RUN = (
     *("folder", "base_offset", "end_offset", "segment_count", "level", "entry_min", "entry_max", "timestamp_min_ms"),
@@ -443,19 +443,23 @@ class StoreReader:
     def _inline(self, name: str, segment: Record) -> bytes:
         """The bytes of inline records, from the entry that carries them; it may be below the horizon."""
         entry = unseal(name, self.get(name))
-        expect(entry["entry"] == segment["entry"], name, f"it holds entry {entry['entry']}")
-        carried = [
-            command["data"]
-            for command in entry["commands"]
-            if command["type"] == "append" and command["segment"] == segment["name"]
-        ]
+        expect(name == f"_log/{padded(entry['entry'])}.json", name, f"it holds entry {entry['entry']}")
+        number, sent = INLINE.fullmatch(segment["name"]).groups()  # type: ignore[union-attr]
+        commands = entry["commands"]
+        if number is None:
+            carried = [one["data"] for one in commands if one["type"] == "append" and one["segment"] == sent]
+        else:
+            halves = [one.get("data", {}) for one in commands if one["type"] == "prepare_half"]
+            carried = [half[sent] for half in halves if sent in half]
         expect(len(carried) == 1, name, f"it carries {segment['name']} {len(carried)} times")
         return base64.b64decode(carried[0], validate=True)
 
     def _segment(self, topic: Record, partition: int, segment: Record) -> list[tuple[int, Record]]:
         """The rows of a segment, with their offsets."""
-        if INLINE.fullmatch(segment["name"]):
-            name = f"_log/{padded(segment['entry'])}.json"
+        inline = INLINE.fullmatch(segment["name"])
+        if inline:
+            # The records of a half transaction are in the entry that has prepared it, which the name says.
+            name = f"_log/{inline[1] or padded(segment['entry'])}.json"
             data = self._inline(name, segment)
         else:
             name = f"{self.partition_folder(topic, partition)}/{segment['name']}"

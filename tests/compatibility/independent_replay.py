@@ -704,19 +704,26 @@ class Replay(Groups):
         self.need(self._outcome(command) is None, "a half is prepared again after it was settled")
         known = self._half(command)
         count = len(known["segments"]) if known else 0
+        before = known["segments"] if known else []
+        sent = [[*each[:3], each[3][-27:] if each[3].endswith(".inline") else each[3], *each[4:]] for each in before]
         if known:
-            self.need(known["segments"] == command["segments"][:count], "a half gets other segments")
+            self.need(sent == command["segments"][:count], "a half gets other segments")
             self.need(len(command["segments"]) > count, "a half is prepared a second time")
             self._pending_half(command)
-        for topic, topic_id, partition, segment, *_ in command["segments"][count:]:
+        added = []
+        for each in command["segments"][count:]:
+            topic, topic_id, partition, segment, _, size_bytes, digits, *_ = each
             self.need(self.existing("topic", topic)["topic_id"] == topic_id, "a topic has another id")
             self.existing("partition", topic_id, partition)
-            born = int(segment[:20])
-            self.need(self.store()["segment_floor"] <= born < self.entry, f"{segment} was born at the wrong time")
+            carried = {"segment": segment, "size_bytes": size_bytes, "checksum": digits}
+            self._check_segment(carried | {"data": command["data"].get(segment, "")})
+            is_inline = segment.endswith(".inline")
+            added.append([*each[:3], f"{self.entry:020d}-{segment}" if is_inline else segment, *each[4:]])
+        named["segments"] = [*before, *added]
         prepared = {"prepared_entry": self.entry, "prepared_timestamp_ms": self.timestamp_ms}
         half = {"type": "half", **named, **prepared, "due_ms": 0, "checks": 0, "checker": "", "discarded_entry": 0}
         if known:
-            half = known | {"segments": command["segments"], "immunity_ms": command["immunity_ms"]}
+            half = known | {"segments": named["segments"], "immunity_ms": command["immunity_ms"]}
         self._wait_half(half, command["immunity_ms"])
 
     def _half(self, command: Command) -> Any:

@@ -33,6 +33,9 @@ from sparktxn.format.commands import (
     UpdateMember,
     Vacuum,
 )
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import compact, rewrite, sweep
 from sparktxn.store import SinkCommit, Store
@@ -104,6 +107,7 @@ class Workload:
     def create_topics(self) -> None:
         topics = [
             NewTopic("orders", 3, config=_inline_up_to(30)),
+            NewTopic("carried", 1),
             NewTopic("audit.log", 2, config=_inline_up_to(20) | ARROW),
             NewTopic("typed", 2, schema=TYPED, config=_inline_up_to(100) | {"partition.key": "id"}),
             NewTopic("again", 1),
@@ -241,6 +245,21 @@ class Workload:
             log.submit([EndHalf("shop", "checked", True, True)], deadline)
             discards = [DiscardHalf("shop", name, 0) for name in ("discarded", "deleted", "resumed")]
             log.submit([*discards, DeleteHalf("shop", "deleted"), ResumeHalf("shop", "resumed", 1_000)], deadline)
+        self._carried_halves()
+
+    def _carried_halves(self) -> None:
+        """Half transactions whose entries carry their messages: committed later, in two steps, and pending."""
+        engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": self.uri, **self.options}))
+        deadline = engine.deadline()
+        for name in ("carried", "carried and pending"):
+            first, second = (
+                engine.stage([MessageRecord(topic, b"c", "id", 1)], deadline) for topic in ("carried", "orders")
+            )
+            assert first.records
+            engine.prepare("shop", name, first, 6_000, deadline)
+            engine.prepare("shop", name, second, 6_000, deadline, after=first.segments)
+        engine.end("shop", "carried", deadline, committed=True)
+        engine.close()
 
     def change_settings(self) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")

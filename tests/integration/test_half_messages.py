@@ -112,8 +112,10 @@ def test_r4_a_half_send_that_fails_runs_no_local_transaction(world: HalfWorld, p
 
     shop = world.shop(objects=FaultyStore(world.objects, fate), send_message_timeout_ms=500)
     down = True
+    # Of a message that its entry does not carry, a file is uploaded first.
+    body = "a" * (20_000 if prefix == "topics/" else 1)
     with pytest.raises((StoreUnavailable, OutcomeUnknown)):
-        shop.send("a", COMMIT)
+        shop.send(body, COMMIT)
     down = False
     assert shop.listener.executed == []
     assert world.visible() == []
@@ -226,19 +228,25 @@ def test_r8_a_settlement_that_does_not_arrive_is_made_up_for_by_a_check(world: H
 
 
 @pytest.mark.rocketmq("R9")
-def test_r9_a_commit_keeps_body_keys_tags_properties_and_born_time_and_copies_nothing(world: HalfWorld) -> None:
+@pytest.mark.parametrize("inline_bytes", [0, 16_384])
+def test_r9_a_commit_keeps_body_keys_tags_properties_and_born_time_and_copies_nothing(
+    world: HalfWorld, inline_bytes: int
+) -> None:
+    world.reader.create_topic("sized", 2, settings={"append.inline.bytes": inline_bytes})
     shop = world.shop()
     born_ms = world.clock.wall_ms()
-    given = message("2 apples", tags="fruit", keys=["o-17", "c-4"], properties={"region": "eu"})
+    given = message("2 apples", "sized", tags="fruit", keys=["o-17", "c-4"], properties={"region": "eu"})
     shop.listener.local[b"2 apples"] = lambda: world.clock.sleep(5) or COMMIT
     sent = shop.producer.send_message_in_transaction(given)
-    (row,) = world.rows()
+    (row,) = world.rows("sized")
     assert (row["value"], row["key"]) == (b"2 apples", b"o-17")
     headers = {header["key"]: header["value"].decode() for header in row["headers"]}
     assert headers == {"UNIQ_KEY": sent.message_id, "TAGS": "fruit", "KEYS": "o-17 c-4", "region": "eu"}
     assert int(row["timestamp"].timestamp() * 1000) == born_ms
-    segments = [name for name in world.objects._shelf.folders if name.startswith("topics/orders")]
-    assert sum(len(world.objects._shelf.folders[folder]) for folder in segments) == 1
+    segments = [name for name in world.objects._shelf.folders if name.startswith("topics/sized")]
+    stored = sum(len(world.objects._shelf.folders[folder]) for folder in segments)
+    carrying = [name for name in world.objects.list_names("_log/") if b'"data":{"' in (world.objects.get(name) or b"")]
+    assert (stored, len(carrying)) == ((0, 1) if inline_bytes else (1, 0))
 
 
 @pytest.mark.rocketmq("R9")
@@ -732,9 +740,10 @@ def test_of_a_deleted_topic_a_commit_is_refused_and_a_rollback_accepted(world: H
 
 
 def test_a_segment_that_is_lost_uses_up_no_check(world: HalfWorld, caplog: pytest.LogCaptureFixture) -> None:
+    world.reader.create_topic("files", settings={"append.inline.bytes": 0})
     shop = world.shop()
-    sent = shop.send("a", UNKNOWN)
-    folder = next(name for name in world.objects._shelf.folders if name.startswith("topics/orders"))
+    sent = shop.send("a", UNKNOWN, topic="files")
+    folder = next(name for name in world.objects._shelf.folders if name.startswith("topics/files"))
     world.objects._shelf.folders[folder].clear()
     world.pass_s(40)
     assert "cannot be checked" in caplog.text

@@ -9,7 +9,7 @@ import pytest
 from sparktxn.format import names
 from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry
-from sparktxn.producer.outbox import INLINE_LIST_BYTES_MAX
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from tests.world import World
 
 PARTITIONS = 600

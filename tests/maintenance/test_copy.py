@@ -14,6 +14,10 @@ from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition, rea
 from sparktxn.admin import AdminClient
 from sparktxn.errors import DamagedObject, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
+from sparktxn.format.commands import EndHalf
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.follow.copies import newest_copy
 from sparktxn.maintenance import (
     CopiedObjects,
@@ -447,6 +451,31 @@ def test_signs_of_life_and_intents_stay_with_the_source(shop: Store, target: str
     source.put(names.intent(1, "0" * 20), b"x")
     copy_store(shop, target)
     assert not [name for name in objects(target) if name.startswith((names.GROUPS, names.INTENTS, names.CLOCKS))]
+
+
+def test_half_messages_that_entries_below_the_horizon_carry_are_copied(shop: Store, target: str) -> None:
+    """Also that of a half transaction which is committed in the copy only."""
+    engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": shop.uri, **shop.options}))
+    deadline = engine.deadline()
+    for name in ("committed", "pending"):
+        staged = engine.stage([MessageRecord("orders", name.encode(), "id", 1)], deadline)
+        assert staged.records
+        engine.prepare("shop", name, staged, 6_000, deadline)
+    engine.end("shop", "committed", deadline, committed=True)
+    engine.close()
+    horizon = 0
+    for _ in range(4):
+        trade(shop, 3)
+        settle(shop)
+        horizon = vacuum(shop, EVERYTHING).horizon
+    (pending,) = shop.log.halves()
+    assert 0 < (names.parse_carrier(pending.segments[0].segment) or 0) < horizon
+    copy_store(shop, target)
+    with Store.open(target, options=OPTIONS) as copied:
+        assert verify(copied).problems == ()
+        copied.log.submit([EndHalf("shop", "pending", True)], copied.log.deadline(10))
+        values = [value for _, _, value in records(target)]
+    assert [values.count(name) for name in (b"committed", b"pending")] == [1, 1]
 
 
 def test_one_task_is_done_in_any_process(shop: Store, target: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sparktxn.format import names
 from sparktxn.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHalf
+from sparktxn.format.segment import checksum
 from sparktxn.log.keep import replay
 from sparktxn.log.keep.runs import segments_of
 from sparktxn.maintenance import marking
@@ -20,9 +21,14 @@ def world() -> World:
     return World()
 
 
-def prepare(world: World, name: str) -> str:
-    """Prepare a half transaction of one segment; return the segment's name in the store."""
+def prepare(world: World, name: str, *, is_inline: bool = False) -> str:
+    """Prepare a half transaction of one segment; return the name of the object that holds it."""
     token = f"{name:a>20}"
+    if is_inline:
+        file, data = names.inline_segment(token), b"\xff\xff\xff\xff"
+        segment = HalfSegment(TOPIC, *LEFT, file, 1, len(data), checksum(data), 1, 2)
+        world.writer.submit(PrepareHalf("shop", name, (segment,), 6_000, {file: data}))
+        return names.entry(world.writer.log.entry)
     file = names.segment_file(world.writer.log.entry, token, "arrow")
     stored = names.segment(TOPIC, *LEFT, file)
     world.objects.put_if_absent(stored, b"s" * 100)
@@ -34,13 +40,13 @@ def end(world: World, name: str, *, committed: bool = True) -> None:
     world.writer.submit(EndHalf("shop", name, committed))
 
 
-def scenario_kept_across_vacuums(world: World) -> None:
-    pending, discarded = prepare(world, "pending"), prepare(world, "discarded")
+def scenario_kept_across_vacuums(world: World, *, is_inline: bool = False) -> None:
+    pending, discarded = (prepare(world, name, is_inline=is_inline) for name in ("pending", "discarded"))
     world.writer.submit(DiscardHalf("shop", "discarded", 0))
     for _ in range(3):
         world.grow(checkpoints=3)
         assert world.process().vacuum().segment_floor > 5
-        assert world.entries()[0] > 5
+        assert is_inline or world.entries()[0] > 5
     for name in (pending, discarded):
         assert world.objects.get(name) is not None
     end(world, "pending")
@@ -50,7 +56,8 @@ def scenario_kept_across_vacuums(world: World) -> None:
     world.process().vacuum()
     for name in (pending, discarded):
         assert world.objects.get(name) is not None
-    assert {pending, discarded} <= {names.segment(TOPIC, *LEFT, one.name) for one in located(world)}
+    folder = names.partition_folder(TOPIC, *LEFT)
+    assert {pending, discarded} <= {names.segment_object(folder, one.name, one.entry) for one in located(world)}
 
 
 def located(world: World) -> list[SegmentRef]:
@@ -60,14 +67,35 @@ def located(world: World) -> list[SegmentRef]:
     return [*itertools.chain(*runs), *found[1].segments]
 
 
-def test_segments_of_pending_and_discarded_halves_are_kept(world: World) -> None:
-    scenario_kept_across_vacuums(world)
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_segments_of_pending_and_discarded_halves_are_kept(world: World, is_inline: bool) -> None:
+    scenario_kept_across_vacuums(world, is_inline=is_inline)
 
 
-def test_a_build_that_does_not_mark_them_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_build_that_does_not_mark_them_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_inline: bool
+) -> None:
     monkeypatch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
     with pytest.raises(AssertionError):
-        scenario_kept_across_vacuums(world)
+        scenario_kept_across_vacuums(world, is_inline=is_inline)
+
+
+def test_a_build_that_takes_the_placing_entry_for_the_carrying_one_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "carrier", lambda file_name, entry: entry)
+    with pytest.raises(AssertionError):
+        scenario_kept_across_vacuums(world, is_inline=True)
+
+
+def test_the_entry_of_a_half_that_was_rolled_back_is_garbage(world: World) -> None:
+    name = prepare(world, "back", is_inline=True)
+    end(world, "back", committed=False)
+    for _ in range(2):
+        world.grow(checkpoints=3)
+        world.process().vacuum()
+    assert world.objects.get(name) is None
 
 
 def scenario_prepared_from_the_horizon_on(world: World) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.format.commands import Command, EndHalf, ResumeHalf
 from sparktxn.halfmessage.checks import Checks
-from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.log import Log
@@ -81,7 +81,8 @@ def _sell(process: Process, world: ClientWorld, engine: HalfEngine) -> None:
     noted.process = noted.name
     history.halves.add(noted.transactional_id)
     topics = random.choices(sorted(world.topics), k=random.randint(1, 3))
-    segments: list[HalfSegment] = []
+    prepared: tuple[HalfSegment, ...] = ()
+    waiting: list[StagedMessages] = []
     for number, topic in enumerate(topics):
         value = f"{noted.name}.{number}<"
         record = MessageRecord(topic, value.encode(), engine.log.ids.token(), engine.log.clock.wall_ms())
@@ -89,10 +90,14 @@ def _sell(process: Process, world: ClientWorld, engine: HalfEngine) -> None:
         history.operations += 1
         staged = engine.stage([record], deadline)
         noted.sent.append((topic, staged.partitions[0], value))
-        segments += staged.segments
+        waiting.append(staged)
         # Messages join one by one, or some at a time.
         if random.random() < 0.5 or number == len(topics) - 1:
-            engine.prepare(_GROUP, noted.transactional_id, segments, 2_000, deadline)
+            segments = tuple(segment for each in waiting for segment in each.segments)
+            records = {name: data for each in waiting for name, data in each.records.items()}
+            joined = StagedMessages(staged.partitions, segments, records)
+            engine.prepare(_GROUP, noted.transactional_id, joined, 2_000, deadline, after=prepared)
+            prepared, waiting = (*prepared, *segments), []
     process.sleep(random.random() * random.choice(_PAUSES_S))
     committed = history.decisions.setdefault(noted.transactional_id, random.random() < 0.7)
     # From here on a check may commit it.

@@ -25,12 +25,12 @@ def trace(function: Trace) -> Trace:
     return function
 
 
-def prepare(stage: ScriptedWorld) -> None:
+def prepare(stage: ScriptedWorld, body: bytes = b"paid") -> None:
     """Send one half message, by a producer that is gone then."""
     engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": stage.uri}))
     deadline = engine.deadline()
-    staged = engine.stage([MessageRecord("left", b"paid", "id", 0)], deadline)
-    engine.prepare(*HALF, staged.segments, 6_000, deadline)
+    staged = engine.stage([MessageRecord("left", body, "id", 0)], deadline)
+    engine.prepare(*HALF, staged, 6_000, deadline)
 
 
 def on_its_way(stage: ScriptedWorld, command: Command) -> Act[list[CommandResult]]:
@@ -108,8 +108,9 @@ def a_commit_that_comes_after_a_discard(stage: ScriptedWorld) -> None:
 @trace
 def a_vacuum_between_a_half_message_and_its_commit(stage: ScriptedWorld) -> None:
     """Its entry and every list of uploads are long gone when it is committed; its segment is not."""
-    prepare(stage)
+    body = b"paid" * 5_000
+    prepare(stage, body)
     stage.go_past()
     stage.submit(EndHalf(*HALF, committed=True))
-    assert delivered(stage) == [b"paid"]
+    assert delivered(stage) == [body]
     stage.check_agreement()

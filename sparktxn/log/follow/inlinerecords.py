@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
-from sparktxn.format.commands import Append
+from sparktxn.format.appends import carried_records
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.objectstore.contract import ObjectStore
 
@@ -62,15 +62,15 @@ def inline_cache(objects: ObjectStore) -> InlineCache:
 
 def note_inline(objects: ObjectStore, entry: LogEntry) -> None:
     """Hold the inline records that an entry of a followed log carries."""
-    carried = [(command.segment, command.data) for command in entry.commands if type(command) is Append if command.data]
+    carried = carried_records(entry.commands, entry.entry)
     if carried:
-        inline_cache(objects).add(carried)
+        inline_cache(objects).add(carried.items())
 
 
 def fetch_inline(
     objects: ObjectStore, wanted: Iterable[tuple[int, str]], *, use_kept: bool = True
 ) -> dict[str, bytes | DamagedObject | None]:
-    """Return the inline records of segments, given as (entry, name), by their names.
+    """Return the inline records of segments, given as (entry that carries it, name), by their names.
 
     It is None where the entry does not exist, and an error where that object is damaged or does not carry them. Below
     the horizon a slow writer may have put another entry in the place of a deleted one, so the caller judges it.
@@ -109,7 +109,7 @@ def _carried(
         return dict.fromkeys(segments, damaged)
     # Readers of other partitions ask for the rest of it next.
     note_inline(objects, decoded)
-    carried = {command.segment: command.data for command in decoded.commands if type(command) is Append}
+    carried = carried_records(decoded.commands, entry)
     return {
         segment: carried.get(segment) or DamagedObject(name, f"it does not carry the records of segment {segment!r}")
         for segment in segments

@@ -72,6 +72,8 @@ class Replay(Tail):
                 named[command.segment] = entry.entry
             elif isinstance(command, PrepareHalf):
                 for segment in command.segments:
+                    if names.is_inline(segment.segment):
+                        continue
                     named = self.segments.setdefault((segment.topic_id, segment.partition), {})
                     named[segment.segment] = entry.entry
             elif isinstance(command, Rewrite):

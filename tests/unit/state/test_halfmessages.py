@@ -19,7 +19,8 @@ from sparktxn.format.commands import (
     ResumeHalf,
     Vacuum,
 )
-from sparktxn.format.names import segment_file
+from sparktxn.format.names import inline_segment, is_inline, segment_file
+from sparktxn.format.segment import checksum
 from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
@@ -158,6 +159,57 @@ def test_a_repeated_preparation_changes_nothing_before_and_after_the_end(log: Pu
     log.submit(PrepareHalf("other", ID, (segment(12),), 0))
     assert log.refusal(EndHalf("third", ID, True)) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert log.submit(COMMIT)[0].duplicate
+
+
+RECORDS = b"\xff\xff\xff\xffrecords"
+
+
+def carried(number: int = 20, **changes: Any) -> HalfSegment:
+    """A segment whose records the command is to carry."""
+    values = {"size_bytes": len(RECORDS), "checksum": checksum(RECORDS)} | changes
+    return replace(segment(), segment=inline_segment(f"{number:020x}"), **values)
+
+
+def carry(*segments: HalfSegment, data: bytes = RECORDS, immunity_ms: int = 0) -> PrepareHalf:
+    """Prepare `segments`, with records of those that have none elsewhere."""
+    inline = {each.segment: data for each in segments if is_inline(each.segment)}
+    return PrepareHalf(GROUP, ID, segments, immunity_ms, inline)
+
+
+def test_records_that_a_prepare_carries_are_found_by_the_name_of_their_segment(log: PureLog) -> None:
+    """The entry that places them is another than the one that carries them, and each names its own."""
+    first, second = carried(20), carried(21)
+    log.submit(carry(first))
+    log.submit(carry(first, second))
+    names = [f"{entry:020d}-{each.segment}" for entry, each in ((2, first), (3, second))]
+    assert [each.segment for each in half(log).segments] == names
+    # A repetition, with the records or without those that are known.
+    assert log.submit(carry(first))[0].duplicate
+    assert log.submit(carry(first, second))[0].duplicate
+    log.submit(replace(carry(first, second, carried(22)), data={carried(22).segment: RECORDS}))
+    log.submit(COMMIT)
+    placed = log.segments().segments
+    assert [each.name for each in placed][:2] == names
+    assert {(each.entry, each.committed_entry) for each in placed} == {(5, 5)}
+    assert log.submit(carry(first, second, carried(22)))[0].duplicate
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        carry(carried(size_bytes=1)),
+        carry(carried(checksum="00000000")),
+        carry(carried(), data=b""),
+        replace(carry(carried()), data={}),
+        replace(carry(carried()), data={"other": RECORDS, carried().segment: RECORDS}),
+        replace(carry(), segments=(segment(),), data={segment().segment: RECORDS}),
+        carry(replace(carried(), segment=f"{1:020d}-{carried().segment}")),
+        carry(carried(size_bytes=65_537, checksum=checksum(bytes(65_537))), data=bytes(65_537)),
+    ],
+)
+def test_records_that_are_not_what_the_prepare_says_are_refused(log: PureLog, command: PrepareHalf) -> None:
+    assert log.refusal(command) == ErrorCode.INVALID_RECORD
+    assert not dues(log)
 
 
 @pytest.mark.parametrize(
