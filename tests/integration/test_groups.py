@@ -10,6 +10,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,36 @@ class TestHandOver:
         world.run(consumer, second)
         assert world.committed() == 3
         assert codes == []
+
+    @pytest.mark.parametrize("ends_by", ["poll", "unsubscribe", "close"])
+    def test_other_threads_may_ask_while_on_revoke_waits_for_them(self, world: World, ends_by: str) -> None:
+        """As confluent-kafka's AIOConsumer does, whose callbacks await committed() on a thread: theirs hung."""
+        world.produce("a", "b", "c")
+        first = world.member("first", callbacks=False, enable_auto_commit=False)
+        answers: list[Any] = []
+
+        def on_revoke(member: Consumer, partitions: list[TopicPartition]) -> None:
+            def ask() -> None:
+                # Not at the end of the test, when nothing is left to commit.
+                with suppress(KafkaException):
+                    member.commit(asynchronous=False)
+                answers.append((member.committed(partitions, 5), member.position(partitions), member.assignment()))
+
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(20)
+            assert not asking.is_alive(), "committed() hangs while on_revoke waits for it"
+
+        first.subscribe(["t"], on_revoke=on_revoke)
+        assert world.run(first) == ["a", "b", "c"]
+        if ends_by == "poll":
+            world.run(first, world.member("second", enable_auto_commit=False))
+        else:
+            getattr(first, ends_by)()
+        committed, position, assigned = answers[0]
+        (read,) = [one for one in committed if one.offset >= 0]
+        assert read.offset == 3
+        assert (len(position), len(assigned)) == (4, 4)
 
     def test_a_batch_is_returned_before_its_partitions_go(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """A rebalance inside consume() waits, and what is committed after it is where the partitions begin again."""
