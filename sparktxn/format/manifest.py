@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparktxn.errors import DamagedObject, FormatVersionError
@@ -127,6 +128,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         schema = _SCHEMAS[2 if "row_count" in found else 1 if "first_row" in found else 0]
         if found != {field.name: field.type for field in schema}:
             raise DamagedObject(name, f"it has the columns {found}: expected {schema}")
+        is_sound = _is_sound(table)
         columns = [table.column(field).to_pylist() for field in schema.names]
     except (DamagedObject, FormatVersionError):
         raise
@@ -139,7 +141,7 @@ def decode_manifest(data: bytes, name: str) -> tuple[SegmentRef, ...]:
         segments = tuple(_part_of_file(*row) for row in rows)
     else:
         segments = tuple(_with_gaps(*row) for row in rows)
-    if problem := _problem(segments):
+    if not is_sound and (problem := _problem(segments)):
         raise DamagedObject(name, problem)
     return segments
 
@@ -161,6 +163,32 @@ def _with_gaps(*row: Any) -> SegmentRef:
         return segment
     base = fields[: len(SegmentRef.__struct_fields__)]
     return CompactedSegment(*base, first_row=first_row, file_records=file_records, row_count=row_count)
+
+
+def _is_sound(table: pa.Table) -> bool:
+    """Return whether `_problem` finds nothing in the rows of a manifest, column by column: a tenth of its time."""
+    rows, column = table.num_rows, dict(zip(table.column_names, table.columns, strict=True))
+    if any(each.null_count for each in table.columns):
+        return False
+    if any(pc.min(column[field]).as_py() < least for field, least in _LEAST.items() if field in column):
+        return False
+    try:
+        ends = pc.add_checked(column["base_offset"], column["record_count"])
+        conditions = [
+            pc.match_substring_regex(column["name"], rf"\A(?:{names.SEGMENT_FILES})\z"),
+            pc.match_substring_regex(column["checksum"], r"\A[0-9a-f]{8}\z"),
+            pc.less_equal(column["timestamp_min_ms"], column["timestamp_max_ms"]),
+            pc.or_(pc.equal(column["committed_entry"], 0), pc.less_equal(column["entry"], column["committed_entry"])),
+            pc.less_equal(ends.slice(0, rows - 1), column["base_offset"].slice(1)),
+        ]
+        if "first_row" in column:
+            row_counts = column.get("row_count", column["record_count"])
+            conditions.append(pc.less_equal(row_counts, column["record_count"]))
+            file_rows = pc.add_checked(column["first_row"], row_counts)
+            conditions.append(pc.less_equal(file_rows, column["file_records"]))
+    except pa.ArrowInvalid:  # a sum is no 64-bit integer
+        return False
+    return all(pc.all(condition, min_count=0).as_py() for condition in conditions)
 
 
 def _problem(segments: Sequence[SegmentRef]) -> str | None:

@@ -25,6 +25,7 @@ __all__ = [
     "LAST_CHECKPOINT",
     "LOG",
     "PARTITION_COLUMN",
+    "SEGMENT_FILES",
     "STORE",
     "TOPICS",
     "appends",
@@ -97,6 +98,9 @@ _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
 _INLINE = re.compile(r"(?:([0-9]{20})-)?[0-9a-v]{20}\.inline")
+SEGMENT_FILES: Final = f"{_SEGMENT.pattern}|{_INLINE.pattern}"
+"""The names that `is_segment` takes, as a regular expression."""
+
 _PARTITION_OBJECT = re.compile(rf"topics/[A-Za-z0-9._-]+-([0-9]{{1,19}})/{PARTITION_COLUMN}=([0-9]{{1,19}})/(.+)")
 _SEALED = re.compile(r"[0-9]{20}-([0-9]{20})-[0-9a-v]{20}")
 _MEMBER_SIGN = re.compile(r"_groups/(0|[1-9][0-9]{0,3})/[A-Za-z0-9._=-]+/[A-Za-z0-9._=-]+")

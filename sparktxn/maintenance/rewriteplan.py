@@ -99,7 +99,8 @@ class _Planner:
         stable = partition.last_stable_offset
         found = segments_between(objects, partition, start, stable)
         first = found[0].base_offset if found else start
-        self._aborted = AbortedRanges(aborted_between(objects, partition, first, stable) if found else ())
+        aborted = aborted_between(objects, partition, first, stable) if found else ()
+        self._aborted = AbortedRanges(aborted) if aborted else None
         self._segments = committed_ranges(partition).noted(found)
 
     def tasks(self) -> Iterator[RewriteTask]:
@@ -114,7 +115,8 @@ class _Planner:
         yield from self._tasks_of(run)
 
     def _is_kept(self, segment: SegmentRef) -> bool:
-        return bool(self._aborted.kept(segment, segment.base_offset, segment.end_offset))
+        aborted = self._aborted
+        return aborted is None or bool(aborted.kept(segment, segment.base_offset, segment.end_offset))
 
     def _is_selected(self, segment: SegmentRef) -> bool:
         if segment.end_offset > self._partition.last_stable_offset or segment.timestamp_max_ms > self._newest_ms:

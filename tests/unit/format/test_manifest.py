@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
+from sparktxn.format import manifest
 from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
 from sparktxn.structs import SegmentRef
 
@@ -98,6 +99,43 @@ def test_what_cannot_be_is_neither_written_nor_believed(changes: dict[str, Any],
     with pytest.raises(DamagedObject, match=reason) as caught:
         decode_manifest(parquet(pa.Table.from_pylist(rows, schema=MANIFEST_SCHEMA)), "folder/manifest")
     assert caught.value.object_name == "folder/manifest"
+
+
+LIMITS = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 5, 9, 10, 11, 2**62, 2**63 - 1])
+TEXTS = {
+    "name": st.sampled_from([SEGMENTS[0].name, f"{'0' * 20}.inline", "", "x.parquet", f"{SEGMENTS[0].name}\n", "\n"]),
+    "checksum": st.sampled_from(["01234567", "0123456", "0123456A", "01234567\n", "0123456\u0660"]),
+}
+row_changes = st.dictionaries(st.sampled_from(manifest._INTEGERS), LIMITS, max_size=2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2),
+    st.lists(st.tuples(row_changes, st.fixed_dictionaries({}, optional=TEXTS)), min_size=1, max_size=3),
+)
+def test_checks_of_columns_agree_with_those_of_segments(schema: int, changes: list[tuple[dict[str, Any], Any]]) -> None:
+    rows = []
+    for number, (integers, texts) in enumerate(changes):
+        one = segment(number)
+        rewritten = {"first_row": 0, "file_records": one.record_count, "row_count": one.record_count}
+        fields = {field: getattr(one, field) for field in SegmentRef.__struct_fields__} | rewritten
+        rows.append(fields | integers | texts)
+    data = parquet(pa.Table.from_pylist(rows, schema=manifest._SCHEMAS[schema]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(manifest, "_is_sound", lambda _: False)
+        slowly = decoded_or_problem(data)
+    assert decoded_or_problem(data) == slowly
+    # Sums that are no 64-bit integers are left to the checks of segments.
+    is_large = not isinstance(slowly, str) and any(one.end_offset > 2**63 - 1 for one in slowly)
+    assert manifest._is_sound(pq.read_table(pa.BufferReader(data))) == (not isinstance(slowly, str) and not is_large)
+
+
+def decoded_or_problem(data: bytes) -> tuple[SegmentRef, ...] | str:
+    try:
+        return decode_manifest(data, "m")
+    except DamagedObject as damaged:
+        return str(damaged)
 
 
 def parquet(table: pa.Table) -> bytes:
