@@ -137,7 +137,8 @@ def _done(
         ViewExpired: a vacuum has passed the view of this plan.
     """
     if run is not None:
-        yield from in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline)
+        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline):
+            yield from some
         return
     for task in tasks:
         yield None if deadline.passed() else copy_newest(log.objects, log.ids, log.clock, task)

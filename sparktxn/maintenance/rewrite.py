@@ -44,7 +44,10 @@ __all__ = [
 RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTask]], Iterable[RewrittenFiles]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
-_Work = Callable[[Iterable[RewriteTask], Deadline], Iterator[RewrittenFiles | None]]
+_Results = Iterator[tuple[RewrittenFiles | None, bool]]
+"""What came of each task (None: it was not begun), and whether what is done takes effect before the next begins."""
+
+_Work = Callable[[Iterable[RewriteTask], Deadline], _Results]
 
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
@@ -139,12 +142,10 @@ def do_tasks(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> Rewr
     return _carried_out(log, _one_by_one(log, tasks, deadline), deadline, RewriteReport(dry_run=False))
 
 
-def _carried_out(
-    log: Log, results: Iterator[RewrittenFiles | None], deadline: Deadline, report: RewriteReport
-) -> RewriteReport:
+def _carried_out(log: Log, results: _Results, deadline: Deadline, report: RewriteReport) -> RewriteReport:
     waiting: list[RewrittenFiles] = []
     try:
-        for done in results:
+        for done, ends_here in results:
             if done is None:
                 report = replace(report, unresolved=report.unresolved + 1)
                 continue
@@ -152,26 +153,30 @@ def _carried_out(
                 report = _applied(log, waiting, deadline, report)
                 waiting = []
             waiting.append(done)
+            if ends_here:
+                report = _applied(log, waiting, deadline, report)
+                waiting = []
     except ViewExpired as expired:
         # Tasks are planned one after the other: what is left of this plan is planned again.
         report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
     return _applied(log, waiting, deadline, report) if waiting else report
 
 
-def _one_by_one(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> Iterator[RewrittenFiles | None]:
-    """Do tasks here, in their order; None is yielded for one that is not begun.
+def _one_by_one(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
+    """Do tasks here, in their order.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
     for task in tasks:
-        yield None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task)
+        yield None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task), False
 
 
-def _elsewhere(
-    run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline
-) -> Iterator[RewrittenFiles | None]:
-    return in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline)
+def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
+    """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
+    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline):
+        for number, done in enumerate(some, 1):
+            yield done, number == len(some)
 
 
 def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:

@@ -28,8 +28,10 @@ def in_other_processes(
     tasks: Iterable[Task],
     kind: type[Result],
     deadline: Deadline,
-) -> Iterator[Result | None]:
-    """Let `run` do tasks, some at a time, so that what is done is kept if a later one fails.
+) -> Iterator[list[Result | None]]:
+    """Let `run` do tasks, some at a time, and yield their results together.
+
+    What is done is kept if a later task fails: the caller puts these results into effect before it asks for the next.
 
     Args:
         run: what the caller of the job gave: it does `work` for each of some tasks, and returns the results.
@@ -44,9 +46,9 @@ def in_other_processes(
     left = iter(tasks)
     while some := list(islice(left, TASKS_PER_RUN)):
         if deadline.passed():
-            yield from (None for _ in some)
+            yield [None for _ in some]
         else:
-            yield from sorted(all_results(run(work, some), kind, len(some)), key=_place)
+            yield [*sorted(all_results(run(work, some), kind, len(some)), key=_place)]
 
 
 def all_results(returned: object, kind: type[Result], tasks: int) -> list[Result]:

@@ -333,6 +333,31 @@ def test_another_process_does_the_tasks(prices: Prices) -> None:
     assert prices.found() == [(1, b"a", b"2")]
 
 
+def test_what_other_processes_have_made_takes_effect_before_they_get_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 2)
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    world = World({})
+    try:
+        world.store.create_topic("keys", 5, settings=settings)
+        for partition in range(5):
+            for number in range(2):
+                world.produce(str(number), topic="keys", partition=partition, key="a")
+        seen = []
+
+        def run(work: Callable[..., Any], tasks: Any) -> list[Any]:
+            seen.append((len(tasks), len(world.rows("keys"))))
+            if len(seen) == 3:
+                raise RuntimeError("an executor was lost")
+            return [work(task) for task in tasks]
+
+        with pytest.raises(RuntimeError, match="an executor was lost"):
+            compact(world.store, run=run)
+        assert seen == [(2, 10), (2, 8), (1, 6)]
+        assert len(world.rows("keys")) == 6
+    finally:
+        world.close()
+
+
 def test_of_a_rewrite_and_a_compaction_of_one_plan_the_second_is_lost(prices: Prices) -> None:
     for number in range(3):
         prices.put(("a", str(number)))

@@ -195,6 +195,32 @@ def test_tasks_are_picklable_and_their_results_may_come_in_any_order(world: Worl
     assert world.rows("t") == before
 
 
+def test_what_other_processes_have_made_takes_effect_before_they_get_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ranges follow each other in one partition: an entry could name all of them."""
+    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 2)
+    write(world, 45)
+    before = world.rows("t")
+    given = {**TWO, "rewrite.target.bytes": 1_024}
+    tasks = plan_rewrite(world.store, given)
+    assert len(tasks) > 4, "two groups of tasks must be done before the one that fails"
+    left: list[int] = []
+
+    def run(work: Any, some: Any) -> list[Any]:
+        left.append(len(files(world)))
+        if len(left) == 3:
+            raise RuntimeError("an executor was lost")
+        return [work(task) for task in some]
+
+    with pytest.raises(RuntimeError, match="an executor was lost"):
+        rewrite(world.store, given, run=run)
+    replaced = [sum(task.files for task in tasks[:done]) for done in (0, 2, 4)]
+    made = [0, 2, 4]
+    assert left == [45 - gone + new for gone, new in zip(replaced, made, strict=True)]
+    assert world.rows("t") == before
+
+
 def test_other_processes_may_do_the_tasks(world: World) -> None:
     for partition in (0, 1):
         write(world, 6, partition=partition)
