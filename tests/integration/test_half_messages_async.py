@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -20,6 +21,8 @@ from sparktxn.halfmessage.rocketmq5 import (
     Producer,
     UnsupportedException,
 )
+from sparktxn.objectstore.contract import PutOutcome
+from sparktxn.objectstore.local import LocalStore
 
 MANY = 200
 
@@ -47,7 +50,16 @@ def stored(uri: str) -> list[bytes]:
     return sorted(read_arrow(uri, ["orders"]).read_all()["value"].to_pylist())
 
 
-def test_each_message_is_stored_once_and_many_share_entries(uri: str, producer: Producer) -> None:
+def test_each_message_is_stored_once_and_many_share_entries(
+    uri: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = LocalStore.put_if_absent
+
+    def slow_put(store: LocalStore, name: str, data: bytes, **named: Any) -> PutOutcome:
+        time.sleep(0.01)  # on a quick disk the first message is stored before the next one is there
+        return put(store, name, data, **named)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", slow_put)
     with Store.open(uri) as store:
         before = store.view(["orders"]).entry
         futures = [producer.send_async(message(b"%03d" % number)) for number in range(MANY)]
