@@ -151,8 +151,7 @@ class HalfEngine:
     ) -> StagedSegment | None:
         """Return a segment whose records the entry is to carry; None if they are too large for it."""
         log = self.log
-        limit: int = min(log.settings.inline_bytes, topic_setting(topic.settings, "append.inline.bytes"))
-        if not 0 < limit >= sum(record.size_bytes() for record in records):
+        if not topic.takes_inline(sum(record.size_bytes() for record in records), log.settings.inline_bytes):
             return None
         return inline_segment(log.ids, topic, partition, record_table(records), bytes_max)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from sparktxn.background import Background
 from sparktxn.clock import Clock, Deadline, Ids, time_left_s
-from sparktxn.config.topic import topic_setting
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.kafka.message import (
@@ -152,8 +151,7 @@ class PendingSegment:
         """Whether the entry that names it may carry its records: they are few, and not on their way into the store."""
         if self.staged is not None or self._future is not None:
             return False
-        limit: int = min(self._uploads.inline_bytes, topic_setting(self.topic.settings, "append.inline.bytes"))
-        return 0 < limit >= self.size_bytes
+        return self.topic.takes_inline(self.size_bytes, self._uploads.inline_bytes)
 
     def stage_inline(self, bytes_max: int) -> int:
         """Encode its records for the entry that is to name it; return how many bytes that is, 0 if it must be uploaded.

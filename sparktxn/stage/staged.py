@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
+from sparktxn.config.topic import topic_setting
 from sparktxn.format.commands import Append
 from sparktxn.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
 
@@ -25,6 +26,11 @@ class StageTopic(Struct, frozen=True):
     def of(cls, topic: TopicState) -> StageTopic:
         """What staging needs of a topic's state."""
         return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
+
+    def takes_inline(self, size_bytes: int, store_limit_bytes: int) -> bool:
+        """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
+        limit: int = min(store_limit_bytes, topic_setting(self.settings, "append.inline.bytes"))
+        return 0 < limit >= size_bytes
 
 
 class StagedSegment(Struct, frozen=True):
