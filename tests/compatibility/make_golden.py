@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
+from sparktxn.halfmessage.engine import HalfEngine
+from sparktxn.halfmessage.records import MessageRecord
+from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 
@@ -29,6 +32,7 @@ GROUP = "billing"
 MEMBERS = "members"
 KEPT = "kept"
 """A topic whose inline records stay in an entry that a vacuum keeps."""
+HALVES = ("committed", "pending")
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
 
@@ -51,11 +55,19 @@ def contents(uri: str) -> dict[str, Any]:
                 "committed": [at.offset if at is not None else None for at in committed],
             }
         found["entry"] = view.entry
+        engine = half_engine(uri)
+        halves = {half.transaction_id: engine.messages_of(half) for half in store.log.halves()}
+        found["halves"] = {name: [each.body.decode() for each in messages] for name, messages in halves.items()}
+        engine.close()
         found["members"] = {
             member.member_id: [list(held) for held in msgspec.to_builtins(member.assigned)]
             for member in store.log.group_members(MEMBERS)
         }
     return found
+
+
+def half_engine(uri: str) -> HalfEngine:
+    return HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": uri}))
 
 
 def _records(uri: str, topic: str, partition_count: int, isolation: str) -> list[str]:
@@ -84,6 +96,22 @@ def _write_what_a_vacuum_passes(workload: Any) -> None:
         workload.producer("between")
         store.log.checkpoint()
         assert vacuum(store, EVERYTHING).entries > 0
+
+
+def _prepare_halves(workload: Any) -> None:
+    """Half messages that their entries carry: one is committed after a vacuum has passed its entry, one is pending."""
+    engine = half_engine(workload.uri)
+    deadline = engine.deadline(10)
+    for name in HALVES:
+        staged = engine.stage([MessageRecord("halves", name.encode(), name, 1_700_000_000_000)], deadline)
+        engine.prepare("shop", name, staged, 2_592_000_000, deadline)
+    engine.close()
+
+
+def _commit_a_half(workload: Any) -> None:
+    engine = half_engine(workload.uri)
+    engine.end("shop", HALVES[0], engine.deadline(10), committed=True)
+    engine.close()
 
 
 def _write_mixed(workload: Any) -> None:
@@ -116,8 +144,10 @@ def write(folder: Path) -> None:
         NewTopic("prices", 1, config=COMPACTED),
         NewTopic(KEPT, 2),
         NewTopic("mixed", 2),
+        NewTopic("halves", 1),
     ]
     workload.settle(workload.admin.create_topics(topics))
+    _prepare_halves(workload)
     _write_what_a_vacuum_passes(workload)
     other, plain = workload.producer("shop-2"), workload.producer()
     one = workload.fence("shop-1")
@@ -146,6 +176,7 @@ def write(folder: Path) -> None:
     workload.change_settings()
     workload.delete_records(1)
     _write_mixed(workload)
+    _commit_a_half(workload)
     one.begin_transaction()
     workload.produce(one, 3)
     one.flush(10)
