@@ -18,8 +18,13 @@ WAIT_S = 60.0
 
 
 def start(*words: str) -> subprocess.Popen[bytes]:
+    """The command as a terminal starts it: tests in the background of a shell ignore Ctrl-C, and so would it."""
     pipe = subprocess.PIPE
-    return subprocess.Popen([*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe)
+    ignored = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return subprocess.Popen([*COMMAND, *words], stdin=pipe, stdout=pipe, stderr=pipe)
+    finally:
+        signal.signal(signal.SIGINT, ignored)
 
 
 def stream(found: IO[bytes] | None) -> IO[bytes]:

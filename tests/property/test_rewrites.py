@@ -177,9 +177,13 @@ def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
         assert verify(history.store).problems == ()
         with history.elsewhere() as other:
             view = other.view(["t"])
-            assert offset_rows(other, view, "read_committed", COLUMNS) == history.seen[newest.entry]
+            seen = sorted(history.seen)
+            # A checkpoint that was taken meanwhile may have added an entry: of sealed runs, and without records.
+            assert offset_rows(other, view, "read_committed", COLUMNS) == history.seen[seen[-1]]
             assert commit_rows(other, view) == commit_rows(history.store, newest)
-            for entry in data.draw(st.lists(st.sampled_from(sorted(history.seen)), max_size=4)):
+            # Drawn alike whatever the history: how many entries it has depends on time, too.
+            for number in data.draw(st.lists(st.integers(0, 999), max_size=4)):
+                entry = seen[number % len(seen)]
                 with suppress(ViewExpired):
                     older = other.view(["t"], entry=entry)
                     assert offset_rows(other, older, "read_committed", COLUMNS) == history.seen[entry]
