@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 
 from bench.figures import Figure, alternate
 from bench.records import temporary_folder
+from bench.synthesis import fill_with_segments
 from sparktxn.maintenance import rewrite
 from sparktxn.producer import Producer
 from sparktxn.store import Store, read_task
@@ -18,6 +21,20 @@ __all__ = ["measure"]
 _OPTIONS = {"store.fsync": "false"}
 _TRANSACTIONS = 2_000
 _ROUNDS = 7
+_PLANNED = 1_000_000
+_PLANNED_PARTITIONS = 6
+
+_PLAN = """
+import sys, time
+from sparktxn import Store
+from sparktxn.maintenance import plan_rewrite
+with Store.open(sys.argv[1]) as store:
+    started = time.process_time()
+    tasks = plan_rewrite(store)
+    print(time.process_time() - started, sum(task.files for task in tasks), len(tasks))
+# Not getrusage: its peak is inherited from the process that started this one.
+print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
 
 
 def _table(first: int, rows: int) -> pa.Table:
@@ -46,9 +63,26 @@ def _scan(store: Store, rows: int) -> float:
     return 1_000 * (time.process_time() - started)
 
 
+def _planning() -> list[Figure]:
+    """Returns the figures of a plan that has very many segments, in a process of its own."""
+    with temporary_folder() as folder:
+        store = Store.open(folder, options=_OPTIONS, create=True)
+        store.create_topic("t", _PLANNED_PARTITIONS)
+        fill_with_segments(store, "t", _PLANNED // _PLANNED_PARTITIONS)
+        store.close()
+        done = subprocess.run([sys.executable, "-c", _PLAN, folder], check=True, capture_output=True, text=True)
+    cpu_s, files, tasks, megabytes = done.stdout.split()
+    assert int(files) > 0.99 * _PLANNED
+    name = f"planning a rewrite of {_PLANNED:,} segments"
+    return [
+        Figure(name, float(cpu_s), "s CPU", 10, at_most=True, note=f"{tasks} tasks"),
+        Figure(f"{name}: memory", float(megabytes), "MB peak", note="with the whole plan in memory"),
+    ]
+
+
 def measure() -> list[Figure]:
     """Returns the figures."""
-    figures = []
+    figures = _planning()
     for each in (50, 500):
         rows = each * _TRANSACTIONS
         tables = [_table(first, each) for first in range(0, rows, each)]

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import maintenance, run_on
-from sparktxn import ConfigurationError, Producer, Store, StoreUnavailable, ViewExpired
+from sparktxn import ConfigurationError, KafkaException, Producer, Store, StoreUnavailable, ViewExpired
 from sparktxn.cli.app import run as run_command
+from sparktxn.format import names
 from sparktxn.maintenance import compact, maintain, rewrite, verify
 from tests.spark.clusters import Cluster, JobResult, submit
 from tests.spark.readers import batch_reader, commit, numbers_of
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.spark
 
 ORDERS = list(range(24))
 PRICES = list(range(20, 30))
+ALL_PRICES = list(range(30))
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +152,54 @@ def test_spark_submit_runs_it(store: Store) -> None:
     report = json.loads(done.stdout)
     assert (report["compact"]["partitions"], report["rewrite"]["ranges"], report["failed"]) == (2, 2, [])
     assert rows_of(store) == (ORDERS, PRICES)
+
+
+def reported(store: Store, *words: str) -> Any:
+    done = submitted("local[1]", store, *words, "--apply", "--json")
+    assert done.code == 0, done.stdout + done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_spark_submit_removes_old_records(store: Store) -> None:
+    store.create_topic("short", 1, settings={"retention.bytes": "1"})
+    for number in range(3):
+        commit(store, range(number, number + 1), "short")
+    report = reported(store, "retention", "short")
+    (shortened,) = report["shortened"]
+    assert (shortened["topic"], shortened["reason"]) == ("short", "retention.bytes")
+    assert shortened["log_start_offset"] < shortened["new_log_start_offset"]
+    store.log.refresh(store.log.deadline(10))
+    assert store.view(["short"]).partitions["short", 0].log_start_offset == shortened["new_log_start_offset"]
+    assert rows_of(store) == (ORDERS, ALL_PRICES)
+
+
+def test_spark_submit_aborts_what_has_timed_out(store: Store) -> None:
+    settings = {"transaction.timeout.ms": 1_000, "message.timeout.ms": 1_000, "transaction.publish": "flush"}
+    producer = Producer({"bootstrap.servers": store.uri, "transactional.id": "stuck", **settings})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("t", b"never", partition=0)
+    producer.flush()
+    # Starting Spark takes longer than the transaction may.
+    report = reported(store, "sweep")
+    (ended,) = report["timed_out"]
+    assert ended["transactional_id"] == "stuck"
+    with pytest.raises(KafkaException):
+        producer.commit_transaction()
+    producer.close()
+    assert rows_of(store) == (ORDERS, ALL_PRICES)
+
+
+def test_spark_submit_deletes_what_is_not_needed(store: Store) -> None:
+    for number in range(24, 30, 2):
+        commit(store, range(number, number + 2))
+        assert store.log.checkpoint() is not None
+    at_once = [f"vacuum.{name}=0" for name in ("retention.ms", "segment.age.ms", "temporary.age.ms")]
+    report = reported(store, "vacuum", *(word for setting in at_once for word in ("--set", setting)))
+    assert (report["overtaken"], report["dry_run"]) == (False, False)
+    assert report["horizon"] > 1
+    assert store.log.objects.get(names.entry(1)) is None
+    assert rows_of(store) == (list(range(30)), ALL_PRICES)
 
 
 def test_wrong_usage_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,126 @@
+"""Stores with many segments, made without committing them: a checkpoint and a horizon say what commits would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.format import names
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, PartRef, digest, encode_head, encode_part, state_digest
+from sparktxn.format.commands import InitProducerId
+from sparktxn.format.manifest import encode_manifest
+from sparktxn.format.segment import checksum
+from sparktxn.log.follow.confirm import usable_head
+from sparktxn.log.follow.heads import read_part
+from sparktxn.log.follow.horizon import write_horizon
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.store import Store
+from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, SegmentRef, StateRecord, StoreState
+
+__all__ = ["fill_with_segments"]
+
+_RECORDS = 10
+_SIZE_BYTES = 2_000
+_RUN = 10_000
+_TIME_MS = 1_700_000_000_000
+
+
+def fill_with_segments(store: Store, topic: str, segments: int, *, files: bool = False) -> None:
+    """Have each partition of an empty topic hold `segments` committed segments, in sealed runs; close `store` after it.
+
+    The last checkpoint's state becomes the horizon's, so that no replay asks for the entries. With `files` each segment
+    has a file of one byte: enough to list and to delete, not to read.
+    """
+    objects, ids = store.log.objects, RandomIds()
+    view = store.view([topic])
+    # A horizon of 1 is none: the replay would begin with the first entry.
+    store.log.submit([InitProducerId(ids.token())], Deadline(SystemClock(), 60))
+    store.log.checkpoint()
+    head = usable_head(objects)
+    assert head is not None
+    folders = {
+        (partition.topic.topic_id, partition.partition): names.partition_folder(
+            topic, partition.topic.topic_id, partition.partition
+        )
+        for partition in view.partitions.values()
+    }
+    token = ids.token()
+    parts = dict(head.parts)
+    for index, (part, ref) in enumerate(sorted(head.parts.items())):
+        if not part.startswith((SEGMENTS_PREFIX, "partitions/", "store")):
+            continue
+        records = [_filled(objects, ids, folders, record, segments, head.entry) for record in read_part(objects, ref)]
+        data = encode_part(records)
+        name = names.checkpoint_part(head.entry, token, index)
+        objects.put_if_absent(name, data)
+        parts[part] = PartRef(name, len(data), digest(data))
+    filled = replace(head, checkpoint=token, parts=parts, digest=state_digest(parts), base=head.entry)
+    objects.put_if_absent(names.checkpoint_head(head.entry, token), encode_head(filled))
+    objects.delete([names.checkpoint_head(head.entry, head.checkpoint), names.LAST_CHECKPOINT])
+    write_horizon(objects, SystemClock(), head.entry, [token])
+    if files:
+        for folder in folders.values():
+            for segment in _segments(head.entry, segments):
+                objects.put_if_absent(folder + segment.name, b"s")
+
+
+def _filled(
+    objects: ObjectStore,
+    ids: RandomIds,
+    folders: dict[tuple[int, int], str],
+    record: StateRecord,
+    segments: int,
+    entry: int,
+) -> StateRecord:
+    """Return a record as it is once the segments are there, after writing the manifests that it names."""
+    if isinstance(record, StoreState):
+        return replace(record, horizon=entry)
+    if isinstance(record, PartitionState) and (record.topic_id, record.partition) in folders:
+        return replace(record, log_end_offset=segments * _RECORDS)
+    if not isinstance(record, PartitionSegments) or (record.topic_id, record.partition) not in folders:
+        return record
+    folder = folders[record.topic_id, record.partition]
+    found = list(_segments(entry, segments))
+    runs = [found[first : first + _RUN] for first in range(0, segments, _RUN)]
+    return replace(record, sealed=tuple(_run(objects, ids, folder, run, entry) for run in runs))
+
+
+def _segments(entry: int, count: int) -> Iterator[SegmentRef]:
+    for number in range(count):
+        yield SegmentRef(
+            name=names.segment_file(entry - 1, f"{number:020d}", "parquet"),
+            base_offset=number * _RECORDS,
+            record_count=_RECORDS,
+            size_bytes=_SIZE_BYTES,
+            checksum=f"{number:08x}",
+            entry=entry,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=number * _RECORDS,
+            transaction=number + 1,
+            timestamp_min_ms=_TIME_MS + number,
+            timestamp_max_ms=_TIME_MS + number,
+            committed_entry=entry,
+        )
+
+
+def _run(objects: ObjectStore, ids: RandomIds, folder: str, segments: list[SegmentRef], entry: int) -> ManifestRef:
+    data = encode_manifest(segments)
+    run = names.sealed_folder(segments[0].base_offset, entry, ids.token())
+    objects.put_if_absent(names.manifest(folder, run), data)
+    return ManifestRef(
+        folder=run,
+        base_offset=segments[0].base_offset,
+        end_offset=segments[-1].end_offset,
+        segment_count=len(segments),
+        level=1,
+        entry_min=entry,
+        entry_max=entry,
+        timestamp_min_ms=segments[0].timestamp_min_ms,
+        timestamp_max_ms=segments[-1].timestamp_max_ms,
+        size_bytes=_SIZE_BYTES * len(segments),
+        checksum=checksum(data),
+        committed_entry_max=entry,
+    )
