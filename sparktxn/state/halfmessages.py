@@ -252,10 +252,7 @@ def _check_new(
 
 def _as_sent(segments: tuple[HalfSegment, ...]) -> tuple[HalfSegment, ...]:
     """Return segments under the names that their `prepare_half` gave them."""
-    return tuple(
-        replace(segment, segment=inline_file_name(segment.segment)) if is_inline(segment.segment) else segment
-        for segment in segments
-    )
+    return tuple(replace(segment, segment=inline_file_name(segment.segment)) for segment in segments)
 
 
 def _as_carried(segment: HalfSegment, context: Context) -> HalfSegment:
