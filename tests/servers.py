@@ -125,15 +125,18 @@ class S3Server:
         self.stop()
 
 
-# moto looks whether a key exists and stores it in two steps: of two threads at once, both would get "created".
+# moto looks whether a key exists and stores it in two steps: of two threads at once, both would get "created". A body
+# is read before its turn: else a client that was stopped in the middle of its request would stop all others.
 _MOTO_ONE_AT_A_TIME: Final = """
-import sys, threading
+import io, sys, threading
 import moto.server
 
 turn = threading.Lock()
 handle = moto.server.DomainDispatcherApplication.__call__
 
 def handle_in_turn(self, environ, start_response):
+    if length := int(environ.get("CONTENT_LENGTH") or 0):
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
     with turn:
         return handle(self, environ, start_response)
 

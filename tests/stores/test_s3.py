@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -92,6 +93,15 @@ class TestMoto(S3Tests):
     def server(self, moto_server: S3Server) -> S3Server:
         moto_server.create_bucket(BUCKET)
         return moto_server
+
+    def test_a_client_that_stops_in_the_middle_of_a_request_stops_no_other(self, server: S3Server) -> None:
+        # The tests that pause processes rest on this.
+        heads = {"Host": "moto", "Content-Length": "100", **server.headers}
+        lines = [f"PUT /{BUCKET}/half HTTP/1.1", *(f"{name}: {value}" for name, value in heads.items()), "", ""]
+        with socket.create_connection(("127.0.0.1", server.port)) as stopped:
+            stopped.sendall("\r\n".join(lines).encode())
+            time.sleep(0.2)
+            assert server.request("PUT", f"/{BUCKET}/whole", b"x")[0] == 200
 
     def test_the_proxy_carries_out_before_it_hangs(
         self, proxy: FaultProxy, truth: ServerTruth, faulty_opening: Opening
