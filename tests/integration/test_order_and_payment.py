@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sparktxn.store import Store, read_task
+from tests.crash.order_points import orders, payments
 
 ROOT = Path(__file__).parent.parent.parent
 ORDERS = 3
@@ -41,20 +40,6 @@ def run(folder: Path, count: int, step: str = "never", occurrence: int = 1) -> i
         [sys.executable, "-c", KILLED, *map(str, arguments)], cwd=folder, env=environment, timeout=120, check=False
     )
     return ended.returncode
-
-
-def orders(folder: Path) -> list[tuple[int, str]]:
-    with sqlite3.connect(folder / "shop.db") as database:
-        return database.execute("SELECT number, item FROM orders ORDER BY number").fetchall()
-
-
-def payments(folder: Path) -> list[tuple[int, str]]:
-    """What a reader sees; a payment that is there twice is in it twice."""
-    with Store.open(str(folder / "store")) as store:
-        view = store.view(["payments"])
-        tasks = store.plan(view, store.ranges(view))
-        rows = [row for task in tasks for batch in read_task(task, store.options) for row in batch.to_pylist()]
-    return sorted((int(row["key"]), row["value"].decode().removeprefix("payment for ")) for row in rows)
 
 
 @pytest.mark.rocketmq("R10", "R16", "R22")
