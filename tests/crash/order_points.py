@@ -1,9 +1,9 @@
 """Kill the example of an order and its payment at every operation of its store, and every statement of its database.
 
 ``python -m tests.crash.order_points FOLDER PROGRAM EVERY FIRST`` runs a program of the example once, to count its
-steps. Then it runs it again and again, each time in a process that dies at another step, beginning with the step FIRST
-and taking each EVERY-th. Another process of the producer group, which sends nothing, settles what is open. The database
-and the topic must then hold the same orders, and still after further orders. It prints how many processes have died.
+steps. Then it runs it again and again, each time in a process that dies at another step: at FIRST, and at each EVERY-th
+after it. Another process of the producer group, which sends nothing, settles what is open. The database and the topic
+must then hold the same orders, and still after further orders. It prints how many processes have died.
 
 It has no threads and opens no store itself: each process is a fork that has everything imported.
 """

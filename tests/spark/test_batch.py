@@ -19,6 +19,13 @@ from examples.flights.independent_reader import committed
 from pyspark_txnlog.batch_writer import prepare_write
 from pyspark_txnlog.options import WRITE, WriteOptions
 from sparktxn import Store
+from sparktxn.halfmessage import (
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    TransactionListener,
+    TransactionMQProducer,
+)
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -56,6 +63,38 @@ def test_records_come_back_with_all_that_kafka_gives_them(spark: SparkSession, s
         "timestampType": 0,
         "headers": [{"key": "h", "value": b"x"}, {"key": "h", "value": None}],
     }
+
+
+class ByArgument(TransactionListener):
+    """Settles a message as its sender says."""
+
+    def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
+        state: LocalTransactionState = arg
+        return state
+
+    def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOWN
+
+
+@pytest.mark.rocketmq("R1", "R9", "R11")
+def test_half_messages_that_were_committed_are_records_with_headers(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t")
+    states = {
+        "committed": LocalTransactionState.COMMIT_MESSAGE,
+        "rolled back": LocalTransactionState.ROLLBACK_MESSAGE,
+        "pending": LocalTransactionState.UNKNOWN,
+    }
+    with TransactionMQProducer("shop", store.uri) as producer:
+        producer.set_transaction_listener(ByArgument())
+        for body, state in states.items():
+            given = Message("t", body, tags="fruit", keys=["o-17", "c-4"], properties={"region": "eu"})
+            sent = producer.send_message_in_transaction(given, state)
+            if body == "committed":
+                message_id = sent.message_id
+    (row,) = read(spark, store, "t", includeHeaders=True).collect()
+    assert (row["key"], row["value"], row["offset"]) == (b"o-17", b"committed", 0)
+    headers = {header["key"]: header["value"].decode() for header in row["headers"]}
+    assert headers == {"UNIQ_KEY": message_id, "TAGS": "fruit", "KEYS": "o-17 c-4", "region": "eu"}
 
 
 def test_one_write_to_several_topics_is_one_transaction(numbers: Numbers, store: Store) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from sparktxn.consumer import lease as module
 from sparktxn.consumer.lease import Lease, Overdue, Reference, Sign, Watched, silent_by_store_clock, watcher_place
 
 SESSION_S = 45.0
@@ -189,6 +190,63 @@ class TestWatchers:
     def test_all_of_a_small_group_watch(self) -> None:
         assert sorted(watcher_place(member, ["a", "b"], 1) or 0 for member in "ab") == [0, 1]
         assert watcher_place("stranger", ["a", "b"], 1) is None
+
+
+def a_heartbeat_that_is_seen_late() -> list[Overdue]:
+    """A sign is written just before a listing that shows it: the session counts from there, not from the one before."""
+    lease = Lease()
+    listed(lease, 100, watched(), Sign(7, 1))
+    listed(lease, 120, watched(), Sign(8, 1))
+    for at_s in (140, 160):
+        listed(lease, at_s, watched(), Sign(8, 1))
+    return listed(lease, 119 + SESSION_S, watched(), Sign(8, 1))
+
+
+def an_observer_that_pauses() -> list[Overdue]:
+    """It has missed signs: the object that the member has written sixteen times since looks as it did before."""
+    lease = Lease()
+    listed(lease, 100, watched(), Sign(0, 1))
+    listed(lease, 120, watched(), Sign(0, 1))
+    return listed(lease, 120 + SESSION_S, watched(), Sign(0, 1))
+
+
+def a_sign_by_the_stores_clock_within_a_second() -> list[Overdue]:
+    """The store gives whole seconds, so a difference may be a second more than the silence was."""
+    return silent_by_store_clock([watched()], {"m": Sign(1_000, 1)}, {}, 2_000 + int(SESSION_S * 1000))
+
+
+def without_the_moment_of_the_listing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "_shown_s", lambda *given: float("-inf"))
+
+
+def without_beginning_again(patch: pytest.MonkeyPatch) -> None:
+    observe = Lease.observe
+
+    def observe_without_gap(self: Lease, members: Any, signs: Any, began_s: float, *given: Any) -> list[Overdue]:
+        self._listed_s = began_s
+        return observe(self, members, signs, began_s, *given)
+
+    patch.setattr(Lease, "observe", observe_without_gap)
+
+
+def without_the_second(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "_MARGIN_MS", 0)
+
+
+@pytest.mark.parametrize(
+    ("trace", "without"),
+    [
+        (a_heartbeat_that_is_seen_late, without_the_moment_of_the_listing),
+        (an_observer_that_pauses, without_beginning_again),
+        (a_sign_by_the_stores_clock_within_a_second, without_the_second),
+    ],
+)
+def test_a_build_without_the_rule_breaks_its_trace(
+    monkeypatch: pytest.MonkeyPatch, trace: Callable[[], list[Overdue]], without: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    assert trace() == [], "a member was proposed that has lived"
+    without(monkeypatch)
+    assert trace() != []
 
 
 def random_times(random_: random.Random, until_s: float, least_s: float, most_s: float) -> Iterator[float]:
