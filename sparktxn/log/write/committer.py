@@ -37,6 +37,7 @@ from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.lists import checked_list
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.log.write.tickets import WITHDRAWN, Failed, Flight, Outcome, QueuedList, Ticket
+from sparktxn.log.write.turns import Turns
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
 from sparktxn.state.delta import Context, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply_list
@@ -84,6 +85,7 @@ class Committer:
         self._request_timeout_s = request_timeout_s
         self._intents = intents
         self._after_win = after_win
+        self._turns = Turns()
         self._waiting: deque[QueuedList] = deque()
         self._flight: Flight | None = None
         self._replaced: list[Flight] = []
@@ -145,12 +147,15 @@ class Committer:
         backoff_s = _BACKOFF_S
         while not ticket.is_done():
             try:
-                with self._follower.locked(deadline, "commit"):
+                with self._turns.turn(ticket.is_done, deadline):
                     if ticket.is_done():
                         return
-                    failure = self._try_round(ticket, deadline)
-                    if not ticket.is_done() and is_time_up(deadline):
-                        raise self._too_late(ticket, failure)
+                    with self._follower.locked(deadline, "commit"):
+                        if ticket.is_done():
+                            return
+                        failure = self._try_round(ticket, deadline)
+                        if not ticket.is_done() and is_time_up(deadline):
+                            raise self._too_late(ticket, failure)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
                     return

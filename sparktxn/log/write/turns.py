@@ -1,0 +1,49 @@
+"""Turns to write: of the callers whose lists wait, one writes, and the others leave as soon as their lists are done.
+
+The replica's lock alone would do, but it may go to a caller that is to write the next entry before those that the last
+one has answered: each of these would wait for one entry more, and its next list would miss that entry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sparktxn.clock import Deadline, time_left_s
+
+__all__ = ["Turns"]
+
+_WAIT_S: Final = 1.0
+
+
+class Turns:
+    """Says which caller writes. It is no lock: a caller that has waited for a second goes on as if it had the turn."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._writer: object | None = None
+
+    @contextmanager
+    def turn(self, is_done: Callable[[], bool], deadline: Deadline) -> Iterator[None]:
+        """Wait until no other caller has the turn, or the list is done; then have the turn until the end of the block.
+
+        Args:
+            is_done: says whether the list is done. It becomes so while another caller has the turn.
+            deadline: that of the call; nothing is raised when it passes.
+        """
+        own = object()
+        left_s = time_left_s(deadline.remaining_s())
+        try:
+            with self._changed:
+                wait_s = _WAIT_S if left_s is None else min(left_s, _WAIT_S)
+                self._changed.wait_for(lambda: self._writer is None or is_done(), wait_s)
+                if self._writer is None:
+                    self._writer = own
+            yield
+        finally:
+            with self._changed:
+                if self._writer is own:
+                    self._writer = None
+                    self._changed.notify_all()
