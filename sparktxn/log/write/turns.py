@@ -1,7 +1,8 @@
 """Turns to write: of the callers whose lists wait, one writes, and the others leave as soon as their lists are done.
 
-The replica's lock alone would do, but it may go to a caller that is to write the next entry before those that the last
-one has answered: each of these would wait for one entry more, and its next list would miss that entry.
+The replica's lock alone would do, but not as well. It may go to a caller that is to write the next entry, before it
+goes to those that the last entry has answered. Each of these would wait for one entry more. Its next list would miss
+that entry.
 """
 
 from __future__ import annotations
