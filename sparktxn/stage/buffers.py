@@ -38,6 +38,8 @@ class PartitionBuffer:
         "partition",
         "rows",
         "rows_max",
+        "seen_bytes",
+        "seen_rows",
         "size_bytes",
         "table_bytes",
         "table_rows",
@@ -56,6 +58,8 @@ class PartitionBuffer:
         self.tables: list[pa.Table] = []
         self.table_rows = 0
         self.table_bytes = 0
+        self.seen_rows = 0
+        self.seen_bytes = 0
 
     def record_count(self) -> int:
         """How many records wait."""
@@ -133,6 +137,10 @@ class Buffers:
         self._active: dict[PartitionBuffer, None] = {}
         self._segments: list[PendingSegment] = []
         self._table_bytes = 0
+        # What waited in the active buffers when each was looked at.
+        self._seen_rows = 0
+        self._seen_bytes = 0
+        self._looks_left = 0
 
     def __len__(self) -> int:
         """Records that wait: not durable yet, or with a report that is still to come."""
@@ -175,6 +183,7 @@ class Buffers:
                 self._active[buffer] = None
                 if buffer.size_bytes + size_bytes > buffer.topic.segment_bytes and buffer.rows:
                     self._roll(buffer)
+                self._look(buffer, size_bytes)
                 self._send_full(buffer)
                 granted = self._grant(buffer)
                 uploading = next((segment for segment in self._segments if segment.staged is None), None)
@@ -237,6 +246,7 @@ class Buffers:
             for buffer in list(self._active):
                 # An empty one stays for a round: a thread may be about to append what its allowance lets it.
                 if buffer.record_count() == 0 and buffer.rows_max == 0:
+                    self._forget(buffer)
                     del self._active[buffer]
                 else:
                     self._roll(buffer, start=False)
@@ -254,6 +264,36 @@ class Buffers:
     def _buffered_bytes(self) -> int:
         return sum(buffer.size_bytes + buffer.table_bytes for buffer in self._active)
 
+    def _look(self, buffer: PartitionBuffer, size_bytes: int) -> None:
+        """Note what waits in `buffer`, with the row of `size_bytes` that comes; and in all others, if it is time to.
+
+        It is once they all could have been looked at, and always from a quarter of a limit on. So a row costs the same
+        over any number of partitions. What others have taken since is at most their allowances.
+        """
+        self._forget(buffer)
+        self._see(buffer, buffer.record_count() + 1, buffer.size_bytes + buffer.table_bytes + size_bytes)
+        self._looks_left -= 1
+        limits = self._limits
+        if (
+            self._looks_left <= 0
+            or self._seen_rows >= limits.records_max // 4
+            or self._seen_bytes >= limits.bytes_max // 4
+        ):
+            self._seen_rows = self._seen_bytes = 0
+            for active in self._active:
+                self._see(active, active.record_count(), active.size_bytes + active.table_bytes)
+            self._looks_left = len(self._active)
+
+    def _see(self, buffer: PartitionBuffer, rows: int, size_bytes: int) -> None:
+        buffer.seen_rows, buffer.seen_bytes = rows, size_bytes
+        self._seen_rows += rows
+        self._seen_bytes += size_bytes
+
+    def _forget(self, buffer: PartitionBuffer) -> None:
+        self._seen_rows -= buffer.seen_rows
+        self._seen_bytes -= buffer.seen_bytes
+        buffer.seen_rows = buffer.seen_bytes = 0
+
     def _leaving(self) -> int:
         return sum(map(self._waiting_in, self._segments))
 
@@ -267,21 +307,21 @@ class Buffers:
         """Sends off the full segment, or the largest one when half of what may wait does."""
         if self._is_full(buffer):
             self._roll(buffer)
-        elif self._buffered() >= max(1, self._limits.records_max // 2):
+        elif self._seen_rows >= max(1, self._limits.records_max // 2):
             self._roll(max(self._active, key=PartitionBuffer.record_count))
-        elif self._buffered_bytes() >= self._limits.bytes_max // 2:
+        elif self._seen_bytes >= self._limits.bytes_max // 2:
             self._roll(max(self._active, key=lambda active: active.size_bytes))
 
     def _grant(self, buffer: PartitionBuffer) -> bool:
         """Sets how many rows and bytes `buffer` may take before it asks again; False if none."""
-        queued = self._buffered()
+        queued = self._seen_rows
         room = self._limits.records_max - queued - self._leaving() - self._served()
         if room <= 0:
             return False
         sharing = 2 * len(self._active)
         half = max(1, self._limits.records_max // 2) - queued
         rows = max(1, min(room, half, self._limits.batch_records_max) // sharing)
-        waiting_bytes = self._limits.bytes_max // 2 - self._buffered_bytes()
+        waiting_bytes = self._limits.bytes_max // 2 - self._seen_bytes
         buffer.rows_max = min(len(buffer.rows) + rows, buffer.topic.segment_rows)
         buffer.bytes_max = min(buffer.size_bytes + max(1, waiting_bytes // sharing), buffer.topic.segment_bytes)
         return True
@@ -301,6 +341,7 @@ class Buffers:
             del buffer.rows[:count]
             made.append(PendingSegment(self._uploads, buffer.topic.stage, buffer.partition, rows, size_bytes))
         buffer.rows_max = 0
+        self._forget(buffer)
         if buffer.partition == buffer.topic.sticky and made:
             buffer.topic.sticky = (buffer.partition + 1) % buffer.topic.partition_count
         self._segments.extend(made)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparktxn.background import Background, InlineBackground, ThreadBackground
 from sparktxn.clock import Deadline
 from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
+from sparktxn.stage.buffers import Buffers, Limits, PartitionBuffer, TopicBuffer
 from sparktxn.stage.recordsizes import payload_bytes
 from sparktxn.stage.segments import Uploads
 from sparktxn.testing.clocks import ManualClock
@@ -19,9 +19,19 @@ from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, sto
 CLOCK = ManualClock()
 
 
-def buffers_of(objects: ScriptedStore, background: Background, bytes_max: int = 2**40) -> Buffers:
+def buffers_of(objects: ScriptedStore, background: Background, bytes_max: int = 2**40, rows_max: int = 0) -> Buffers:
     uploads = Uploads(objects, CountingIds(), CLOCK, background, lambda _: 3, 60.0, 2, counts_payload=True)
-    return Buffers(uploads, Limits(0, 0, bytes_max))
+    return Buffers(uploads, Limits(rows_max, rows_max, bytes_max))
+
+
+def produce(buffers: Buffers, buffer: PartitionBuffer, value: bytes) -> None:
+    """Append a row as a producer does: without a lock while its allowance covers it."""
+    size_bytes = len(value)
+    if len(buffer.rows) < buffer.rows_max and buffer.size_bytes + size_bytes <= buffer.bytes_max:
+        buffer.rows.append((None, value, 5, None, None))
+    else:
+        buffers.add(buffer, (None, value, 5, None, None), size_bytes)
+    buffer.size_bytes += size_bytes
 
 
 def records(values: list[bytes]) -> pa.Table:
@@ -77,3 +87,73 @@ def test_uploads_in_the_background_keep_the_order(threads: int) -> None:
     found = [stored(objects, stage, segment.finish(Deadline(CLOCK, None))) for segment in buffers.take()]
     background.close()
     assert [value for table in found for value in table["value"].to_pylist()] == values
+
+
+_PARTITIONS = 12
+_QUEUE_ROWS = 60
+_QUEUE_BYTES = 6_000
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, _PARTITIONS - 1), st.sampled_from([0, 1, 100, 700])),
+            st.just("take"),
+        ),
+        max_size=300,
+    )
+)
+def test_what_waits_stays_within_the_queue_however_the_rows_are_spread(steps: list[tuple[int, int] | str]) -> None:
+    topic = TopicBuffer(stage_topic("t", _PARTITIONS))
+    buffers = buffers_of(ScriptedStore(), InlineBackground(), _QUEUE_BYTES, _QUEUE_ROWS)
+    written = 0
+    for step in steps:
+        if isinstance(step, str):
+            taken = buffers.take()
+            assert sum(segment.record_count for segment in taken) == written
+            buffers.settle(taken)
+            written = 0
+            continue
+        partition, size_bytes = step
+        try:
+            produce(buffers, topic.partitions[partition], b"x" * size_bytes)
+        except BufferError:
+            assert len(buffers) >= _QUEUE_ROWS - _PARTITIONS
+            continue
+        written += 1
+        assert len(buffers) == written <= _QUEUE_ROWS
+        assert buffers.buffered_bytes() <= _QUEUE_BYTES
+        waiting = [buffer for buffer in topic.partitions if buffer.record_count()]
+        assert all(buffer.seen_rows <= buffer.record_count() + 1 for buffer in waiting)
+        assert buffers._seen_rows == sum(buffer.seen_rows for buffer in topic.partitions)
+        assert buffers._seen_bytes == sum(buffer.seen_bytes for buffer in topic.partitions)
+
+
+@pytest.mark.parametrize("partitions", [50, 800])
+def test_a_row_costs_the_same_over_any_number_of_partitions(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
+    topic = TopicBuffer(stage_topic("t", partitions))
+    buffers = buffers_of(ScriptedStore(), InlineBackground(), rows_max=100_000)
+    counted = 0
+    count = PartitionBuffer.record_count
+
+    def record_count(buffer: PartitionBuffer) -> int:
+        nonlocal counted
+        counted += 1
+        return count(buffer)
+
+    monkeypatch.setattr(PartitionBuffer, "record_count", record_count)
+    for _ in range(3):
+        for buffer in topic.partitions:
+            produce(buffers, buffer, b"x")
+        buffers.settle(buffers.take())
+    assert counted <= 3 * 6 * partitions
+
+
+def test_large_rows_in_many_partitions_leave_before_memory_is_full() -> None:
+    topic = TopicBuffer(stage_topic("t", 400))
+    buffers = buffers_of(ScriptedStore(), InlineBackground(), bytes_max=1_000_000, rows_max=100_000)
+    for number, buffer in enumerate(topic.partitions):
+        # After many small rows: what waits is then summed up seldom.
+        produce(buffers, buffer, b"x" * (1 if number < 300 else 50_000))
+        assert buffers.buffered_bytes() <= 1_000_000
