@@ -101,7 +101,9 @@ def _figures(transactions: int, pause_s: float) -> list[Figure]:
         polls = [[poll_rate(store.folder, rows) for store in (folded, unfolded, large)] for _ in range(2)]
         poll_folded, poll_unfolded, poll_large = (max(one[index] for one in polls) for index in range(3))
         objects = folded.objects(), unfolded.objects()
-        maintain(folded.store, _AT_ONCE)
+        # What the first call replaces goes once the second has moved the horizon.
+        for _ in range(2):
+            maintain(folded.store, _AT_ONCE)
         maintained = folded.objects()
         _, _, ratio_maintained = alternate(folded.scan_ms, large.scan_ms, _ROUNDS)
         for store in (folded, unfolded, large):
@@ -120,7 +122,7 @@ def _figures(transactions: int, pause_s: float) -> list[Figure]:
         Figure(f"{name}: poll(), folded / not", poll_folded / poll_unfolded, "x", 2, note=f"{poll_folded:,.0f}/s"),
         Figure(f"{name}: poll(), folded / large files", poll_folded / poll_large, "x"),
         Figure(f"{name}: objects", objects[0], "", note=f"not folded: {objects[1]:,}"),
-        Figure(f"{name}: objects after maintain", maintained, "", 2_000, True),
+        Figure(f"{name}: objects after two maintains", maintained, "", 2_000, True),
     ]
 
 

@@ -176,6 +176,11 @@ class Log(Known):
         """The newest entry that this process has applied."""
         return self._follower.tail.entry
 
+    @property
+    def checkpoint_entry(self) -> int:
+        """The entry of the newest checkpoint that this process has written or adopted; 0 if there is none."""
+        return self._follower.tail.checkpoint_entry
+
     def refresh(self, deadline: Deadline, *, max_age_s: float = 0.0) -> int:
         """Follows the log to its end, confirmed; the newest entry's number.
 

@@ -2,7 +2,8 @@
 
 The order is that in which each job makes work for the next. A sweep ends transactions that hold up the last stable
 offset, and retention names less. A compaction leaves the newest record of each key, and a rewrite merges what is left.
-The vacuum deletes what nothing names any more.
+The vacuum deletes what nothing names any more. Its horizon moves from checkpoint to checkpoint, so one is written
+first. Else what the other jobs have replaced would stay until others have written enough entries.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sparktxn.clock import in_time
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.errors import KafkaException
+from sparktxn.log.log import Log
 from sparktxn.maintenance.compact import CompactReport, compact
 from sparktxn.maintenance.retention import RetentionReport, apply_retention
 from sparktxn.maintenance.rewrite import RewriteReport, rewrite
@@ -29,6 +31,9 @@ __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
 
 RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
+
+_VACUUMED_ENTRIES = 2
+"""How many entries a vacuum leaves from its horizon on in a store in which nothing happens: its own among them."""
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
@@ -92,10 +97,22 @@ def maintain(
     failed = []
     for job, work in jobs.items():
         try:
+            if job == "vacuum" and not dry_run:
+                _checkpoint_new_entries(store.log)
             reports[job] = work(dry_run=dry_run)
         except KafkaException as error:
             failed.append(FailedJob(job, error.error.str()))
     return MaintenanceReport(dry_run=dry_run, **reports, failed=tuple(failed))
+
+
+def _checkpoint_new_entries(log: Log) -> None:
+    """Write a checkpoint if that lets a vacuum go further, now or once the checkpoint is old enough.
+
+    A store in which nothing happens gets none: a vacuum's own entries are no reason for another.
+    """
+    entry = log.refresh(log.deadline(None))
+    if entry > log.checkpoint_entry and entry - log.store_state().horizon > _VACUUMED_ENTRIES:
+        log.checkpoint()
 
 
 def _of(known: tuple[Setting, ...], given: Mapping[str, Any]) -> dict[str, Any]:
