@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["KAFKA", "broker"]
+__all__ = ["KAFKA", "broker", "poll_rates"]
 
 KAFKA: Final = "4.1.0"
+_ROOT: Final = Path(__file__).parents[1]
 _READY_S: Final = 120.0
 _SETTINGS: Final = """\
 process.roles=broker,controller
@@ -98,6 +102,28 @@ def broker(folder: Path, python: str, cache: Path, partitions: int) -> Iterator[
     finally:
         process.terminate()
         process.wait(60)
+
+
+def poll_rates(folder: Path, cache: Path, rows: int, rounds: int) -> list[float]:
+    """Return what confluent-kafka's `poll()` reads in a second of a broker's transactions of 100, in several rounds.
+
+    Raises:
+        OSError: the broker or confluent-kafka cannot be had, or what it ran has failed.
+    """
+    packages = cache / "confluent-kafka"
+    if not packages.exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), "confluent-kafka"]
+        installed = subprocess.run(install, capture_output=True, text=True)
+        if installed.returncode:
+            raise OSError(f"confluent-kafka cannot be installed: {installed.stderr[-1_000:]}")
+    with broker(folder, sys.executable, cache, 1) as address:
+        command = [sys.executable, "-m", "bench.kafka_driver", address, str(rows), str(rounds)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(_ROOT)])}
+        driver = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True)
+    if driver.returncode:
+        raise OSError(f"the driver of confluent-kafka has failed: {driver.stderr[-2_000:]}")
+    found: list[float] = json.loads(driver.stdout.splitlines()[-1])
+    return found
 
 
 def _wait_ready(process: subprocess.Popen[bytes], port: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from bench.broker import poll_rates
 from bench.figures import Figure, median
 from bench.records import batch, temporary_folder, topic_store, values
 from sparktxn import Consumer, Producer, TopicPartition
@@ -16,6 +18,7 @@ from sparktxn.store import Store
 
 __all__ = ["fill", "measure"]
 
+_CACHE = Path(__file__).parents[1] / ".venv-peers" / "jars"
 _ROWS = 2_000_000
 _ROUNDS = 3
 _SMALL = 100
@@ -100,12 +103,37 @@ def _small_figures() -> list[Figure]:
         with Store.open(inline, options={"store.fsync": "false"}) as store:
             rewrite(store)
         merged = median([poll_rate(inline, _SMALL_ROWS) for _ in range(_SMALL_ROUNDS)])
+        broker = _broker_rate(large)
     peer, carried, filed = (median([one[index] for one in rates]) for index in range(3))
+    against_broker = (
+        [
+            Figure(
+                "poll(), transactions of 100, inline, against a broker",
+                carried / broker,
+                "x",
+                0.8,
+                note=f"{broker:,.0f}/s",
+            ),
+            Figure("poll(), transactions of 100, rewritten, against a broker", merged / broker, "x", 2),
+        ]
+        if broker
+        else []
+    )
     return [
+        *against_broker,
         Figure("poll(), transactions of 100, inline", carried, "messages/s", note=f"files {filed:,.0f}/s"),
         Figure("poll(), transactions of 100, inline, against one large transaction", carried / peer, "x", 0.5),
         Figure("poll(), transactions of 100, rewritten, against one large transaction", merged / peer, "x", 0.8),
     ]
+
+
+def _broker_rate(folder: str) -> float | None:
+    """What confluent-kafka's `poll()` makes of the same transactions of a broker; None, with a message, without one."""
+    try:
+        return median(poll_rates(Path(folder, "broker"), _CACHE, _SMALL_ROWS, _SMALL_ROUNDS))
+    except OSError as error:
+        print(f"no figures against Kafka: {error}", file=sys.stderr)
+        return None
 
 
 def measure() -> list[Figure]:
