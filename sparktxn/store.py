@@ -86,14 +86,24 @@ class StagePlan(Struct, frozen=True):
     options: dict[str, Any]
     born: int
     topics: dict[str, StageTopic]
+    inline_bytes: int = 0
 
     def open(
-        self, *, seed: int, default_topic: str | None = None, partitioner: str = "consistent_random"
+        self,
+        *,
+        seed: int,
+        default_topic: str | None = None,
+        partitioner: str = "consistent_random",
+        inline: bool = False,
     ) -> SegmentStager:
-        """A stager in this process; equal rows under an equal `seed` go to equal partitions."""
+        """A stager in this process; equal rows under an equal `seed` go to equal partitions.
+
+        With `inline` it does not upload what is small: the staged segments hold it, for the entry that names them.
+        """
         seed = arguments.integer("seed", seed)
         default_topic = arguments.text_or_none("default_topic", default_topic)
         partitioner = arguments.text("partitioner", partitioner)
+        inline = arguments.boolean("inline", inline)
         objects = objects_of(self.store_uri, self.options)
         return SegmentStager(
             objects,
@@ -104,6 +114,7 @@ class StagePlan(Struct, frozen=True):
             default_topic=default_topic,
             partitioner=partitioner,
             clock=SystemClock(),
+            inline_bytes=self.inline_bytes if inline else 0,
         )
 
     def __repr__(self) -> str:
@@ -463,7 +474,7 @@ class Store:
         staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}
         if key is not None:
             staged = {name: with_partition_key(topic, key) for name, topic in staged.items()}
-        return StagePlan(self.log.objects.uri, self.options, born, staged)
+        return StagePlan(self.log.objects.uri, self.options, born, staged, self.log.settings.inline_bytes)
 
     @in_time("timeout_s", _clock_of)
     def commit(

@@ -142,13 +142,17 @@ def _created_topic(store: Store, options: WriteOptions, name: str, schema: Struc
         return store.view([name]).topics[name]
 
 
-def stage_rows(plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch]) -> tuple[StagedSegment, ...]:
+def stage_rows(
+    plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch], *, inline: bool = False
+) -> tuple[StagedSegment, ...]:
     """Uploads a task's rows, in bounded memory; `topic` None means the topics that the rows name.
+
+    With `inline` a partition's few rows are not uploaded: they go to the driver, and into the entry that names them.
 
     The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
     """
     context = TaskContext.get()
-    stager = plan.open(seed=context.partitionId() if context is not None else 0, default_topic=topic)
+    stager = plan.open(seed=context.partitionId() if context is not None else 0, default_topic=topic, inline=inline)
     for batch in batches:
         stager.write(batch)
     return tuple(stager.finish())

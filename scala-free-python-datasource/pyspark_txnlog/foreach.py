@@ -106,7 +106,7 @@ def stage_frame(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequenc
 
     @one_line_errors
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        segments = stage_rows(plan, topic, batches)
+        segments = stage_rows(plan, topic, batches, inline=True)
         yield pa.record_batch([pa.array([pickle.dumps(segments)], pa.binary())], names=[_STAGED])
 
     rows = frame.mapInArrow(stage, f"{_STAGED} binary").collect()

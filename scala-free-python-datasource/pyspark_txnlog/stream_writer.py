@@ -55,7 +55,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
         assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
-        segments = stage_rows(self._plan, self._options.topic, iterator)
+        segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
         return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(_BATCH_ID)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -14,7 +14,7 @@ from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, Limits
-from sparktxn.stage.segments import PendingSegment, Uploads
+from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
@@ -73,12 +73,7 @@ class Outbox(TransactionWriter):
             CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
-        left_bytes = INLINE_LIST_BYTES_MAX
-        for segment in self._buffers.take():
-            if left_bytes and segment.may_be_inline:
-                carried_bytes = segment.stage_inline(left_bytes)
-                # Those that follow would be encoded in vain.
-                left_bytes = left_bytes - carried_bytes if carried_bytes else 0
+        stage_inline(self._buffers.take(), INLINE_LIST_BYTES_MAX)
         return self.upload(deadline)
 
     def upload(self, deadline: Deadline) -> list[PendingSegment]:

@@ -27,6 +27,7 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command, ExpectEndOffset, OffsetToCommit
+from sparktxn.stage.gathering import gathered
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 
@@ -120,7 +121,8 @@ class PendingCommit:
             OutcomeUnknown, StoreUnavailable: not known by the deadline.
         """
         expectations = [ExpectEndOffset(*identity.names(), *expected) for expected in contents.expected]
-        self.transactions.send(staged, before=[*expectations, *before], after=after, transaction=identity)
+        named = gathered(self._log, staged, deadline)
+        self.transactions.send(named, before=[*expectations, *before], after=after, transaction=identity)
         self._sent = contents
         try:
             self.transactions.resolve(deadline)

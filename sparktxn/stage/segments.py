@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for_futures
@@ -28,7 +28,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, upload_segment
 
-__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged"]
+__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged", "stage_inline"]
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
@@ -166,7 +166,13 @@ class PendingSegment:
                 return 0
             records, timestamps_ms = _columns(self._records)
             self.staged = inline_segment(
-                self._uploads.ids, self.topic, self.partition, records, bytes_max, timestamps_ms=timestamps_ms
+                self._uploads.ids,
+                self.topic,
+                self.partition,
+                records,
+                bytes_max,
+                timestamps_ms=timestamps_ms,
+                count_payload=self._uploads.counts_payload,
             )
             if self.staged is None:
                 return 0
@@ -278,6 +284,20 @@ class PendingSegment:
         kind = ReadMessage if error is None else ErrorMessage
         message = kind(self.topic.name, self.partition, offset, key, value, headers, *timestamp, error, None, latency_s)
         return callback, error, message
+
+
+def stage_inline(segments: Iterable[PendingSegment], bytes_max: int) -> None:
+    """Encode those that are small for the entry that is to name them, the first ones until they have `bytes_max`.
+
+    Raises:
+        CommandRefused: INVALID_TIMESTAMP, a record is dated before 1970.
+    """
+    left_bytes = bytes_max
+    for segment in segments:
+        if left_bytes > 0 and segment.may_be_inline:
+            carried_bytes = segment.stage_inline(left_bytes)
+            # Those that follow would be encoded in vain.
+            left_bytes = left_bytes - carried_bytes if carried_bytes else 0
 
 
 def purged(reason: str) -> KafkaError:

@@ -21,10 +21,10 @@ from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.columns import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
 from sparktxn.stage.recordsizes import row_above
-from sparktxn.stage.segments import PendingSegment, Uploads
+from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline
 from sparktxn.stage.splitting import given_partitions, row_partitions, split
 from sparktxn.stage.staged import StagedSegment, StageTopic
-from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX
 
 __all__ = ["SegmentStager", "StageTopic", "StagedSegment"]
 
@@ -54,6 +54,8 @@ class SegmentStager:
             typed topic is written this way only.
         partitioner: one of `partitioner.PARTITIONERS`; where it would draw a random partition, the next one is taken.
         clock: for the timestamps of rows that have none.
+        inline_bytes: the last records of a partition are not uploaded if they have at most so many bytes, and at most
+            the topic's ``append.inline.bytes``. The entry that names them carries them. 0: all are uploaded.
 
     Raises:
         ConfigurationError: the partitioner or the default topic is unknown, or a topic's settings contradict its
@@ -71,6 +73,7 @@ class SegmentStager:
         default_topic: str | None = None,
         partitioner: str = "consistent_random",
         clock: Clock | None = None,
+        inline_bytes: int = 0,
     ) -> None:
         self._stage_topics = topics
         self._topics: dict[str, _Topic] = {}
@@ -79,7 +82,15 @@ class SegmentStager:
         self._clock = clock or SystemClock()
         # Uploads run in the caller's thread: what has been uploaded needs no memory.
         uploads = Uploads(
-            objects, ids, self._clock, InlineBackground(), lambda _: born, _REQUEST_TIMEOUT_S, 1, counts_payload=True
+            objects,
+            ids,
+            self._clock,
+            InlineBackground(),
+            lambda _: born,
+            _REQUEST_TIMEOUT_S,
+            1,
+            counts_payload=True,
+            inline_bytes=inline_bytes,
         )
         self._buffers = Buffers(uploads, Limits(0, 0, bytes_max=2 * _BUFFERED_BYTES_MAX))
         self._uploaded: list[StagedSegment] = []
@@ -118,6 +129,8 @@ class SegmentStager:
     def finish(self) -> list[StagedSegment]:
         """Uploads what waits; all segments by topic and partition, those of a partition in the order of its rows.
 
+        With `inline_bytes`, small ones are encoded and not uploaded.
+
         May be called again. After a failed upload, or a `write` that failed after its first rows, every later call
         raises that error again: a commit can never miss records.
 
@@ -125,7 +138,9 @@ class SegmentStager:
             StoreUnavailable: an upload failed.
         """
         self._finished = True
-        self._upload(self._buffers.take())
+        waiting = self._buffers.take()
+        stage_inline(waiting, INLINE_LIST_BYTES_MAX)
+        self._upload(waiting)
         return sorted(self._uploaded, key=lambda staged: (staged.topic, staged.partition))
 
     def _upload(self, segments: Sequence[PendingSegment]) -> None:

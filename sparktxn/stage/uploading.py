@@ -105,6 +105,7 @@ def inline_segment(
     bytes_max: int,
     *,
     timestamps_ms: tuple[int, int] | None = None,
+    count_payload: bool = False,
 ) -> StagedSegment | None:
     """Encode `table` for the entry that is to name it; None if it takes more than `bytes_max`, or than an append may.
 
@@ -121,7 +122,8 @@ def inline_segment(
         return None
     range_ms = _timestamps_in_log(topic, table, timestamps_ms)
     name = names.inline_segment(ids.token())
-    return _staged(topic, partition, name, table.num_rows, data, range_ms, NOT_COUNTED, is_inline=True)
+    payload = payload_bytes(table) if count_payload else NOT_COUNTED
+    return _staged(topic, partition, name, table.num_rows, data, range_ms, payload, is_inline=True)
 
 
 def _staged(

@@ -46,8 +46,9 @@ def mixed(store: Store) -> list[int]:
     return list(range(numbers))
 
 
-def segments_of(store: Store) -> list[str]:
-    tasks = store.plan(store.view(["t"]), store.ranges(store.view(["t"])))
+def segments_of(store: Store, topic: str = "t") -> list[str]:
+    view = store.view([topic])
+    tasks = store.plan(view, store.ranges(view))
     return [segment.name for task in tasks for segment in task.segments]
 
 
@@ -93,3 +94,24 @@ def test_a_session_reads_and_streams_both(spark: SparkSession, store: Store, mix
     )
     query.awaitTermination()
     assert sorted(numbers_of(batch_reader(store, subscribe="copy"))) == mixed
+    assert all(names.is_inline(segment) for segment in segments_of(store, "copy")), "few rows need no file"
+
+
+def test_a_large_micro_batch_is_uploaded_by_its_tasks(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    store.create_topic("t", 2)
+    query = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 100_000)
+        .load()
+        .selectExpr("cast(value AS string) AS value")
+        .writeStream.format("txnlog")
+        .option("topic", "t")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(once=True)
+        .start(store.uri)
+    )
+    query.awaitTermination()
+    found = segments_of(store)
+    assert len(found) >= 2
+    assert not any(names.is_inline(segment) for segment in found)
+    assert sorted(numbers_of(batch_reader(store))) == list(range(100_000))

@@ -52,7 +52,7 @@ class Driver:
         staged = self._counted()
         rows = pa.record_batch({"value": pa.array([b"%d" % number for number in range(30)], pa.binary())})
         assert writers[1]._plan is not None
-        segments = batch_writer.stage_rows(writers[1]._plan, "t", iter([rows]))
+        segments = batch_writer.stage_rows(writers[1]._plan, "t", iter([rows]), inline=True)
         requests_for_rows = staged()
         assert len(segments) == PARTITIONS
         self.worker("commit")
@@ -72,19 +72,22 @@ class Driver:
 
 
 @pytest.fixture
-def driver(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def driver(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Driver]:
     moto_server.create_bucket(BUCKET)
     with FaultProxy(moto_server.endpoint_url) as proxy:
         options = {**moto_server.options, "storage.endpoint_url": proxy.endpoint_url}
-        with Store.open(f"s3://{BUCKET}/store", options=options, create=True) as store:
-            store.create_topic("t", PARTITIONS)
-        made = Driver(f"s3://{BUCKET}/store", options, proxy, monkeypatch)
+        with Store.open(f"s3://{BUCKET}/{request.param}", options=options, create=True) as store:
+            store.create_topic("t", PARTITIONS, settings={"append.inline.bytes": request.param})
+        made = Driver(f"s3://{BUCKET}/{request.param}", options, proxy, monkeypatch)
         yield made
         made.close()
 
 
 @pytest.mark.moto
-def test_a_micro_batch_makes_few_requests(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("driver", "uploads"), [("0", PARTITIONS), ("16384", 0)], indirect=["driver"], ids=["files", "inline"]
+)
+def test_a_micro_batch_makes_few_requests(driver: Driver, uploads: int) -> None:
     driver.run(0)
     for batch_id in (1, 2):
         # As if the trigger were slow: nothing is known any more from the micro-batch before.
@@ -92,7 +95,7 @@ def test_a_micro_batch_makes_few_requests(driver: Driver) -> None:
         store.log._follower.refreshed_s -= 10
         planning, rows, commit = driver.run(batch_id)
         assert len(planning) <= 2, planning
-        assert len(rows) == PARTITIONS, rows
+        assert len(rows) == uploads, rows
         assert len(commit) <= 4, commit
     planning, _, commit = driver.run(3)
     assert planning == [], "a fast trigger plans from what the micro-batch before has read"
