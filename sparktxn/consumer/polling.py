@@ -140,6 +140,8 @@ class Reading:
         self._followed: MemberState | None = None
         self.is_waiting = False
         """True while other members owe partitions to this one: it polls more often."""
+        self.is_behind = False
+        """True if the group's state gives more than was taken over: the next look may change the assignment."""
         self.is_gathering = False
         """True while a call has taken messages that it has not returned: the assignment must not change meanwhile."""
         self.is_interrupted = False
@@ -428,7 +430,7 @@ class Reading:
         if look.group is None or look.error is not None:
             return False
         now, before = look.group.member, self._followed
-        if now is None or before is None or look.group.refusal is not None:
+        if now is None or before is None or look.group.refusal is not None or self.is_behind:
             return True
         return (now.assigned, now.revoking) != (before.assigned, before.revoking)
 

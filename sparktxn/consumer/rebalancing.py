@@ -180,6 +180,7 @@ class Rebalancing:
         if seen.life is not membership.life or membership.status in (Status.OUT, Status.LOST, Status.FAILED):
             return
         if self._commits.held and self._held:
+            self._reading.is_behind = True
             if seen.member is None and seen.life.joined:
                 seen.life.gone = seen.life.wakes = True
             return
@@ -208,7 +209,9 @@ class Rebalancing:
         self._membership.generation_id = member.member_epoch
         gained = now - self._held
         self._reading.is_waiting = not is_whole
+        self._reading.is_behind = bool(gained)
         if (gained or not self._is_assigned) and (gained or not member.target) and self._may_assign(is_whole):
+            self._reading.is_behind = False
             self._give(now if not self._settings.is_incremental else gained)
 
     def _may_assign(self, is_whole: bool) -> bool:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
-from sparktxn.consumer import Consumer
+from sparktxn.consumer import Consumer, polling
+from sparktxn.consumer.membership import Seen
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition
@@ -314,6 +315,22 @@ class TestHandOver:
         first.commit(asynchronous=False)
         assert world.run(first, second) == []
         assert len(owned(first)) == len(owned(second)) == 2
+
+    def test_a_list_that_was_put_off_is_not_given_inside_a_batch(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With whole lists a member waits for the rest; when it has waited enough, the state has not changed."""
+        first = world.member("first", enable_auto_commit=False)
+        world.run(first, seconds=0.2)
+        reading = first._reading
+        reading.is_gathering = True
+        reading.is_behind = True
+        look = polling._Look(set(), None, None, None)
+        look.group = Seen(first._membership.life, reading._followed, None)
+        assert reading._would_change(look)
+        reading.is_behind = False
+        assert not reading._would_change(look)
+        reading.is_gathering = False
 
     def test_a_callback_that_raises_does_not_keep_what_goes(self, world: World) -> None:
         world.produce("a", "b")
