@@ -19,9 +19,9 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
 from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, SegmentRef, StateRecord, StoreState
 
-__all__ = ["fill_with_segments"]
+__all__ = ["RECORDS", "fill_with_segments"]
 
-_RECORDS = 10
+RECORDS = 10
 _SIZE_BYTES = 2_000
 _RUN = 10_000
 _TIME_MS = 1_700_000_000_000
@@ -78,7 +78,7 @@ def _filled(
     if isinstance(record, StoreState):
         return replace(record, horizon=entry)
     if isinstance(record, PartitionState) and (record.topic_id, record.partition) in folders:
-        return replace(record, log_end_offset=segments * _RECORDS)
+        return replace(record, log_end_offset=segments * RECORDS)
     if not isinstance(record, PartitionSegments) or (record.topic_id, record.partition) not in folders:
         return record
     folder = folders[record.topic_id, record.partition]
@@ -91,14 +91,14 @@ def _segments(entry: int, count: int) -> Iterator[SegmentRef]:
     for number in range(count):
         yield SegmentRef(
             name=names.segment_file(entry - 1, f"{number:020d}", "parquet"),
-            base_offset=number * _RECORDS,
-            record_count=_RECORDS,
+            base_offset=number * RECORDS,
+            record_count=RECORDS,
             size_bytes=_SIZE_BYTES,
             checksum=f"{number:08x}",
             entry=entry,
             producer_id=1,
             producer_epoch=0,
-            base_sequence=number * _RECORDS,
+            base_sequence=number * RECORDS,
             transaction=number + 1,
             timestamp_min_ms=_TIME_MS + number,
             timestamp_max_ms=_TIME_MS + number,

@@ -98,6 +98,12 @@ class VacuumSettings:
         integer(0, 2**53),
         "On a local disk: temporary files of writers that were killed are deleted at this age.",
     )
+    list_all_ms: int = setting(
+        "vacuum.list.all.ms",
+        7 * _DAY_MS,
+        integer(0, 2**53),
+        "After how long a vacuum lists all objects of topics again. Those in between list what is new, and know from the log what is no longer needed; 0: all list everything.",
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> VacuumSettings:

@@ -23,6 +23,7 @@ __all__ = [
     "HORIZONS",
     "INTENTS",
     "LAST_CHECKPOINT",
+    "LAST_VACUUM",
     "LOG",
     "PARTITION_COLUMN",
     "SEGMENT_FILES",
@@ -45,6 +46,7 @@ __all__ = [
     "intent",
     "is_inline",
     "is_member_sign",
+    "is_partition_folder",
     "is_segment",
     "manifest",
     "member_sign",
@@ -66,6 +68,7 @@ __all__ = [
     "segment_file",
     "segment_object",
     "segment_token",
+    "segments_born_from",
     "snapshot",
     "transaction_index",
 ]
@@ -80,6 +83,7 @@ CLOCKS: Final = "_log/_clock/"
 INTENTS: Final = "_log/_intents/"
 COPIES: Final = "_log/_copies/"
 LAST_CHECKPOINT: Final = "_log/_last_checkpoint.json"
+LAST_VACUUM: Final = "_log/_last_vacuum.json"
 TOPICS: Final = "topics/"
 GROUPS: Final = "_groups/"
 
@@ -238,6 +242,12 @@ def parse_partition_object(name: str) -> tuple[int, int, str] | None:
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
+def is_partition_folder(folder: str) -> bool:
+    """True if `folder` is built as a partition's folder is."""
+    match = _PARTITION_OBJECT.fullmatch(folder + "x")
+    return match is not None and match[3] == "x" and len(folder) <= _NAME_LENGTH_MAX
+
+
 def segment_file(born: int, token: str, extension: str) -> str:
     """A segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
     return f"{_padded(born)}-{token}.{extension}"
@@ -254,6 +264,11 @@ def segment_object(folder: str, file_name: str, entry_number: int) -> str:
     `folder` is the partition's, `entry_number` the entry that appended the segment.
     """
     return entry(carrier(file_name, entry_number)) if is_inline(file_name) else folder + file_name
+
+
+def segments_born_from(folder: str, born: int) -> str:
+    """The text after which the names of a partition's segments sort that were born at `born` or later, and its runs."""
+    return folder + _padded(born)
 
 
 def parse_segment_born(file_name: str) -> int | None:

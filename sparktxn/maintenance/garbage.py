@@ -21,7 +21,10 @@ _Parse = Callable[[str], int | None]
 
 
 class Garbage(Struct):
-    """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards."""
+    """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards.
+
+    `kept` objects of partitions stay, in the partitions' `kept_folders`.
+    """
 
     entries: list[str] = field(default_factory=list)
     checkpoints: list[str] = field(default_factory=list)
@@ -32,6 +35,8 @@ class Garbage(Struct):
     temporary_files: list[str] = field(default_factory=list)
     folders: set[str] = field(default_factory=set)
     size_bytes: int = 0
+    kept: int = 0
+    kept_folders: set[str] = field(default_factory=set)
 
     def names(self) -> Iterator[str]:
         """All of them, in the order in which they go."""
@@ -48,6 +53,7 @@ def find_garbage(
     objects: ObjectStore,
     checkpoints: Sequence[ObjectInfo],
     marks: Marks,
+    placed: Iterable[ObjectInfo],
     horizon: int,
     floor: int,
     newest_entry: int,
@@ -55,8 +61,8 @@ def find_garbage(
 ) -> Garbage:
     """What is unmarked, and named below the horizon or born below the floor.
 
-    `checkpoints` is the listing that was marked from. Objects whose names are none of ours are left alone. What is
-    listed, and is no garbage, is taken out of `marks.needed`.
+    `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
+    names are none of ours are left alone. What is listed, and is no garbage, is taken out of `marks.needed`.
     """
     garbage = Garbage()
     entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
@@ -73,7 +79,7 @@ def find_garbage(
             garbage.size_bytes += info.size_bytes
         else:
             marks.needed.pop(info.name, None)
-    for info in objects.list(names.TOPICS):
+    for info in placed:
         if not _is_garbage(garbage, info, marks, horizon, floor):
             marks.needed.pop(info.name, None)
     appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
@@ -123,16 +129,23 @@ def _is_garbage(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, 
     if run is not None:
         sealed_entry = names.parse_sealed_entry(run)
         if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
+            _keep(garbage, info.name, rest)
             return False
         garbage.sealed_files.append(info.name)
         garbage.folders.add(_folder(info.name))
     else:
         born = names.parse_segment_born(rest)
         if born is None or born >= floor or rest in marks.segments.get(where, ()):
+            _keep(garbage, info.name, rest)
             return False
         garbage.segments.append(info.name)
     garbage.size_bytes += info.size_bytes
     return True
+
+
+def _keep(garbage: Garbage, name: str, rest: str) -> None:
+    garbage.kept += 1
+    garbage.kept_folders.add(name[: -len(rest)])
 
 
 def _folder(name: str) -> str:

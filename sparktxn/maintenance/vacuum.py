@@ -27,6 +27,7 @@ from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, Store
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Vacuum
+from sparktxn.format.vacuumhint import VacuumHint
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge, usable_heads
 from sparktxn.log.follow.horizon import read_horizon, write_horizon
 from sparktxn.log.keep.replay import Replay
@@ -34,6 +35,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.storeclock import store_now_ms
 from sparktxn.maintenance.garbage import Garbage, delete_garbage, find_garbage, silent_signs
 from sparktxn.maintenance.marking import Head, heads_in, mark, open_heads, read_heads
+from sparktxn.maintenance.newnames import Placed, list_placed, read_hint, write_hint
 from sparktxn.store import Store
 from sparktxn.structs import StoreState
 
@@ -124,6 +126,8 @@ class _Round:
         self._deadline = deadline
         self._dry_run = dry_run
         self._horizon = 1
+        self._hint: VacuumHint | None = None
+        self._base_head: CheckpointHead | None = None
 
     def run(self) -> VacuumReport:
         """Take all steps, in their order.
@@ -149,6 +153,7 @@ class _Round:
         entry = self._log.refresh(self._deadline)
         state = self._log.store_state()
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
+        self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
         heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
         replay, horizon = self._verified(heads, now_ms)
         floor = self._floor(state, heads, now_ms)
@@ -157,9 +162,10 @@ class _Round:
             self._win(max(horizon, state.horizon), floor)
             self._write_marker(horizon)
         self._horizon = horizon
-        garbage = self._garbage(replay, horizon, floor, now_ms)
+        garbage, placed = self._garbage(replay, horizon, floor, now_ms)
         if not self._dry_run:
             delete_garbage(self._objects, garbage)
+            write_hint(self._objects, placed, horizon, floor, now_ms, garbage.kept, garbage.kept_folders)
         return VacuumReport(
             dry_run=self._dry_run,
             horizon=horizon,
@@ -187,7 +193,8 @@ class _Round:
         candidates = sorted({head.entry for head in heads if head.entry > present and head.modified_ms <= old_ms})
         newest = sorted({head.entry for head in heads if head.entry > present})[-_NEWEST:]
         wanted = sorted({*candidates[-_CANDIDATES:], *newest})
-        replay = Replay(self._objects, self._base(heads))
+        self._base_head = self._base(heads)
+        replay = Replay(self._objects, self._base_head)
         verified = [present]
         for entry in wanted:
             replay.advance(at_most=entry, window=_WINDOW)
@@ -263,8 +270,8 @@ class _Round:
         kept = [head.checkpoint for head in usable if head.base < horizon]
         write_horizon(self._objects, self._log.clock, horizon, kept)
 
-    def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> Garbage:
-        """Return what may be deleted: from listings and a state that are younger than the marker."""
+    def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> tuple[Garbage, Placed]:
+        """Return what may be deleted, and what was judged: from listings and a state younger than the marker."""
         listing = self._objects.list(names.CHECKPOINTS)
         heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
         replay.advance(window=_WINDOW)
@@ -274,7 +281,11 @@ class _Round:
             raise AssertionError(f"entry {replay.entry} does not hold the vacuum that was won")
         marks = mark(self._objects, heads, horizon, replay)
         before_ms = now_ms - self._settings.temporary_age_ms
-        garbage = find_garbage(self._objects, listing, marks, horizon, floor, replay.entry, before_ms)
+        # Marking has found a usable head at the horizon, if that is not 1.
+        new = next((head for head in usable_heads(self._objects, heads) if head.entry == horizon), None)
+        new = new if horizon > 1 else None
+        placed = list_placed(self._objects, replay, self._hint, self._base_head, new, marks.segments)
+        garbage = find_garbage(self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms)
         for sign in silent_signs(self._objects, replay, before_ms):
             garbage.other.append(sign.name)
             garbage.size_bytes += sign.size_bytes
@@ -285,4 +296,4 @@ class _Round:
                 f"the checkpoint after entry {entry} names it and it does not exist, nor do {len(marks.needed) - 1} "
                 "others: nothing was deleted; restore them from a copy of the store",
             )
-        return garbage
+        return garbage, placed

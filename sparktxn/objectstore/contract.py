@@ -72,8 +72,12 @@ class ObjectStore(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """Writes the object, over an older one: only for hints and signs of life, which decide nothing."""
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache."""
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        """All objects whose name starts with `prefix`, by name; folders below it included. Never from a cache.
+
+        Only names that sort after `after`, where it is given, which is not the name of a folder. They cost no more
+        requests than their number asks for, if the store can list so.
+        """
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
         """Names of the objects directly in `folder` (which ends with ``/``), in any order: the cheapest listing.

@@ -172,11 +172,11 @@ class LocalStore:
         except OSError as error:
             raise _unavailable("list", path, error) from error
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         top = checked_prefix(prefix)[: prefix.rfind("/") + 1]
         check_time("list", self._base + prefix)
-        return sorted(info for info in self._walk(top, prefix) if info.name.startswith(prefix))
+        return sorted(info for info in self._walk(top, prefix, after) if info.name.startswith(prefix))
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the files; their folders stay."""
@@ -333,8 +333,8 @@ class LocalStore:
             _unlink(first)
             _unlink(second)
 
-    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
-        """The objects in and below `folder`, leaving out folders that cannot hold names with `prefix`."""
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects in and below `folder` after `after`; skip folders that hold none with `prefix`."""
         below = []
         path = self._base + folder
         try:
@@ -346,14 +346,14 @@ class LocalStore:
                     if item.is_dir():
                         if name.startswith(prefix) or prefix.startswith(name):
                             below.append(name + "/")
-                    elif item.name[0] != "." and name.startswith(prefix):
+                    elif name > after and item.name[0] != "." and name.startswith(prefix):
                         yield from _info(name, item)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise _unavailable("list", path, error) from error
         for name in below:
-            yield from self._walk(name, prefix)
+            yield from self._walk(name, prefix, after)
 
 
 class _ContentionLock:

@@ -93,7 +93,7 @@ class MemoryStore:
         with self._shelf.lock:
             return [name for name in self._shelf.folders.get(folder, ()) if name > after]
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         checked_prefix(prefix)
         check_time("list", prefix)
@@ -103,7 +103,7 @@ class MemoryStore:
                 for folder, objects in self._shelf.folders.items()
                 if folder.startswith(prefix) or prefix.startswith(folder)
                 for name, stored in objects.items()
-                if name.startswith(prefix)
+                if name.startswith(prefix) and name > after
             ]
         return sorted(found)
 

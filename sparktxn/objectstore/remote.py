@@ -135,9 +135,9 @@ class RemoteStore:
         """Names of the objects directly in `folder` that sort after `after`."""
         return [info.name for info in self._list(folder, deep=False, after=after) if info.name > after]
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
-        return sorted(self._list(prefix, deep=True))
+        return sorted(info for info in self._list(prefix, deep=True, after=after) if info.name > after)
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the objects, many with one request where the store can."""

@@ -118,9 +118,9 @@ class FaultyStore:
         """Bytes `start` to `end`, or None."""
         return self._read("get_range", name, lambda: self._inner.get_range(name, start, end))
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`."""
-        return self._read("list", prefix, lambda: self._inner.list(prefix))
+        return self._read("list", prefix, lambda: self._inner.list(prefix, after))
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
         """Names of the objects directly in `folder` that sort after `after`."""

@@ -224,6 +224,13 @@ class ObjectStoreTests:
         assert [info.name for info in store.list("_log/_checkpoints/1")] == names[2:3] + names[3:4]
         assert store.list("nothing/") == []
 
+    def test_list_begins_after_a_name(self, store: ObjectStore, truth: Truth) -> None:
+        names = ["t/1/a", "t/1/b", "t/1/c/1", "t/1/c/2", "t/2/a"]
+        for name in names:
+            truth.write(name, b"x")
+        found = {after: [info.name for info in store.list("t/1/", after)] for after in ("t", *names, "t/1/aa", "u")}
+        assert found == {after: [name for name in names[:4] if name > after] for after in found}
+
     def test_list_tells_size_and_time(self, store: ObjectStore) -> None:
         before_ms = time.time() * 1000
         store.put_if_absent("topics/t-1/0/x", b"12345")

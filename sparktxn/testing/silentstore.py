@@ -70,10 +70,10 @@ class SilentStore:
         self._await("write", name)
         self._inner.put(name, data)
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         self._await("list", prefix)
-        return self._inner.list(prefix)
+        return self._inner.list(prefix, after)
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:
         """Names of the objects directly in `folder` that sort after `after`."""

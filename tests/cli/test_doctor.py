@@ -81,7 +81,7 @@ class EverythingExists(Honest):
 
 
 class StaleList(Honest):
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         return []
 
 
@@ -93,8 +93,8 @@ class StaleReplacement(Honest):
 class WrongClock(Honest):
     behind_ms = 3_600_000
 
-    def list(self, prefix: str) -> Any:
-        return [one._replace(modified_ms=one.modified_ms - self.behind_ms) for one in super().list(prefix)]
+    def list(self, prefix: str, after: str = "") -> Any:
+        return [one._replace(modified_ms=one.modified_ms - self.behind_ms) for one in super().list(prefix, after)]
 
 
 class SlowClock(WrongClock):
@@ -102,8 +102,8 @@ class SlowClock(WrongClock):
 
 
 class NoTimes(Honest):
-    def list(self, prefix: str) -> Any:
-        return [one._replace(modified_ms=0) for one in super().list(prefix)]
+    def list(self, prefix: str, after: str = "") -> Any:
+        return [one._replace(modified_ms=0) for one in super().list(prefix, after)]
 
 
 class ReadOnly(Honest):
@@ -112,7 +112,7 @@ class ReadOnly(Honest):
 
 
 class NoListing(Honest):
-    def list(self, prefix: str) -> Any:
+    def list(self, prefix: str, after: str = "") -> Any:
         raise StoreUnavailable("403: AccessDenied", transient=False)
 
 

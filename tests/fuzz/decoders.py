@@ -34,6 +34,7 @@ from sparktxn.format.schema import parse_type
 from sparktxn.format.segment import checksum, decode_segment, encode_inline, encode_segment, stored_schema
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
@@ -48,6 +49,9 @@ TYPED = (
     ("tags", "list<struct<a: string not null, b: list<int32>>>", True),
 )
 TOKEN = "0123456789abcdefghij"
+_VACUUM_HINT = VacuumHint(
+    horizon=9, segment_floor=7, listed_ms=5, objects=3, folders=("topics/a-1/kafka_partition=0/",)
+)
 
 
 class Decoder(NamedTuple):
@@ -222,6 +226,7 @@ DECODERS = {
         Decoder("copy", lambda data: decode_copy(data, OBJECT_NAME, 2), _copies, "sealed"),
         Decoder("part", _part, lambda: _objects(r"_log/_checkpoints/.*/\d+\.json"), "json"),
         Decoder("hint", decode_hint, lambda: _objects(names.LAST_CHECKPOINT), "json", ()),
+        Decoder("vacuum hint", decode_vacuum_hint, lambda: [encode_vacuum_hint(_VACUUM_HINT)], "json", ()),
         Decoder("marker", _marker, lambda: [encode_marker([TOKEN])], "json", ()),
         Decoder(
             "appends",

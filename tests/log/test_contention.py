@@ -61,9 +61,9 @@ class DistantObjects:
         self._inner.put(name, data)
         self._takes(PUT_S)
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         self._takes(LIST_S)
-        found = self._inner.list(prefix)
+        found = self._inner.list(prefix, after)
         self._takes(LIST_S)
         return found
 

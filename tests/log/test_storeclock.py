@@ -48,8 +48,8 @@ class Clock(ManualClock):
 class Undated(MemoryStore):
     """A store that gives objects no times."""
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        return [ObjectInfo(info.name, info.size_bytes, 0) for info in super().list(prefix)]
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        return [ObjectInfo(info.name, info.size_bytes, 0) for info in super().list(prefix, after)]
 
 
 def _meets(fault: Fault, number: int, operation: Operation) -> Fault:

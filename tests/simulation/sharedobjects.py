@@ -62,12 +62,12 @@ class SharedObjects:
         """Return when an object was written, by the store's clock."""
         return self._modified_ms[name]
 
-    def list(self, prefix: str) -> list[ObjectInfo]:
+    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """All objects whose name starts with `prefix`, by name."""
         return sorted(
             ObjectInfo(name, len(data), self._modified_ms[name])
             for name, data in self.objects.items()
-            if name.startswith(prefix)
+            if name.startswith(prefix) and name > after
         )
 
     def list_names(self, folder: str, after: str = "") -> Sequence[str]:

@@ -13,7 +13,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
 from sparktxn.format.commands import Append, Appends, Command, PrepareHalf, Rewrite
-from sparktxn.format.entry import LogEntry
+from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.runs import (
@@ -48,7 +48,8 @@ class Replay(Tail):
     """A replica that applies every entry itself, and notes which objects they name.
 
     `segments` are names of files by partition as (topic id, partition), with the entry that names each; `runs` are the
-    same of the runs of rewrites. `topics` are names by id, also of topics that have been deleted.
+    same of the runs of rewrites. `topics` are names by id, also of topics that have been deleted. `partitions` are
+    those that entries have changed, deleted ones too.
     """
 
     defers = False
@@ -61,31 +62,37 @@ class Replay(Tail):
         self.segments: dict[_Where, dict[str, int]] = {}
         self.runs: dict[_Where, dict[str, int]] = {}
         self.appends: set[str] = set()
+        self.partitions: set[_Where] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
         self.appends.update(command.object for command in entry.commands if isinstance(command, Appends))
+        for where, segment in _files_of(commands):
+            self.segments.setdefault(where, {})[segment] = entry.entry
         for command in commands:
-            if isinstance(command, Append) and not command.data:
-                named = self.segments.setdefault((command.topic_id, command.partition), {})
-                named[command.segment] = entry.entry
-            elif isinstance(command, PrepareHalf):
-                for segment in command.segments:
-                    if names.is_inline(segment.segment):
-                        continue
-                    named = self.segments.setdefault((segment.topic_id, segment.partition), {})
-                    named[segment.segment] = entry.entry
-            elif isinstance(command, Rewrite):
+            if isinstance(command, Rewrite):
                 where = (command.topic_id, command.partition)
-                self.segments.setdefault(where, {}).update(dict.fromkeys(command.segments, entry.entry))
                 self.runs.setdefault(where, {})[command.run.folder] = entry.entry
         return commands
+
+    def files_of(self, number: int) -> list[tuple[_Where, str]]:
+        """Return the files that entry `number` names, by partition.
+
+        Raises:
+            DamagedObject: the entry, or an object that it names, is missing or damaged.
+        """
+        data = self._objects.get(names.entry(number))
+        if data is None:
+            raise DamagedObject(names.entry(number), "it is missing")
+        entry = decode_entry(data, names.entry(number), number)
+        return list(_files_of(super()._commands(entry)))
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold an entry in, and note the names of topics."""
         super().take(entry, changes, size_bytes)
         self.topics.update((topic.topic_id, topic.name) for topic in changes.values() if isinstance(topic, TopicState))
+        self.partitions.update(key[1:] for key in changes if key[0] == "partition")  # type: ignore[misc]
 
     def problem(self, head: CheckpointHead) -> str | None:
         """What is wrong with a checkpoint of the entry at which this replay stands; None if nothing is.
@@ -144,7 +151,9 @@ class Replay(Tail):
                     seen.add((record.topic_id, record.partition))
                     own: PartitionSegments | None = self.parts.get(record.key)
                     rewritten = (own.rewritten, own.compacted) if own is not None else ((), None)
-                    if (record.rewritten, record.compacted) != rewritten or self._places(record) != self._places(own):
+                    same = _same_runs(record, own) if own is not None else 0
+                    places = self._places(record, same), self._places(own, same)
+                    if (record.rewritten, record.compacted) != rewritten or places[0] != places[1]:
                         return f"partition {record.partition} of topic id {record.topic_id} has other segments"
         known = {
             (record.topic_id, record.partition)
@@ -154,11 +163,13 @@ class Replay(Tail):
         }
         return None if known == seen else f"it has other partitions than a replay gives: {sorted(known ^ seen)[:5]}"
 
-    def _places(self, located: PartitionSegments | None) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
+    def _places(
+        self, located: PartitionSegments | None, same: int
+    ) -> tuple[list[SegmentRef], list[AbortedTransaction]]:
         """All segments, with the entries that committed them, and aborted ranges, from the log start on.
 
-        How they are sealed makes no difference. Segments that a rewrite has replaced are among them: no process asks
-        the manifests of runs before it seals or merges them.
+        Those of the first `same` runs are read, and left out. How they are sealed makes no difference. Segments that a
+        rewrite has replaced are among them: no process asks the manifests of runs before it seals or merges them.
         """
         if located is None:
             return [], []
@@ -168,10 +179,12 @@ class Replay(Tail):
         segments: list[SegmentRef] = []
         aborted: list[AbortedTransaction] = []
         committed = list(located.committed)
-        for run in located.sealed:
+        for number, run in enumerate(located.sealed):
+            manifest, index = self.manifest(folder, run), aborted_of(self._objects, folder, [run])[0]
             committed += run.committed_late
-            segments += self.manifest(folder, run)
-            aborted += aborted_of(self._objects, folder, [run])[0]
+            if number >= same:
+                segments += manifest
+                aborted += index
         start = partition.log_start_offset
         for rewritten in located.rewritten:
             # Named by the log: a checkpoint that names the same has the same segments, if its manifest can be read.
@@ -189,6 +202,35 @@ class Replay(Tail):
             for record in self.parts.part(part).values():
                 if isinstance(record, TopicState):
                     yield record
+
+
+def _same_runs(one: PartitionSegments, other: PartitionSegments) -> int:
+    """Return how many of the first runs are the same in both, and say the same of the same segments.
+
+    None count as the same where a transaction that began within them was committed later: that says more of them.
+    """
+    same = 0
+    for mine, theirs in zip(one.sealed, other.sealed, strict=False):
+        if mine != theirs:
+            break
+        same += 1
+    end = one.sealed[same - 1].end_offset if same else 0
+    later = [each for located in (one, other) for each in located.committed]
+    later += [each for located in (one, other) for run in located.sealed[same:] for each in run.committed_late]
+    return 0 if any(each.first_offset < end for each in later) else same
+
+
+def _files_of(commands: Iterable[Command]) -> Iterator[tuple[_Where, str]]:
+    """The files of segments that commands name, each with its partition."""
+    for command in commands:
+        if isinstance(command, Append) and not command.data:
+            yield (command.topic_id, command.partition), command.segment
+        elif isinstance(command, PrepareHalf):
+            for segment in command.segments:
+                if not names.is_inline(segment.segment):
+                    yield (segment.topic_id, segment.partition), segment.segment
+        elif isinstance(command, Rewrite):
+            yield from (((command.topic_id, command.partition), name) for name in command.segments)
 
 
 def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str, Iterable[object]]]:
