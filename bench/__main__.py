@@ -21,6 +21,7 @@ _NAMES = (
     "verifying",
     "rewriting",
     "vacuuming",
+    "jobs",
     "folding",
     "spark",
 )
