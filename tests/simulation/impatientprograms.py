@@ -123,14 +123,19 @@ def _begun(process: Process, world: ClientWorld, client: str, transactional_id: 
 
 
 def _staged(process: Process, log: Log, noted: Transaction) -> list[StagedSegment]:
-    """The transaction's records as segments that nothing names, staged by this process."""
+    """The transaction's records as segments that nothing names, each staged as by a task of its own."""
     log.refresh(log.deadline(3.0))
     topics = {name: StageTopic.of(known) for name in _TOPICS if (known := log.topic(name)) is not None}
-    stager = SegmentStager(log.objects, process.ids, log.entry, topics, seed=0, clock=process.clock)
+    inline_bytes = process.simulator.inline_bytes
+    staged: list[StagedSegment] = []
     for topic, partition, value in noted.sent:
+        stager = SegmentStager(
+            log.objects, process.ids, log.entry, topics, seed=0, clock=process.clock, inline_bytes=inline_bytes
+        )
         columns = {"topic": [topic], "partition": pa.array([partition], pa.int32()), "value": [value.encode()]}
         stager.write(pa.table(columns))
-    return stager.finish()
+        staged += stager.finish()
+    return staged
 
 
 def storing(transactional_id: str | None) -> Callable[[Client, Process, ClientWorld, str, Log], None]:
