@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
@@ -93,9 +94,19 @@ def list_placed(
 
 
 def write_hint(
-    objects: ObjectStore, placed: Placed, horizon: int, segment_floor: int, now_ms: int, kept: int, folders: set[str]
+    objects: ObjectStore,
+    placed: Placed,
+    horizon: int,
+    segment_floor: int,
+    now_ms: int,
+    kept: int,
+    folders: set[str],
+    known: VacuumHint | None,
 ) -> None:
-    """Write the hint of a vacuum that has deleted all garbage in `placed`; `kept` of it are left, in `folders`."""
+    """Write the hint of a vacuum that has deleted all garbage in `placed`; `kept` of it are left, in `folders`.
+
+    `known` is the hint that it has read. If it says the same, it stays, with the date of an earlier listing.
+    """
     before = placed.hint
     earlier = () if before is None else before.folders
     hint = VacuumHint(
@@ -105,7 +116,8 @@ def write_hint(
         objects=kept if before is None else before.objects,
         folders=tuple(sorted({*(folders - placed.known_folders), *placed.folders, *earlier})),
     )
-    objects.put(names.LAST_VACUUM, encode_vacuum_hint(hint))
+    if known is None or replace(hint, listed_ms=known.listed_ms) != known:
+        objects.put(names.LAST_VACUUM, encode_vacuum_hint(hint))
 
 
 class _New:

@@ -165,7 +165,8 @@ class _Round:
         garbage, placed = self._garbage(replay, horizon, floor, now_ms)
         if not self._dry_run:
             delete_garbage(self._objects, garbage)
-            write_hint(self._objects, placed, horizon, floor, now_ms, garbage.kept, garbage.kept_folders)
+            kept, folders = garbage.kept, garbage.kept_folders
+            write_hint(self._objects, placed, horizon, floor, now_ms, kept, folders, self._hint)
         return VacuumReport(
             dry_run=self._dry_run,
             horizon=horizon,
