@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
-from sparktxn.consumer import Consumer, polling
-from sparktxn.consumer.membership import Seen
+from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format import names
 from sparktxn.kafka.message import TopicPartition
@@ -316,21 +315,29 @@ class TestHandOver:
         assert world.run(first, second) == []
         assert len(owned(first)) == len(owned(second)) == 2
 
-    def test_a_list_that_was_put_off_is_not_given_inside_a_batch(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """With whole lists a member waits for the rest; when it has waited enough, the state has not changed."""
-        first = world.member("first", enable_auto_commit=False)
-        world.run(first, seconds=0.2)
-        reading = first._reading
-        reading.is_gathering = True
-        reading.is_behind = True
-        look = polling._Look(set(), None, None, None)
-        look.group = Seen(first._membership.life, reading._followed, None)
-        assert reading._would_change(look)
-        reading.is_behind = False
-        assert not reading._would_change(look)
-        reading.is_gathering = False
+    def test_a_list_that_was_put_off_is_not_given_inside_a_batch(self, world: World) -> None:
+        """With whole lists a member waits for the rest. When it has waited enough, the group's state has not changed."""
+        world.create("wide", 12)
+        settings: dict[str, Any] = {"enable_auto_commit": False, "partition_assignment_strategy": "roundrobin"}
+        others = [world.member(name, "wide", **settings) for name in ("b", "c", "d")]
+        world.run(*others, seconds=3)
+        assert [len(owned(other)) for other in others] == [4, 4, 4]
+        late = world.member("late", "wide", **settings)
+        world.run(late, seconds=0.5)
+        # Each of the others owes it one partition. It gets that of the first, and waits for two.
+        world.run(others[0])
+        world.run(late, seconds=5)
+        (first,) = owned(late)
+        world.run(others[1])
+        world.run(late)
+        assert owned(late) == [first], "the second is put off, for the third is still to come"
+        world.produce(*"xyz", topic="wide", partition=first)
+        world.told()
+        assert [message.value() for message in late.consume(50, 5)] == [b"x", b"y", b"z"]
+        assert world.told() == [], "its partitions change once the batch has been returned"
+        late.commit(asynchronous=False)
+        assert world.run(late, seconds=2) == []
+        assert len(owned(late)) == 2
 
     def test_a_callback_that_raises_does_not_keep_what_goes(self, world: World) -> None:
         world.produce("a", "b")
