@@ -316,7 +316,7 @@ class TestHandOver:
         assert len(owned(first)) == len(owned(second)) == 2
 
     def test_a_list_that_was_put_off_is_not_given_inside_a_batch(self, world: World) -> None:
-        """With whole lists a member waits for the rest. When it has waited enough, the group's state has not changed."""
+        """With whole lists a member waits for the rest. Once it has waited enough, the state has not changed."""
         world.create("wide", 12)
         settings: dict[str, Any] = {"enable_auto_commit": False, "partition_assignment_strategy": "roundrobin"}
         others = [world.member(name, "wide", **settings) for name in ("b", "c", "d")]
