@@ -153,7 +153,7 @@ class World:
         return topic.topic_id
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.store.log.submit(commands, self.store.log.deadline(10))
+        return self.store.log.submit(commands, self.store.log.deadline(60))
 
     def committed(self, group: str, topic: str = "t", partition: int = 0) -> int | None:
         self.store.log.refresh(self.store.log.deadline(10))
