@@ -12,7 +12,7 @@ import time
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.records import RECORDS, values
+from bench.records import produce_small
 
 
 def write(servers: str, rows: int) -> None:
@@ -20,13 +20,7 @@ def write(servers: str, rows: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "small", "compression.type": "zstd"})
-    producer.init_transactions()
-    records = values(RECORDS)
-    for _ in range(rows // RECORDS):
-        producer.begin_transaction()
-        for value in records:
-            producer.produce("t", value, b"key", 0)
-        producer.commit_transaction()
+    produce_small(producer, rows)
 
 
 def poll_rate(servers: str, rows: int, group: str) -> float:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from bench.broker import poll_rates
 from bench.figures import Figure, median
-from bench.records import batch, temporary_folder, topic_store, values
+from bench.records import batch, produce_small, temporary_folder, topic_store
 from sparktxn import Consumer, Producer, TopicPartition
 from sparktxn.maintenance import rewrite
 from sparktxn.store import Store
@@ -21,7 +21,6 @@ __all__ = ["fill", "measure"]
 _CACHE = Path(__file__).parents[1] / ".venv-peers" / "jars"
 _ROWS = 2_000_000
 _ROUNDS = 3
-_SMALL = 100
 _SMALL_ROWS = 100_000
 _SMALL_ROUNDS = 5
 
@@ -83,13 +82,7 @@ def small_transactions(folder: str, rows: int, inline_bytes: int) -> None:
     topic_store(folder, 1, **{"store.fsync": "false"}).close()
     settings = {"store.fsync": "false", "store.append.inline.bytes": inline_bytes}
     with Producer({"bootstrap.servers": folder, "transactional.id": "small", **settings}) as producer:
-        producer.init_transactions()
-        records = values(_SMALL)
-        for _ in range(rows // _SMALL):
-            producer.begin_transaction()
-            for value in records:
-                producer.produce("t", value, b"key", 0)
-            producer.commit_transaction()
+        produce_small(producer, rows)
 
 
 def _small_figures() -> list[Figure]:
@@ -103,22 +96,8 @@ def _small_figures() -> list[Figure]:
         with Store.open(inline, options={"store.fsync": "false"}) as store:
             rewrite(store)
         merged = median([poll_rate(inline, _SMALL_ROWS) for _ in range(_SMALL_ROUNDS)])
-        broker = _broker_rate(large)
-    peer, carried, filed = (median([one[index] for one in rates]) for index in range(3))
-    against_broker = (
-        [
-            Figure(
-                "poll(), transactions of 100, inline, against a broker",
-                carried / broker,
-                "x",
-                0.8,
-                note=f"{broker:,.0f}/s",
-            ),
-            Figure("poll(), transactions of 100, rewritten, against a broker", merged / broker, "x", 2),
-        ]
-        if broker
-        else []
-    )
+        peer, carried, filed = (median([one[index] for one in rates]) for index in range(3))
+        against_broker = _against_broker(large, carried, merged)
     return [
         *against_broker,
         Figure("poll(), transactions of 100, inline", carried, "messages/s", note=f"files {filed:,.0f}/s"),
@@ -127,13 +106,18 @@ def _small_figures() -> list[Figure]:
     ]
 
 
-def _broker_rate(folder: str) -> float | None:
-    """What confluent-kafka's `poll()` makes of the same transactions of a broker; None, with a message, without one."""
+def _against_broker(folder: str, carried: float, merged: float) -> list[Figure]:
+    """Both rates against confluent-kafka's `poll()` of the same transactions; none, with a message, if it cannot be."""
     try:
-        return median(poll_rates(Path(folder, "broker"), _CACHE, _SMALL_ROWS, _SMALL_ROUNDS))
+        broker = median(poll_rates(Path(folder, "broker"), _CACHE, _SMALL_ROWS, _SMALL_ROUNDS))
     except OSError as error:
         print(f"no figures against Kafka: {error}", file=sys.stderr)
-        return None
+        return []
+    name, note = "poll(), transactions of 100", f"{broker:,.0f}/s"
+    return [
+        Figure(f"{name}, inline, against a broker", carried / broker, "x", 0.8, note=note),
+        Figure(f"{name}, rewritten, against a broker", merged / broker, "x", 2),
+    ]
 
 
 def measure() -> list[Figure]:

@@ -7,12 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
 from sparktxn.store import Store
 
-__all__ = ["RECORDS", "batch", "temporary_folder", "topic_store", "values"]
+__all__ = ["RECORDS", "batch", "produce_small", "temporary_folder", "topic_store", "values"]
 
 RECORDS = 100
 """Records of a transaction in the commit benchmarks."""
@@ -42,6 +43,17 @@ def batch(rows: int) -> pa.Table:
     key = pa.array([b"%d" % (number % 1_000) for number in range(rows)], pa.binary())
     timestamp = pa.array(range(1_700_000_000_000, 1_700_000_000_000 + rows), pa.int64())
     return pa.table({"key": key, "value": value, "timestamp": timestamp.cast(pa.timestamp("ms", tz="UTC"))})
+
+
+def produce_small(producer: Any, rows: int) -> None:
+    """Write `rows` records to topic ``t`` in transactions of `RECORDS`, by our producer or confluent-kafka's."""
+    producer.init_transactions()
+    records = values(RECORDS)
+    for _ in range(rows // RECORDS):
+        producer.begin_transaction()
+        for value in records:
+            producer.produce("t", value, b"key", 0)
+        producer.commit_transaction()
 
 
 @contextmanager

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+
 import pytest
 
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable
@@ -213,3 +217,25 @@ def test_an_entry_whose_part_cannot_be_loaded_is_not_half_applied(shared) -> Non
     assert committed is not None
     assert committed.offset == 2
     assert digest_of(follower.log) == digest_of(writer.log)
+
+
+def test_callers_queue_lists_while_the_writer_gives_others_back(client) -> None:
+    """Queueing takes no lock: a writer that reads the queue must not stumble over a list that is new in it."""
+    committer, is_over, interval_s = client.log._committer, threading.Event(), sys.getswitchinterval()
+
+    def queue() -> None:
+        while not is_over.is_set():
+            client.log.send([InitProducerId("a", "job")]).withdraw()
+
+    caller = threading.Thread(target=queue)
+    sys.setswitchinterval(1e-6)
+    caller.start()
+    try:
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            committer._give_back([])
+    finally:
+        is_over.set()
+        caller.join()
+        sys.setswitchinterval(interval_s)
+    assert not committer._waiting

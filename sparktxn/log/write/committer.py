@@ -381,7 +381,8 @@ class Committer:
 
     def _give_back(self, lists: Iterable[QueuedList]) -> None:
         """Puts lists at the head of the queue, in their order; those that are in it stay where they are."""
-        queued = set(map(id, self._waiting))
+        # A copy first, in one step of the interpreter: callers append meanwhile, without the lock.
+        queued = {id(list_) for list_ in list(self._waiting)}
         self._waiting.extendleft(reversed([list_ for list_ in lists if id(list_) not in queued]))
 
     def _resolve(self, flight: Flight, deadline: Deadline) -> None:
