@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from sparktxn.fieldtypes import Int64, Natural, Positive
-from sparktxn.format.names import is_partition_folder
+from sparktxn.format.names import parse_partition_folder
 
 __all__ = ["VacuumHint", "decode_vacuum_hint", "encode_vacuum_hint"]
 
@@ -43,4 +43,4 @@ def decode_vacuum_hint(data: bytes) -> VacuumHint | None:
         hint = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return hint if all(map(is_partition_folder, hint.folders)) else None
+    return None if None in map(parse_partition_folder, hint.folders) else hint

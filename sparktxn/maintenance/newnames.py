@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -80,8 +81,8 @@ def list_placed(
         try:
             folders = _folders(objects, replay, base) if base is not None else {}
             folders |= _folders_of(replay, replay.partitions)
-            parsed = [(names.parse_partition_object(folder + "x"), folder) for folder in hint.folders]
-            folders |= {place[:2]: folder for place, folder in parsed if place is not None}
+            parsed = [(names.parse_partition_folder(folder), folder) for folder in hint.folders]
+            folders |= {where: folder for where, folder in parsed if where is not None}
             if hint.objects > _NAMES_PER_REQUEST * len(folders):
                 found = _New(objects, replay, hint, folders, base, new, kept).objects()
                 # Files that are kept are not among the objects.
@@ -150,9 +151,11 @@ class _New:
         floor = self._hint.segment_floor
         passed: dict[str, int] = {}
         for where, file_name, size_bytes in self._passed():
+            # First what takes least: most of a rewritten partition's files are kept.
+            if file_name in self._kept.get(where, ()) or where not in self._folders:
+                continue
             born = names.parse_segment_born(file_name)
-            is_kept = file_name in self._kept.get(where, ()) or where not in self._folders
-            if not is_kept and born is not None and born < floor:
+            if born is not None and born < floor:
                 passed.setdefault(self._folders[where] + file_name, size_bytes)
         return self._listed(passed)
 
@@ -192,10 +195,14 @@ class _New:
         after = self._places(new, part, of_partitions)
         for where, (located, start) in self._places(base, part, of_partitions).items():
             now = after.get(where)
-            if now is not None and (now[0].rewritten, now[1]) == (located.rewritten, start):
-                continue
-            for segment in self._replay.current_segments(self._folders[where], located):
-                if segment.end_offset > start:
+            end = inf
+            if now is not None and now[0].rewritten == located.rewritten:
+                # The files are the same: those below the log start are in use no more.
+                end = now[1]
+                if end == start:
+                    continue
+            for segment in self._replay.current_segments(self._folders[where], located, before=end):
+                if start < segment.end_offset <= end:
                     yield where, segment.name, segment.size_bytes
 
     def _places(

@@ -12,6 +12,7 @@ from sparktxn.format.commands import Append, DeleteRecords
 from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.maintenance import newnames
+from sparktxn.scan.plan import segments_between
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, Process, World
 
@@ -87,6 +88,19 @@ def test_records_that_an_entry_appends_and_deletes_leave_no_file(world: World) -
     world.grow()
     assert len(vacuumed(world)) == 2
     assert world.objects.get(FOLDER + file) is None
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_records_are_deleted_to_the_end_of_a_segment_or_beyond(world: World, beyond: int) -> None:
+    """The checkpoint at the earlier horizon names the segments."""
+    found = world.writer.view().partitions[TOPIC, 0]
+    passed, kept = segments_between(world.objects, found, 0, found.log_end_offset)[:2]
+    world.writer.submit(DeleteRecords("delete", *LEFT, passed.end_offset + beyond))
+    world.grow()
+    assert len(vacuumed(world)) == 2
+    assert world.objects.get(FOLDER + passed.name) is None
+    assert world.objects.get(FOLDER + kept.name) is not None
 
 
 @pytest.mark.usefixtures("always")

@@ -15,12 +15,14 @@ from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, DiscardHalf, EndHalf, PrepareHalf
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import newnames, rewrite
+from sparktxn.scan.plan import segments_between
 from sparktxn.structs import HalfSegment
 from sparktxn.testing.faultystore import Died, Fault
 from tests.maintenance.vacuumworld import TOPIC, World
 
 ACTIONS = (
     *("commit", "commit", "commit inline", "abort", "orphan", "orphan run", "delete records", "delete topic"),
+    *("delete segments", "delete segments"),
     *("rewrite", "rewrite", "prepare", "settle", "discard", "checkpoint", "checkpoint", "checkpoint", "sleep", "sleep"),
     *("vacuum", "vacuum", "vacuum", "vacuum that dies"),
 )
@@ -93,6 +95,15 @@ class Listing:
         found = self.view().partitions[name, partition]
         before = (found.log_start_offset + found.last_stable_offset) // 2
         self.files.submit(DeleteRecords(self.token(), found.topic.topic_id, partition, before))
+
+    def delete_segments(self, number: int, partition: int) -> None:
+        """Delete the records of the first segments, up to the end of one."""
+        name = ("real", "short", TOPIC)[number]
+        found = self.view().partitions[name, partition]
+        ends = [segment.end_offset for segment in segments_between(self.world.objects, found, 0, found.log_end_offset)]
+        ends = [end for end in ends if found.log_start_offset < end <= found.last_stable_offset]
+        if ends:
+            self.files.submit(DeleteRecords(self.token(), found.topic.topic_id, partition, ends[len(ends) // 3]))
 
     def delete_topic(self, number: int, partition: int) -> None:
         name = ("short", "gone")[partition]

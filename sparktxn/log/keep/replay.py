@@ -7,6 +7,7 @@ this process's own replay before the entries that it replaces are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from sparktxn.errors import DamagedObject
@@ -16,14 +17,7 @@ from sparktxn.format.commands import Append, Appends, Command, PrepareHalf, Rewr
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.keep.runs import (
-    ManifestCache,
-    aborted_of,
-    is_rewritten,
-    not_rewritten,
-    rewritten_segments_of,
-    segments_of,
-)
+from sparktxn.log.keep.runs import ManifestCache, aborted_of, current_segments, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.structs import (
@@ -59,6 +53,7 @@ class Replay(Tail):
         self._digests: dict[str, tuple[int, str]] = {}
         # Its own: a manifest that another reader has read before may have been lost since.
         self._manifests = ManifestCache()
+        self._readable: set[tuple[str, ManifestRef]] = set()
         self.segments: dict[_Where, dict[str, int]] = {}
         self.runs: dict[_Where, dict[str, int]] = {}
         self.appends: set[str] = set()
@@ -119,16 +114,26 @@ class Replay(Tail):
         """
         return segments_of(self._objects, folder, [run], cache=self._manifests)[0]
 
-    def current_segments(self, folder: str, located: PartitionSegments) -> list[SegmentRef]:
+    def current_segments(self, folder: str, located: PartitionSegments, before: float = inf) -> list[SegmentRef]:
         """Return the segments of a partition's places that no rewrite has replaced, and those that rewrites have made.
+
+        With `before`, those that begin below that offset, and perhaps more: runs that begin later are not read.
 
         Raises:
             DamagedObject: a manifest is missing, or not the one that the state names.
         """
-        runs = [run for run in located.sealed if not is_rewritten(run, located.rewritten)]
-        segments = [segment for run in runs for segment in self.manifest(folder, run)]
-        current = not_rewritten([*segments, *located.segments], located.rewritten)
-        return current + rewritten_segments_of(self._objects, folder, located.rewritten, cache=self._manifests)
+        return current_segments(self._objects, folder, located, before=before, cache=self._manifests)
+
+    def _check_run(self, folder: str, run: ManifestRef) -> None:
+        """Read a run's objects, once: a store may have more segments than are kept decoded.
+
+        Raises:
+            DamagedObject: one of them is missing, or not the one that the state names.
+        """
+        if (folder, run) not in self._readable:
+            self.manifest(folder, run)
+            aborted_of(self._objects, folder, [run])
+            self._readable.add((folder, run))
 
     def _digest(self, part: str) -> str:
         changed_at = self.parts.changed.get(part)
@@ -180,15 +185,15 @@ class Replay(Tail):
         aborted: list[AbortedTransaction] = []
         committed = list(located.committed)
         for number, run in enumerate(located.sealed):
-            manifest, index = self.manifest(folder, run), aborted_of(self._objects, folder, [run])[0]
+            self._check_run(folder, run)
             committed += run.committed_late
             if number >= same:
-                segments += manifest
-                aborted += index
+                segments += self.manifest(folder, run)
+                aborted += aborted_of(self._objects, folder, [run])[0]
         start = partition.log_start_offset
         for rewritten in located.rewritten:
             # Named by the log: a checkpoint that names the same has the same segments, if its manifest can be read.
-            self.manifest(folder, rewritten.run)
+            self._check_run(folder, rewritten.run)
         segments += located.segments
         aborted += located.aborted
         noted = CommittedRanges(committed).noted(segments)

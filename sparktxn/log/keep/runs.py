@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from threading import Lock
 from typing import Final
 
@@ -17,9 +18,10 @@ from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
+from sparktxn.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
-__all__ = ["ManifestCache", "aborted_of", "is_rewritten", "not_rewritten", "rewritten_segments_of", "segments_of"]
+__all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
+__all__ += ["segments_of"]
 
 _CACHED_SEGMENTS_MAX: Final = 200_000
 _Key = tuple[str, str, str]
@@ -127,6 +129,30 @@ def rewritten_segments_of(
         else:
             found += [segment for segment in manifest if _is_replaced(segment, each)]
     return found
+
+
+def current_segments(
+    objects: ObjectStore,
+    folder: str,
+    located: PartitionSegments,
+    *,
+    before: float = inf,
+    cache: ManifestCache | None = None,
+) -> list[SegmentRef]:
+    """Return the segments of a partition's places that no rewrite has replaced, and those that rewrites have made.
+
+    With `before`, those that begin below that offset, and perhaps more: runs that begin later are not read.
+
+    Raises:
+        DamagedObject: a manifest is missing, or not the one that the state names.
+    """
+    rewritten = [each for each in located.rewritten if each.base_offset < before]
+    sealed = [run for run in located.sealed if run.base_offset < before]
+    runs = [run for run in sealed if not is_rewritten(run, located.rewritten)]
+    # One after the other: the bytes of many manifests are not held together.
+    segments = [segment for run in runs for segment in segments_of(objects, folder, [run], cache=cache)[0]]
+    current = not_rewritten([*segments, *located.segments], located.rewritten)
+    return current + rewritten_segments_of(objects, folder, rewritten, cache=cache)
 
 
 def _ending_after(rewritten: Sequence[RewrittenRange], offset: int) -> RewrittenRange | None:
