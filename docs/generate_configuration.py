@@ -14,7 +14,7 @@ from pyspark_txnlog.options import OPTIONS
 from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
-from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, TOPIC_SETTINGS
+from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, STORE_WIDE_SETTINGS, TOPIC_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.halfmessage import HALF_MESSAGE_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
@@ -65,6 +65,11 @@ TOPIC = """\
 
 Given when a topic is created (`NewTopic(…, config={…})`), changed by `AdminClient.incremental_alter_configs`, and kept
 in the log.
+"""
+
+STORE_WIDE = """\
+A store may set these for all topics that do not set them: `AdminClient.incremental_alter_configs` with
+`ConfigResource("BROKER", "0")`, or `txnlog settings`. They are kept in the log, so every process keeps to them.
 """
 
 IGNORED_TOPIC = """\
@@ -164,6 +169,8 @@ def document() -> str:
         settings_table(CONSUMER_SETTINGS),
         TOPIC,
         settings_table(TOPIC_SETTINGS),
+        STORE_WIDE,
+        wrapped(f"{', '.join(f'`{known.name}`' for known in STORE_WIDE_SETTINGS)}."),
         IGNORED_TOPIC,
         wrapped(f"{', '.join(f'`{name}`' for name in sorted(IGNORED_TOPIC_SETTINGS))}."),
         MAINTENANCE,

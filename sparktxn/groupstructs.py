@@ -9,7 +9,7 @@ from sparktxn.fieldtypes import Int64, Natural, Positive, StateKey, TopicNameTex
 __all__ = ["GroupState", "HeldPartition", "MemberState", "SubscribedTopic"]
 
 
-class GroupState(Struct, frozen=True, tag="group", forbid_unknown_fields=True):
+class GroupState(Struct, frozen=True, gc=False, tag="group", forbid_unknown_fields=True):
     """A consumer group that has members. `epoch` is the entry that last changed the targets of its members."""
 
     group_id: str
@@ -23,7 +23,7 @@ class GroupState(Struct, frozen=True, tag="group", forbid_unknown_fields=True):
         return ("group", self.group_id)
 
 
-class HeldPartition(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HeldPartition(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A partition that a member holds, with the group's epoch since which it does (KIP-1251)."""
 
     topic_id: Int64
@@ -31,7 +31,7 @@ class HeldPartition(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     since_epoch: Positive
 
 
-class MemberState(Struct, frozen=True, tag="member", forbid_unknown_fields=True):
+class MemberState(Struct, frozen=True, gc=False, tag="member", forbid_unknown_fields=True):
     """A member of a consumer group.
 
     It holds the partitions in `assigned` and those in `revoking`, which it is asked to give back. `target` is what it
@@ -64,7 +64,7 @@ class MemberState(Struct, frozen=True, tag="member", forbid_unknown_fields=True)
         return ("member", self.group_id, self.member_id)
 
 
-class SubscribedTopic(Struct, frozen=True, tag="subscribers", forbid_unknown_fields=True):
+class SubscribedTopic(Struct, frozen=True, gc=False, tag="subscribers", forbid_unknown_fields=True):
     """The groups with a member that subscribes to a topic, which need not exist."""
 
     name: TopicNameText

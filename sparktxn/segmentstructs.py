@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from sparktxn.fieldtypes import Checksum, Int64, Natural, NaturalOrNone, Positive, SealedFolder, SegmentFile
@@ -19,7 +21,11 @@ __all__ = [
 ]
 
 
-class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+_UNDATED: Final = ".undated.parquet"
+"""The end of the name of a segment without a column of timestamps; `format/names.py` builds and checks it."""
+
+
+class SegmentRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A segment as a partition's list names it. `name` is the file's name in the partition's folder.
 
     `committed_entry` is the entry that committed its records. It is 0 if none had when the list was written, and for
@@ -61,6 +67,11 @@ class SegmentRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
         return self.record_count
 
     @property
+    def file_timestamp_ms(self) -> int | None:
+        """The timestamp of all rows of its file, where the file has no column of timestamps; else None."""
+        return self.timestamp_max_ms if self.name.endswith(_UNDATED) else None
+
+    @property
     def has_gaps(self) -> bool:
         """Whether some of its offsets have no record: the file says which ones have."""
         return self.row_count != self.record_count
@@ -96,7 +107,7 @@ class CompactedSegment(RewrittenSegment, frozen=True, array_like=True, forbid_un
     row_count: Positive
 
 
-class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CommittedTransaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A producer's range of offsets that `entry` committed: `last_offset` is that of the control record."""
 
     producer_id: Natural
@@ -105,7 +116,7 @@ class CommittedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_
     entry: Positive
 
 
-class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ManifestRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A sealed run of segments: the folder that holds its manifest and sidecars, and what skipping needs.
 
     The run has an index of aborted transactions only if `aborted_count` is above 0. `committed_entry_max` is the
@@ -129,7 +140,7 @@ class ManifestRef(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     committed_late: tuple[CommittedTransaction, ...] = ()
 
 
-class RewrittenRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class RewrittenRange(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """Offsets whose segments are those of `run` that begin within them, since `entry` has rewritten them.
 
     A later rewrite of some of the run's offsets leaves the others: `run` may begin before the range, and end after it.
@@ -141,7 +152,7 @@ class RewrittenRange(Struct, frozen=True, array_like=True, forbid_unknown_fields
     run: ManifestRef
 
 
-class Compaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Compaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """What a compaction has done: below `end_offset` the newest record of each key is left.
 
     `committed_entry` is the greatest entry that committed a transaction with records there, or 0. Tombstones below
@@ -153,14 +164,14 @@ class Compaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     tombstones_end: Natural
 
 
-class CompactionPass(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CompactionPass(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """Offsets below `end_offset` were compacted at `timestamp_ms` or before, the time of an entry."""
 
     end_offset: Positive
     timestamp_ms: Int64
 
 
-class CompactedPrefix(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CompactedPrefix(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """Up to where a partition is compacted by key; see `Compaction` for the first two fields.
 
     `passes` say when offsets were first compacted, in their order, while tombstones may be left there.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from sparktxn.fieldtypes import (
     Checksum,
@@ -120,7 +120,7 @@ class ProducerIdAndEpoch(Struct, frozen=True, forbid_unknown_fields=True):
     producer_epoch: Int64
 
 
-class AbortedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class AbortedTransaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A range to filter (kafka AbortedTxn): `last_offset` is that of the control record."""
 
     producer_id: Natural
@@ -129,7 +129,7 @@ class AbortedTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fi
     last_stable_offset: Natural
 
 
-class OpenTransaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class OpenTransaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A producer whose transaction has published records in the partition and has not ended."""
 
     producer_id: Natural
@@ -137,7 +137,7 @@ class OpenTransaction(Struct, frozen=True, array_like=True, forbid_unknown_field
     transactional_id: str = ""
 
 
-class BatchMetadata(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class BatchMetadata(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """One of a producer's last five batches in a partition (kafka BatchMetadata), with its transaction.
 
     `token` is that of the segment's name: the sequences say that a batch may be a repetition, the token that it is one.
@@ -152,8 +152,12 @@ class BatchMetadata(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     token: str = ""
 
 
-class StoreState(Struct, frozen=True, tag="store", forbid_unknown_fields=True):
-    """What belongs to the whole store."""
+class StoreState(Struct, frozen=True, gc=False, tag="store", forbid_unknown_fields=True):
+    """What belongs to the whole store.
+
+    `settings` are defaults of all topics that do not set them. Where there are none the record does not name them, so
+    that a checkpoint of a store without any stays what a replay gives.
+    """
 
     next_producer_id: Natural = 0
     next_topic_id: Positive = 1
@@ -161,14 +165,20 @@ class StoreState(Struct, frozen=True, tag="store", forbid_unknown_fields=True):
     segment_floor: Natural = 0
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
+    settings: dict[str, str] | UnsetType = UNSET
 
     @property
     def key(self) -> StateKey:
         """The record's key."""
         return ("store",)
 
+    @property
+    def topic_defaults(self) -> dict[str, str]:
+        """The settings, none too."""
+        return self.settings or {}
 
-class TopicState(Struct, frozen=True, tag="topic", forbid_unknown_fields=True):
+
+class TopicState(Struct, frozen=True, gc=False, tag="topic", forbid_unknown_fields=True):
     """A topic. `schema` is the declared columns as (name, type, nullable), or None for Kafka's record."""
 
     name: TopicNameText
@@ -189,7 +199,7 @@ class TopicState(Struct, frozen=True, tag="topic", forbid_unknown_fields=True):
         return html_table(f"topic {self.name}", ("", ""), rows)
 
 
-class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields=True):
+class PartitionState(Struct, frozen=True, gc=False, tag="partition", forbid_unknown_fields=True):
     """What validation asks of a partition. The last stable offset follows from it (`state/laststable.py`)."""
 
     topic_id: Positive
@@ -204,7 +214,7 @@ class PartitionState(Struct, frozen=True, tag="partition", forbid_unknown_fields
         return ("partition", self.topic_id, self.partition)
 
 
-class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fields=True):
+class PartitionSegments(Struct, frozen=True, gc=False, tag="segments", forbid_unknown_fields=True):
     """Where a partition's records are: sealed runs, then single segments, and the ended transactions not yet sealed.
 
     Segments of both that begin within a range of `rewritten` are replaced by those of that range; these ranges have no
@@ -227,7 +237,7 @@ class PartitionSegments(Struct, frozen=True, tag="segments", forbid_unknown_fiel
         return ("segments", self.topic_id, self.partition)
 
 
-class ProducerState(Struct, frozen=True, tag="producer", forbid_unknown_fields=True):
+class ProducerState(Struct, frozen=True, gc=False, tag="producer", forbid_unknown_fields=True):
     """A producer in a partition (kafka ProducerStateEntry)."""
 
     topic_id: Positive
@@ -250,7 +260,7 @@ class ProducerState(Struct, frozen=True, tag="producer", forbid_unknown_fields=T
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
-class SinkBatch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SinkBatch(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A committed micro-batch or application version, with the digest of its rows and bytes per partition."""
 
     batch_id: Int64
@@ -258,7 +268,7 @@ class SinkBatch(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     entry: Int64
 
 
-class SinkState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SinkState(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """What exactly-once sinks need (PROTOCOL.md, "Micro-batches"): one writer's runs and last batches."""
 
     writer_id: str
@@ -268,7 +278,7 @@ class SinkState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     batches: tuple[SinkBatch, ...] = ()
 
 
-class PreparedOutcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class PreparedOutcome(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """How a prepared transaction has ended, by the identity that prepared it."""
 
     producer_id: Int64
@@ -277,7 +287,7 @@ class PreparedOutcome(Struct, frozen=True, array_like=True, forbid_unknown_field
     committed: bool
 
 
-class TransactionState(Struct, frozen=True, tag="transaction", forbid_unknown_fields=True):
+class TransactionState(Struct, frozen=True, gc=False, tag="transaction", forbid_unknown_fields=True):
     """A transactional id (kafka TransactionMetadata), with the number of its current or last transaction.
 
     `start_entry` is the entry that began the current or last transaction. `prepared` is the identity that prepared the
@@ -312,7 +322,7 @@ class TransactionState(Struct, frozen=True, tag="transaction", forbid_unknown_fi
         return ("transaction", self.transactional_id)
 
 
-class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=True):
+class CommittedOffset(Struct, frozen=True, gc=False, tag="offset", forbid_unknown_fields=True):
     """A group's committed offset for a partition.
 
     `entry` is the entry that it was sent in, `effective_entry` the one that made it take effect. For an offset in a
@@ -337,7 +347,7 @@ class CommittedOffset(Struct, frozen=True, tag="offset", forbid_unknown_fields=T
         return ("offset", self.group_id, self.topic_id, self.partition)
 
 
-class PendingOffset(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class PendingOffset(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """An offset inside an open transaction: it takes effect when that transaction commits (KIP-447)."""
 
     transactional_id: str
@@ -349,7 +359,7 @@ class PendingOffset(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     owner: str = ""
 
 
-class PendingOffsets(Struct, frozen=True, tag="pending_offsets", forbid_unknown_fields=True):
+class PendingOffsets(Struct, frozen=True, gc=False, tag="pending_offsets", forbid_unknown_fields=True):
     """The offsets of a group for a partition that are in open transactions, one of each producer, by producer id."""
 
     group_id: str
@@ -363,7 +373,7 @@ class PendingOffsets(Struct, frozen=True, tag="pending_offsets", forbid_unknown_
         return ("pending_offsets", self.group_id, self.topic_id, self.partition)
 
 
-class RequestResult(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class RequestResult(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A request id that an entry has applied, with the answer to its caller."""
 
     request_id: str
@@ -377,7 +387,7 @@ class RequestResult(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     prepared_producer_epoch: Int64 = -1
 
 
-class RequestWindow(Struct, frozen=True, tag="requests", forbid_unknown_fields=True):
+class RequestWindow(Struct, frozen=True, gc=False, tag="requests", forbid_unknown_fields=True):
     """The request ids of one bucket that the last entries have applied, oldest first: a repetition has no effect."""
 
     bucket: Int64
@@ -389,7 +399,7 @@ class RequestWindow(Struct, frozen=True, tag="requests", forbid_unknown_fields=T
         return ("requests", self.bucket)
 
 
-class SettledIntent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SettledIntent(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """An intent that an entry has settled: applied (code 0), or refused or cancelled with a code and a reason."""
 
     intent_id: str
@@ -397,7 +407,7 @@ class SettledIntent(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     reason: str = ""
 
 
-class IntentWindow(Struct, frozen=True, tag="intents", forbid_unknown_fields=True):
+class IntentWindow(Struct, frozen=True, gc=False, tag="intents", forbid_unknown_fields=True):
     """The intents that one of the last entries has settled: none of them takes effect again.
 
     `slot` is that entry's number modulo the window, so that a later entry takes the place of one that is past it.
@@ -421,7 +431,7 @@ class HalfOutcome(IntEnum):
     DELETED = 3
 
 
-class HalfSegment(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HalfSegment(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """A segment of a half transaction: it gets its place in the partition when the half is committed."""
 
     topic: str
@@ -435,7 +445,7 @@ class HalfSegment(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     timestamp_max_ms: Int64
 
 
-class HalfState(Struct, frozen=True, tag="half", forbid_unknown_fields=True):
+class HalfState(Struct, frozen=True, gc=False, tag="half", forbid_unknown_fields=True):
     """A half transaction that is not settled: pending, or discarded if `discarded_entry` is above 0.
 
     `checks` counts the checks that were claimed, `checker` is the token of the last claim. While it is pending,
@@ -459,7 +469,7 @@ class HalfState(Struct, frozen=True, tag="half", forbid_unknown_fields=True):
         return ("half", self.group_id, self.transaction_id)
 
 
-class HalfDue(Struct, frozen=True, tag="half_due", forbid_unknown_fields=True):
+class HalfDue(Struct, frozen=True, gc=False, tag="half_due", forbid_unknown_fields=True):
     """When the next check of a pending half transaction is due: an index by due time.
 
     It is to wait for `wait_ms` from `entry` on.
@@ -478,7 +488,7 @@ class HalfDue(Struct, frozen=True, tag="half_due", forbid_unknown_fields=True):
         return ("half_due", self.group_id, self.slot, self.transaction_id)
 
 
-class SettledHalf(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SettledHalf(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """How a half transaction was settled, from where, and by which entry. `token` is that of its last segment."""
 
     group_id: str
@@ -489,7 +499,7 @@ class SettledHalf(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     token: str
 
 
-class HalfOutcomes(Struct, frozen=True, tag="half_outcomes", forbid_unknown_fields=True):
+class HalfOutcomes(Struct, frozen=True, gc=False, tag="half_outcomes", forbid_unknown_fields=True):
     """The half transactions of one bucket that were settled last, oldest first."""
 
     bucket: Int64
@@ -501,7 +511,7 @@ class HalfOutcomes(Struct, frozen=True, tag="half_outcomes", forbid_unknown_fiel
         return ("half_outcomes", self.bucket)
 
 
-class TopicName(Struct, frozen=True, tag="topic_name", forbid_unknown_fields=True):
+class TopicName(Struct, frozen=True, gc=False, tag="topic_name", forbid_unknown_fields=True):
     """Which topic holds a name in which '.' and '_' count as equal: Kafka refuses a second one."""
 
     collision_key: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparktxn.admin import AdminClient
+from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from sparktxn.halfmessage import (
     LocalTransactionState,
     Message,
@@ -203,6 +203,14 @@ class HalfWorld(ClockedWorld):
         uri = self.lend(f"admin-{self.entry()}", self.process())
         with AdminClient({"bootstrap.servers": uri}) as admin:
             yield admin
+
+    def reject(self, value: str | None, *, topic: str | None = None) -> None:
+        """An administrator sets whether a topic, or the store, rejects half messages; None unsets it."""
+        how = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
+        entry = ConfigEntry("reject.transaction.message", value, incremental_operation=how)
+        resource = ConfigResource("TOPIC" if topic else "BROKER", topic or "0", incremental_configs=[entry])
+        with self.admin() as admin:
+            admin.incremental_alter_configs([resource])[resource].result(5)
 
     def entry(self) -> int:
         """The newest entry."""

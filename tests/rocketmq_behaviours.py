@@ -60,7 +60,7 @@ ROCKETMQ_SECTIONS: Final[tuple[tuple[str, tuple[Behaviour, ...]], ...]] = (
             ("V2", "A second message in a transaction is refused.", "allowed, over several topics; strict_rocketmq=True refuses it"),
             ("V3", "A commit without a message is refused."),
             ("V4", "A transactional message has no message group, delivery time, lite topic or priority."),
-            ("V5", "The topic must accept transactional messages, where that is checked.", "the topic setting message.type: normal refuses them"),
+            ("V5", "The topic must accept transactional messages, where that is checked.", "the topic setting message.type: normal refuses them, and reject.transaction.message, also of the whole store"),
             ("V6", "A settlement that fails raises ClientException.", "also the opposite of the outcome, after any restart; the same outcome again succeeds"),
             ("V7", "Checks run on one thread; an exception or UNSPECIFIED leaves the message pending."),
             ("V8", "A message may say itself when it is checked first."),

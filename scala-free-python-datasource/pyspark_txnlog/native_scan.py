@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -88,9 +89,10 @@ def frame_of(
     whole, rest = whole_files(tasks, offset_max=BASE_OFFSET_MAX)
     if whole:
         check_file_system(spark, whole[0].store_uri, called)
-    by_topic: dict[str, list[ReadTask]] = {}
+    by_topic: dict[tuple[str, bool], list[ReadTask]] = {}
     for task in whole:
-        by_topic.setdefault(task.topic, []).append(task)
+        for dated in _by_timestamps(task):
+            by_topic.setdefault((dated.topic, _is_undated(dated)), []).append(dated)
     frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
     if rest:
         frames.append(_other_rows(spark, rest, options, schema))
@@ -151,6 +153,17 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
     return rows.select([by_name.get(name, _column(name)).alias(name) for name in schema.fieldNames()])
 
 
+def _by_timestamps(task: ReadTask) -> list[ReadTask]:
+    """The task in up to two: with the segments whose files have no column of timestamps, and with the others."""
+    undated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is not None)
+    dated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is None)
+    return [replace(task, segments=some) for some in (dated, undated) if some]
+
+
+def _is_undated(task: ReadTask) -> bool:
+    return task.segments[0].file_timestamp_ms is not None
+
+
 def _column(name: str) -> Column:
     # Quoted: a declared column's name may have a dot.
     return F.col(f"`{name.replace('`', '``')}`")
@@ -159,7 +172,7 @@ def _column(name: str) -> Column:
 def _shared_columns(task: ReadTask) -> set[str]:
     """The columns that have one value for each segment, and are not in the file."""
     shared = set(names.metadata_names(task.schema))
-    if task.timestamp_type == _LOG_APPEND_TIME:
+    if task.timestamp_type == _LOG_APPEND_TIME or _is_undated(task):
         shared.add(names.reserved_name(names.TIMESTAMP, task.schema))
     return shared
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.admin import producers, records, transactions
+from sparktxn.admin import configs, producers, records, transactions
 from sparktxn.admin import topics as topiccalls
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
 from sparktxn.admin.groupcalls import GroupCalls
@@ -181,12 +181,15 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     def describe_configs(
         self, resources: Sequence[ConfigResource], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """All settings of topics; {resource: Future of {name: ConfigEntry}}."""
+        """Return all settings of topics, or of the store; {resource: Future of {name: ConfigEntry}}.
+
+        The store is ``ConfigResource("BROKER", "0")``: what it sets is the default of topics that do not set it.
+        """
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("resources", resources, ConfigResource),
             lambda resource: resource,
-            lambda resource: topiccalls.describe_configs(self._refreshed(request_timeout), resource),
+            lambda resource: configs.describe_configs(self._refreshed(request_timeout), resource),
         )
 
     @in_time("request_timeout", clock_of)
@@ -197,14 +200,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
-        """Sets and removes settings of topics as their `incremental_configs` say; {resource: Future}."""
+        """Set and remove settings of topics, or of the store, as `incremental_configs` say; {resource: Future}."""
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
         def alter(resource: ConfigResource) -> None:
             deadline = self._deadline(request_timeout)
-            topiccalls.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
+            configs.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
 
         return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
 
@@ -216,7 +219,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         validate_only: bool = False,
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
-        """Give topics the settings of their `set_config`, and all others their defaults; {resource: Future}.
+        """Give topics or the store the settings of `set_config`, and all others their defaults; {resource: Future}.
 
         Prefer `incremental_alter_configs`, which leaves other settings as they are.
         """
@@ -225,7 +228,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         def alter(resource: ConfigResource) -> None:
             deadline = self._deadline(request_timeout)
-            topiccalls.replace_configs(self._log(), resource, deadline, validate_only=validate_only)
+            configs.replace_configs(self._log(), resource, deadline, validate_only=validate_only)
 
         return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
 

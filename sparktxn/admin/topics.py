@@ -1,28 +1,21 @@
-"""Topics: creating, deleting, growing, describing, and their settings."""
+"""Topics: creating, deleting, growing and describing them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from sparktxn import arguments
 from sparktxn.clock import Deadline
-from sparktxn.config.topic import IGNORED_TOPIC_SETTINGS, TOPIC_SETTINGS, check_topic_settings
+from sparktxn.config.topic import check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
-from sparktxn.format.commands import AlterTopic, CreatePartitions, CreateTopic, DeleteTopic
+from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
 from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
     NewPartitions,
     NewTopic,
-    ResourceType,
     TopicDescription,
     TopicPartitionInfo,
     node_of,
@@ -35,17 +28,14 @@ from sparktxn.structs import TopicState
 
 __all__ = [
     "add_columns",
-    "alter_configs",
     "changeable_topic",
     "checked",
     "create_partitions",
     "create_topic",
     "delete_topic",
-    "describe_configs",
     "describe_topic",
     "existing_topic",
     "refusal",
-    "replace_configs",
 ]
 
 _DEFAULT_PARTITIONS: Final = 1
@@ -164,83 +154,3 @@ def describe_topic(log: Log, uri: str, name: str, *, operations: bool) -> TopicD
     partitions = [TopicPartitionInfo(number, node, [node], [node]) for number in range(topic.partition_count)]
     authorized = list(TOPIC_OPERATIONS) if operations else None
     return TopicDescription(name, topic.topic_id, name.startswith("__"), partitions, topic.schema, authorized)
-
-
-def _topic_of(resource: ConfigResource) -> str:
-    if resource.restype is not ResourceType.TOPIC:
-        raise refusal(ErrorCode.INVALID_REQUEST, f"{resource} has no settings here: expected ConfigResource.Type.TOPIC")
-    return resource.name
-
-
-def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntry]:
-    """All settings of a topic, as last known, with their defaults."""
-    topic = existing_topic(log, _topic_of(resource))
-    entries = {}
-    for setting in TOPIC_SETTINGS:
-        given = setting.name in topic.settings
-        entries[setting.name] = ConfigEntry(
-            setting.name,
-            topic.settings[setting.name] if given else str(setting.default),
-            ConfigSource.DYNAMIC_TOPIC_CONFIG if given else ConfigSource.DEFAULT_CONFIG,
-            is_default=not given,
-        )
-    for name in sorted(topic.settings.keys() & IGNORED_TOPIC_SETTINGS):
-        entries[name] = ConfigEntry(name, topic.settings[name], ConfigSource.DYNAMIC_TOPIC_CONFIG, is_default=False)
-    return entries
-
-
-def alter_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
-    """Sets and removes settings of a topic, all or none.
-
-    Raises:
-        KafkaException: ``INVALID_CONFIG``: a name or a value is wrong.
-    """
-    name = _topic_of(resource)
-    log.refresh(deadline)
-    topic = changeable_topic(log, name)
-    changes = _changes(resource.incremental_configs)
-    if not validate_only:
-        log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, changes)], deadline)
-
-
-def replace_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
-    """Give a topic the settings of `set_config` alone: its other settings return to their defaults.
-
-    Raises:
-        KafkaException: ``INVALID_CONFIG``: a name or a value is wrong.
-    """
-    name = _topic_of(resource)
-    log.refresh(deadline)
-    topic = changeable_topic(log, name)
-    try:
-        wanted = check_topic_settings(resource.set_config_dict)
-    except ConfigurationError as error:
-        raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-    changes: dict[str, str | None] = {**dict.fromkeys(topic.settings), **wanted}
-    if changes and not validate_only:
-        log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, changes)], deadline)
-
-
-def _changes(entries: Sequence[ConfigEntry]) -> dict[str, str | None]:
-    changes: dict[str, str | None] = {}
-    if not entries:
-        raise refusal(ErrorCode.INVALID_REQUEST, "no setting is given: pass incremental_configs=[ConfigEntry(…)]")
-    for entry in arguments.items("incremental_configs", entries, ConfigEntry):
-        operation = entry.incremental_operation
-        try:
-            if operation is AlterConfigOpType.SET:
-                changes |= check_topic_settings({entry.name: entry.value})
-            elif operation is AlterConfigOpType.DELETE:
-                if entry.name not in IGNORED_TOPIC_SETTINGS:
-                    check_topic_settings({entry.name: _default_of(entry.name)})
-                changes[entry.name] = None
-            else:
-                reason = f"incremental_operation is {operation!r} for {entry}: expected AlterConfigOpType.SET or DELETE"
-                raise refusal(ErrorCode.INVALID_REQUEST, reason)
-        except ConfigurationError as error:
-            raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-    return changes
-
-
-def _default_of(name: str) -> object:
-    return next((setting.default for setting in TOPIC_SETTINGS if setting.name == name), None)

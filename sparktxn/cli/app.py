@@ -27,6 +27,7 @@ from sparktxn.cli import (
     producers,
     retention,
     rewrite,
+    settings,
     sweep,
     topics,
     transactions,
@@ -48,6 +49,7 @@ APP: Final = typer.Typer(
 )
 APP.callback()(root_options)
 APP.add_typer(topics.app, name="topics", help="List, create, describe, alter and delete topics.")
+APP.add_typer(settings.app)
 APP.add_typer(consume.app)
 APP.add_typer(produce.app)
 APP.add_typer(groups.app, name="groups", help="List, describe, delete and reset consumer groups.")

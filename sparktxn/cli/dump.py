@@ -135,6 +135,9 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
         footer = parquet_footer(data, name)
         if footer is not None and OFFSET_COLUMN in footer.schema.to_arrow_schema().names:
             schema = with_offsets(schema)
+    if topic is not None and names.is_undated(file):
+        # Only the log says when its records were written.
+        schema = pa.schema([field for field in schema if field.name != schema.names[-1]])
     table = decode_segment(data, name, schema=schema)
     return {
         "kind": "segment",

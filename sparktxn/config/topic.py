@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn import arguments
-from sparktxn.config.settings import Parser, Setting, choice, integer, number, parse_settings, text
+from sparktxn.config.settings import Parser, Setting, boolean, choice, integer, number, parse_settings, text
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["IGNORED_TOPIC_SETTINGS", "TOPIC_SETTINGS", "check_topic_settings", "is_compacted", "topic_setting"]
+__all__ = [
+    "IGNORED_TOPIC_SETTINGS",
+    "STORE_WIDE_SETTINGS",
+    "TOPIC_SETTINGS",
+    "check_store_wide_settings",
+    "check_topic_settings",
+    "is_compacted",
+    "setting_text",
+    "topic_setting",
+]
 
 
 def _cleanup_policy(name: str, value: Any) -> str:
@@ -49,6 +58,7 @@ TOPIC_SETTINGS: Final = (
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
     Setting("message.timestamp.type", "CreateTime", lambda name, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(name, value)], "Whether a record's timestamp is the producer's or the entry's."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
+    Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
 )  # fmt: skip
 
@@ -83,6 +93,11 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
 ) - {setting.name for setting in TOPIC_SETTINGS}
 """Settings of Kafka's topics that mean nothing here (Kafka's TopicConfig). A topic keeps and shows them."""
 
+STORE_WIDE_SETTINGS: Final = tuple(
+    setting for setting in TOPIC_SETTINGS if setting.name == "reject.transaction.message"
+)
+"""Settings of topics that a store may set for all topics which do not set them."""
+
 _BY_NAME: Final = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
@@ -94,11 +109,21 @@ def check_topic_settings(given: Mapping[str, Any]) -> dict[str, str]:
     """
     known = {name: value for name, value in given.items() if name not in IGNORED_TOPIC_SETTINGS}
     parsed = parse_settings(TOPIC_SETTINGS, known, "topic")
-    return {name: str(parsed[name]) if name in parsed else _ignored(name, given[name]) for name in given}
+    return {name: setting_text(name, parsed.get(name, given[name])) for name in given}
 
 
-def _ignored(name: str, value: Any) -> str:
-    """Return the text of a value that nothing reads; booleans as Kafka writes them."""
+def check_store_wide_settings(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the given settings of a whole store as the log keeps them: checked, and written as text.
+
+    Raises:
+        ConfigurationError: a name is unknown, or no setting of stores, or a value is wrong.
+    """
+    parsed = parse_settings(STORE_WIDE_SETTINGS, given, "store-wide")
+    return {name: setting_text(name, value) for name, value in parsed.items() if name in given}
+
+
+def setting_text(name: str, value: Any) -> str:
+    """Return a value as the log keeps it; booleans as Kafka writes them."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else str(text(name, value))

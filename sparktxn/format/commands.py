@@ -15,6 +15,7 @@ from sparktxn.structs import Compaction, HalfSegment, Int64, ManifestRef
 __all__ = [
     "AddOffsetsToTxn",
     "AddPartitionsToTxn",
+    "AlterStore",
     "AlterTopic",
     "Append",
     "Appends",
@@ -97,6 +98,13 @@ class AlterTopic(_Base, frozen=True, tag="alter_topic"):
     topic_id: Int64
     settings: dict[str, str | None] = {}
     new_columns: tuple[tuple[str, str, bool], ...] = ()
+
+
+class AlterStore(_Base, frozen=True, tag="alter_store"):
+    """Sets settings of the store (None removes one): defaults of all topics that do not set them."""
+
+    request_id: str
+    settings: dict[str, str | None]
 
 
 class CreatePartitions(_Base, frozen=True, tag="create_partitions"):
@@ -519,6 +527,7 @@ class DeleteHalf(_Base, frozen=True, tag="delete_half"):
 Command = (
     CreateTopic
     | AlterTopic
+    | AlterStore
     | CreatePartitions
     | DeleteTopic
     | InitProducerId

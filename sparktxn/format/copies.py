@@ -18,7 +18,8 @@ __all__ = ["CopyDocument", "decode_copy", "encode_copy"]
 class CopyDocument(Struct, frozen=True, kw_only=True):
     """A plan, or with `complete` its end: the copy has all that views from `horizon` to `entry` read.
 
-    `entry_checksum` is that of entry `entry`. `token` is new for every document.
+    `entry_checksum` is that of entry `entry`. `token` is new for every document. `topics` are the ids of the topics, by
+    name, that a copy of some topics has; it is empty for a copy of a whole store.
     """
 
     format: Int64 = FORMAT_VERSION
@@ -28,6 +29,7 @@ class CopyDocument(Struct, frozen=True, kw_only=True):
     entry: Int64
     entry_checksum: str
     complete: bool
+    topics: dict[str, Int64] = {}
     checksum: str = ""
 
 
@@ -37,6 +39,8 @@ _decoder: Final = msgspec.json.Decoder(CopyDocument)
 def encode_copy(document: CopyDocument) -> bytes:
     """The document's bytes; `document.checksum` is not looked at."""
     fields = {name: getattr(document, name) for name in document.__struct_fields__ if name != "checksum"}
+    if not document.topics:
+        del fields["topics"]
     return seal_document(msgspec.json.encode(fields))[0]
 
 

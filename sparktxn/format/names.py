@@ -46,8 +46,8 @@ __all__ = [
     "intent",
     "is_inline",
     "is_member_sign",
-    "is_partition_folder",
     "is_segment",
+    "is_undated",
     "manifest",
     "member_sign",
     "parse_appends",
@@ -58,6 +58,7 @@ __all__ = [
     "parse_entry",
     "parse_horizon",
     "parse_intent",
+    "parse_partition_folder",
     "parse_partition_object",
     "parse_sealed_entry",
     "parse_sealed_folder",
@@ -71,6 +72,7 @@ __all__ = [
     "segments_born_from",
     "snapshot",
     "transaction_index",
+    "undated_segment_file",
 ]
 
 STORE: Final = "_txnlog.json"
@@ -100,8 +102,10 @@ _APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-v]{20}\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
 _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
-_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow)")
-_INLINE = re.compile(r"(?:([0-9]{20})-)?[0-9a-v]{20}\.inline")
+_UNDATED: Final = "undated.parquet"
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow|undated\.parquet)")
+_INLINE_END = ".inline"
+_INLINE = re.compile(rf"(?:([0-9]{{20}})-)?[0-9a-v]{{20}}{re.escape(_INLINE_END)}")
 SEGMENT_FILES: Final = f"{_SEGMENT.pattern}|{_INLINE.pattern}"
 """The names that `is_segment` takes, as a regular expression."""
 
@@ -242,15 +246,25 @@ def parse_partition_object(name: str) -> tuple[int, int, str] | None:
     return (int(match[1]), int(match[2]), match[3]) if match else None
 
 
-def is_partition_folder(folder: str) -> bool:
-    """True if `folder` is built as a partition's folder is."""
-    match = _PARTITION_OBJECT.fullmatch(folder + "x")
-    return match is not None and match[3] == "x" and len(folder) <= _NAME_LENGTH_MAX
+def parse_partition_folder(folder: str) -> tuple[int, int] | None:
+    """The (topic id, partition) of a partition's folder; None if it is built otherwise."""
+    found = parse_partition_object(folder + "x") if len(folder) <= _NAME_LENGTH_MAX else None
+    return found[:2] if found is not None and found[2] == "x" else None
 
 
 def segment_file(born: int, token: str, extension: str) -> str:
     """A segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
     return f"{_padded(born)}-{token}.{extension}"
+
+
+def undated_segment_file(born: int, token: str) -> str:
+    """The name of a Parquet segment without a column of timestamps: all its records have the one that the log says."""
+    return segment_file(born, token, _UNDATED)
+
+
+def is_undated(file_name: str) -> bool:
+    """True if the segment's file has no column of timestamps."""
+    return file_name.endswith(f".{_UNDATED}")
 
 
 def segment(topic: str, topic_id: int, partition: int, file_name: str) -> str:
@@ -279,7 +293,7 @@ def parse_segment_born(file_name: str) -> int | None:
 
 def inline_segment(token: str) -> str:
     """The name of a segment whose records its log entry carries: no object has it."""
-    return f"{token}.inline"
+    return f"{token}{_INLINE_END}"
 
 
 def carried_segment(file_name: str, entry_number: int) -> str:
@@ -289,7 +303,8 @@ def carried_segment(file_name: str, entry_number: int) -> str:
 
 def is_inline(file_name: str) -> bool:
     """True if a log entry carries the segment's records."""
-    return _INLINE.fullmatch(file_name) is not None
+    # Most are not, and are found out by how they end.
+    return file_name.endswith(_INLINE_END) and _INLINE.fullmatch(file_name) is not None
 
 
 def parse_carrier(file_name: str) -> int | None:

@@ -30,6 +30,8 @@ from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX, inline_segment, upload_segment
+from sparktxn.state.delta import Refusal
+from sparktxn.state.settings import half_rejection
 from sparktxn.structs import HalfSegment, HalfState, TopicState
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class HalfEngine:
 
         Raises:
             KafkaException: _UNKNOWN_TOPIC; INVALID_TOPIC: it is internal, has declared columns, or takes no half
-                messages.
+                messages; TOPIC_AUTHORIZATION_FAILED: it, or the store, rejects half messages.
         """
         refuse_change(name)
         topic = self.log.topic(name)
@@ -104,17 +106,21 @@ class HalfEngine:
             )
         if topic.schema is not None:
             raise _refusal(ErrorCode.INVALID_TOPIC, f"topic {name!r} has declared columns: it takes no messages")
-        if half and self.settings.reject_transaction_message:
-            raise _refusal(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "half messages are refused by the setting reject.transaction.message",
-            )
+        if half and self._rejects(topic):
+            # The entry decides; this state may be old. A refusal that stands is known before anything is uploaded.
+            self.log.refresh(deadline)
+            topic = self.log.topic(name) or topic
+            if refusal := self._rejects(topic):
+                raise _refusal(refusal.code, refusal.reason)
         if half and topic_setting(topic.settings, "message.type") == _NORMAL:
             raise _refusal(
                 ErrorCode.INVALID_TOPIC,
                 f"topic {name!r} has message.type=normal, which refuses half messages: set it to transaction or mixed",
             )
         return topic
+
+    def _rejects(self, topic: TopicState) -> Refusal | None:
+        return half_rejection(topic, self.log.store_state())
 
     def stage(self, records: Sequence[MessageRecord], deadline: Deadline, *, half: bool = True) -> StagedMessages:
         """Make messages into segments, one for each partition; upload those that the entry does not carry.

@@ -276,9 +276,9 @@ class TransactionMQProducer:
         after it.
 
         Raises:
-            KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC; INVALID_TOPIC, the
-                topic takes no half messages. INVALID_TXN_STATE: a check has settled the message otherwise while the
-                listener ran; the error names the outcome.
+            KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC. INVALID_TOPIC, the
+                topic takes no half messages; TOPIC_AUTHORIZATION_FAILED, it or the store rejects them.
+                INVALID_TXN_STATE, a check has settled it otherwise meanwhile; the error names the outcome.
             ConfigurationError: the message has a delay.
             OutcomeUnknown: it may be stored, and the listener has not run: a check asks for it.
             StoreUnavailable: it is not stored, and the listener has not run.

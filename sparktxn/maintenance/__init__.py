@@ -12,6 +12,7 @@ from sparktxn.maintenance.compact import (
 from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
 from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
 from sparktxn.maintenance.proposing import LostRace
+from sparktxn.maintenance.repair import RepairedObject, RepairReport, repair
 from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
 from sparktxn.maintenance.rewrite import (
     RewriteReport,
@@ -24,6 +25,7 @@ from sparktxn.maintenance.rewrite import (
 )
 from sparktxn.maintenance.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.sweep import Sweeper, SweepReport, TimedOutTransaction, sweep
+from sparktxn.maintenance.topiccopy import copy_topics
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 
@@ -38,6 +40,8 @@ __all__ = [
     "LostRace",
     "MaintenanceReport",
     "Problem",
+    "RepairReport",
+    "RepairedObject",
     "RetentionReport",
     "RewriteReport",
     "RewriteTask",
@@ -53,9 +57,11 @@ __all__ = [
     "apply_rewrite",
     "compact",
     "copy_store",
+    "copy_topics",
     "maintain",
     "plan_compact",
     "plan_rewrite",
+    "repair",
     "rewrite",
     "run_compact_task",
     "run_copy_task",

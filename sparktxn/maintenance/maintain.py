@@ -91,18 +91,22 @@ def maintain(
         "retention": partial(apply_retention, store),
         "compact": partial(compact, store, _of(COMPACT_SETTINGS, given), run=run),
         "rewrite": partial(rewrite, store, _of(REWRITE_SETTINGS, given), run=run),
-        "vacuum": partial(vacuum, store, _of(VACUUM_SETTINGS, given)),
+        "vacuum": partial(_vacuum, store, _of(VACUUM_SETTINGS, given)),
     }
     reports: dict[str, Any] = {}
     failed = []
     for job, work in jobs.items():
         try:
-            if job == "vacuum" and not dry_run:
-                _checkpoint_new_entries(store.log)
             reports[job] = work(dry_run=dry_run)
         except KafkaException as error:
             failed.append(FailedJob(job, error.error.str()))
     return MaintenanceReport(dry_run=dry_run, **reports, failed=tuple(failed))
+
+
+def _vacuum(store: Store, settings: Mapping[str, Any], *, dry_run: bool) -> VacuumReport:
+    if not dry_run:
+        _checkpoint_new_entries(store.log)
+    return vacuum(store, settings, dry_run=dry_run)
 
 
 def _checkpoint_new_entries(log: Log) -> None:

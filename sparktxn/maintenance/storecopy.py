@@ -12,80 +12,32 @@ It may die between any two steps. The next one finds the objects that are there,
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct
-
 from sparktxn import arguments
-from sparktxn.background import ThreadBackground
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, DamagedObject, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.checkpoint import CheckpointHint, encode_hint
-from sparktxn.format.copies import CopyDocument, encode_copy
-from sparktxn.format.entry import StoreDocument, decode_entry, decode_store, encode_store
+from sparktxn.format.copies import CopyDocument
+from sparktxn.format.entry import StoreDocument, decode_entry
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, judge
 from sparktxn.log.follow.copies import newest_copy
 from sparktxn.log.follow.horizon import read_horizon
-from sparktxn.log.log import CLOSE_TIMEOUT_S, Log
-from sparktxn.maintenance.copyobjects import (
-    CopiedObjects,
-    CopyTask,
-    ObjectToCopy,
-    copy_objects,
-    run_copy_task,
-    tasks_of,
-)
+from sparktxn.log.log import Log
+from sparktxn.maintenance.copyobjects import ObjectToCopy
 from sparktxn.maintenance.copyplan import CopyPlan, plan_copy
-from sparktxn.maintenance.running import TASKS_PER_RUN
+from sparktxn.maintenance.copytarget import FOLDERS, CopyReport, CopyTarget, OnProgress, Overtaken, check_apart
+from sparktxn.maintenance.copywork import RunTasks, Work
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import parse_uri
 from sparktxn.registry import objects_of
 from sparktxn.store import Store
 
 __all__ = ["CopyReport", "Copying", "Work", "copy_store"]
 
-RunTasks = Callable[[Callable[[CopyTask], CopiedObjects], Sequence[CopyTask]], Iterable[CopiedObjects]]
-"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
-
-OnProgress = Callable[[int, int], None]
-"""Gets how many objects of how many are done."""
-
 _ATTEMPTS: Final = 3
-_TASKS_AHEAD: Final = 2
-_OBJECTS_PER_RUN_TASK: Final = 1_000
-_OBJECTS_PER_TASK: Final = 8
-_FOLDERS: Final = (names.LOG, names.TOPICS)
-
-
-class CopyReport(Struct, frozen=True, kw_only=True):
-    """What a copy has done, or with `dry_run` would do.
-
-    The copy at `target`, a store with the id `store_id`, reads as the source did from entry `horizon` to `entry`.
-    `objects` with `size_bytes` were copied. `existing` ones were found in the target. `is_complete` is False for a dry
-    run alone.
-    """
-
-    dry_run: bool
-    target: str
-    store_id: str = ""
-    horizon: int = 1
-    entry: int = 0
-    objects: int = 0
-    size_bytes: int = 0
-    existing: int = 0
-    is_complete: bool = False
-
-
-class _Overtaken(Exception):
-    """A vacuum has passed the horizon that was planned from, or another copy has begun."""
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -132,87 +84,10 @@ def copy_store(
     arguments.function("run", run)
     arguments.function("on_progress", on_progress)
     deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    _check_apart(log.objects.uri, uri)
+    check_apart(log.objects.uri, uri)
     work = Work(store, options, threads, run, deadline)
     copying = Copying(log, objects_of(uri, options), deadline, work, on_progress)
     return copying.foreseen() if dry_run else copying.run()
-
-
-def _check_apart(source: str, target: str) -> None:
-    here, there = f"{source.rstrip('/')}/", f"{target.rstrip('/')}/"
-    if here.startswith(there) or there.startswith(here):
-        raise ConfigurationError(
-            f"the target {target!r} is the store {source!r}, or one is inside the other: expected another root"
-        )
-
-
-class Work:
-    """Does tasks: in other processes, by threads here, or one after the other."""
-
-    def __init__(
-        self, store: Store, target_options: StoreOptions, threads: int, run: RunTasks | None, deadline: Deadline
-    ) -> None:
-        self._clock = store.log.clock
-        self._source_options = store.options
-        self._target_options = target_options
-        self._threads = threads
-        self._run = run
-        self._deadline = deadline
-
-    @property
-    def objects_max(self) -> int:
-        """How many objects a task may have: a thread's is done soon."""
-        return _OBJECTS_PER_TASK if self._run is None else _OBJECTS_PER_RUN_TASK
-
-    def done(self, source: ObjectStore, target: ObjectStore, tasks: Iterable[CopyTask]) -> Iterator[CopiedObjects]:
-        """Do tasks, some at a time, and yield their results in any order."""
-        if self._run is not None:
-            left = iter(tasks)
-            work = partial(_task, self._source_options, self._target_options)
-            while some := list(islice(left, TASKS_PER_RUN)):
-                yield from _all_of(some, arguments.items("what run returns", self._run(work, some), CopiedObjects))
-        elif self._threads == 1:
-            yield from (copy_objects(source, target, self._clock, task) for task in tasks)
-        else:
-            yield from self._by_threads(source, target, tasks)
-
-    def _by_threads(
-        self, source: ObjectStore, target: ObjectStore, tasks: Iterable[CopyTask]
-    ) -> Iterator[CopiedObjects]:
-        background = ThreadBackground("sparktxn-copy", self._threads)
-        waiting: deque[Future[CopiedObjects]] = deque()
-
-        def work(task: CopyTask) -> CopiedObjects:
-            with self._deadline.governs():
-                return copy_objects(source, target, self._clock, task)
-
-        try:
-            for task in tasks:
-                waiting.append(background.submit(partial(work, task)))
-                if len(waiting) >= _TASKS_AHEAD * self._threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-            background.close(CLOSE_TIMEOUT_S)
-
-
-def _all_of(tasks: Sequence[CopyTask], results: Sequence[CopiedObjects]) -> Sequence[CopiedObjects]:
-    """Return the results; a copy that lacks objects of a task whose result is missing must not count as complete."""
-    wanted = sum(len(task.objects) + len(task.existing) for task in tasks)
-    done = sum(result.objects + result.existing for result in results)
-    if done != wanted and all(result.damaged is None for result in results):
-        raise ConfigurationError(
-            f"what run returns are results for {done} objects: expected {wanted}, one result for each of {len(tasks)} "
-            "tasks; call again, which goes on"
-        )
-    return results
-
-
-def _task(source_options: Mapping[str, Any], target_options: Mapping[str, Any], task: CopyTask) -> CopiedObjects:
-    return run_copy_task(task, source_options, target_options)
 
 
 class Copying:
@@ -223,12 +98,9 @@ class Copying:
     ) -> None:
         self._log = log
         self._source = log.objects
-        self._target = target
+        self._target = CopyTarget(log, target, work, on_progress)
         self._deadline = deadline
-        self._work = work
-        self._on_progress = on_progress
         self._horizon = 1
-        self._objects = self._size_bytes = self._existing = 0
 
     def run(self) -> CopyReport:
         """Copy, and begin again where a vacuum, or another copy to this target, was ahead.
@@ -239,216 +111,94 @@ class Copying:
         for _ in range(_ATTEMPTS):
             try:
                 report = attempt(self._source, lambda: Premise(self._horizon), self._round)
-            except _Overtaken:
+            except Overtaken:
                 continue
             if not isinstance(report, Passed):
                 return report
         raise StoreUnavailable(
-            f"vacuums of {self._source.uri!r}, or other copies to {self._target.uri!r}, came first: call again"
+            f"vacuums of {self._source.uri!r}, or other copies to {self._target.objects.uri!r}, came first: call again"
         )
 
     def _round(self) -> CopyReport:
-        store, newest = self._found()
+        store, newest = self._target.found()
+        self._target.copy_of({}, newest)
         if store is not None and newest is not None and newest.complete:
             return self._brought_forward(store, newest)
         return self._first(store, newest)
 
     def foreseen(self) -> CopyReport:
         """Return what `run` would do; nothing is written."""
-        store, newest = self._found()
+        store, newest = self._target.found()
+        self._target.copy_of({}, newest)
         is_first = newest is None or not newest.complete
-        sizes = self._sizes()
+        sizes = self._target.sizes()
         end = 0 if newest is None or is_first else self._checked_end(sizes, newest)
         plan = self._plan()
         if newest is not None and not is_first:
             plan.horizon = newest.horizon
         if is_first:
-            self._check_nothing_else(store, sizes, plan)
+            self._target.check_nothing_else(store, sizes, plan.entry)
         wanted = [*plan.named_objects(), *plan.entries(end), *plan.heads]
         if is_first and plan.marker is not None:
             wanted.append(plan.marker)
         missing = [each.name for each in wanted if each.name not in sizes]
-        in_source = {info.name: info.size_bytes for folder in _FOLDERS for info in self._source.list(folder)}
-        return self._report(
+        in_source = {info.name: info.size_bytes for folder in FOLDERS for info in self._source.list(folder)}
+        return self._target.report(
             store,
-            plan,
+            plan.horizon,
+            plan.entry,
             dry_run=True,
             objects=len(missing),
             size_bytes=sum(in_source.get(name, 0) for name in missing),
             existing=len(wanted) - len(missing),
         )
 
-    def _report(self, store: StoreDocument | None, plan: CopyPlan, **members: Any) -> CopyReport:
-        store_id = "" if store is None else store.store_id
-        return CopyReport(target=self._target.uri, store_id=store_id, horizon=plan.horizon, entry=plan.entry, **members)
-
-    def _copied(self, store: StoreDocument, plan: CopyPlan) -> CopyReport:
-        return self._report(
-            store,
-            plan,
-            dry_run=False,
-            objects=self._objects,
-            size_bytes=self._size_bytes,
-            existing=self._existing,
-            is_complete=True,
-        )
-
-    # what there is
-
-    def _found(self) -> tuple[StoreDocument | None, CopyDocument | None]:
-        """Return the target's document, and the newest one of its copying.
-
-        Raises:
-            ConfigurationError: the target is another store.
-        """
-        data = self._target.get(names.STORE)
-        if data is None:
-            return None, None
-        store = decode_store(data, names.STORE)
-        self._check_is_copy(store)
-        return store, newest_copy(self._target)
-
-    def _check_is_copy(self, store: StoreDocument) -> None:
-        if store.store_id == self._log.store_id:
-            reason = f"is the store {self._source.uri!r} itself"
-        elif not store.copied_from:
-            reason = "is a store of its own"
-        elif store.copied_from != self._log.store_id:
-            reason = f"is a copy of the store with the id {store.copied_from}, not of {self._log.store_id}"
-        else:
-            return
-        raise ConfigurationError(f"the target {self._target.uri!r} {reason}: expected an empty root, or an older copy")
-
-    def _sizes(self) -> dict[str, int]:
-        """Return the sizes of the target's objects, by their names."""
-        return {info.name: info.size_bytes for folder in _FOLDERS for info in self._target.list(folder)}
-
     def _plan(self) -> CopyPlan:
         """Return what views from the horizon to the source's newest entry read, confirmed.
 
         Raises:
-            _Overtaken: a vacuum has passed it.
+            Overtaken: a vacuum has passed it.
         """
         self._horizon = read_horizon(self._source)
         plan = plan_copy(self._source, self._horizon, self._log.refresh(self._deadline))
         if judge(self._source, Premise(self._horizon)) is not None:
-            raise _Overtaken
+            raise Overtaken
         return plan
 
     # the first copy
 
     def _first(self, store: StoreDocument | None, newest: CopyDocument | None) -> CopyReport:
         plan = self._plan()
-        sizes = self._sizes()
-        self._check_nothing_else(store, sizes, plan)
+        sizes = self._target.sizes()
+        self._target.check_nothing_else(store, sizes, plan.entry)
         if store is None:
-            store = self._claimed()
+            store = self._target.claimed()
         newest = self._written(newest, plan, complete=False)
-        self._copy(plan.named_objects(), sizes, plan.count())
-        self._copy(plan.entries(), sizes, plan.count())
-        self._copy(plan.heads, sizes, plan.count())
+        self._target.copy(plan.named_objects(), sizes, plan.count())
+        self._target.copy(plan.entries(), sizes, plan.count())
+        self._target.copy(plan.heads, sizes, plan.count())
         if plan.marker is not None:
-            self._copy([plan.marker], {}, plan.count())
-        self._hint(plan)
+            self._target.copy([plan.marker], {}, plan.count())
+        self._target.hint(plan.newest_head)
         self._written(newest, plan, complete=True)
-        return self._copied(store, plan)
-
-    def _check_nothing_else(self, store: StoreDocument | None, sizes: Mapping[str, int], plan: CopyPlan) -> None:
-        """Check that the target has nothing but what an earlier call has copied.
-
-        Raises:
-            ConfigurationError: it has.
-        """
-        if store is None and sizes:
-            raise ConfigurationError(
-                f"the target {self._target.uri!r} holds {len(sizes)} objects of a store, such as {min(sizes)!r}, and "
-                "no document of one: expected an empty root"
-            )
-        for name in sizes:
-            head = names.parse_checkpoint_head(name)
-            number = names.parse_entry(name) or (head[0] if head is not None else 0)
-            if number > plan.entry:
-                raise ConfigurationError(
-                    f"the unfinished copy {self._target.uri!r} has {name!r}, and the log of {self._source.uri!r} ends "
-                    f"at entry {plan.entry}: expected an empty root, or what this store was copied to"
-                )
-
-    def _claimed(self) -> StoreDocument:
-        """Put the store's document, which makes the root this copy's."""
-        data = encode_store(self._log.ids.token(), self._log.clock.wall_ms(), self._log.store_id)
-        found = put_until_stored(self._target, names.STORE, data, self._log.clock)
-        store = decode_store(found, names.STORE)
-        self._check_is_copy(store)
-        return store
-
-    def _written(self, before: CopyDocument | None, plan: CopyPlan, *, complete: bool) -> CopyDocument:
-        """Put the next document of the copying.
-
-        Raises:
-            _Overtaken: another copy to this target has put it.
-        """
-        document = CopyDocument(
-            copy=1 if before is None else before.copy + 1,
-            token=self._log.ids.token(),
-            horizon=plan.horizon,
-            entry=plan.entry,
-            entry_checksum=plan.entry_checksum,
-            complete=complete,
-        )
-        data = encode_copy(document)
-        if put_until_stored(self._target, names.copy(document.copy), data, self._log.clock) != data:
-            raise _Overtaken
-        return document
-
-    def _copy(
-        self, objects: Iterable[ObjectToCopy], sizes: Mapping[str, int], total: int, *, proven_entry: int = -1
-    ) -> None:
-        """Copy objects. Those that exist are read back, but those of entries up to `proven_entry`.
-
-        Raises:
-            DamagedObject: one is not what the log names.
-        """
-        wanted = (each for each in objects if not self._is_proven(each, sizes, proven_entry))
-        tasks = tasks_of(
-            self._source.uri, self._target.uri, wanted, sizes.__contains__, objects_max=self._work.objects_max
-        )
-        for done in self._work.done(self._source, self._target, tasks):
-            self._objects += done.objects
-            self._size_bytes += done.size_bytes
-            self._existing += done.existing
-            if done.damaged is not None:
-                raise DamagedObject(*done.damaged)
-            if self._on_progress is not None:
-                self._on_progress(self._objects + self._existing, total)
-
-    def _is_proven(self, each: ObjectToCopy, sizes: Mapping[str, int], proven_entry: int) -> bool:
-        size_bytes = sizes.get(each.name)
-        if size_bytes is None or each.entry > proven_entry or each.size_bytes not in (-1, size_bytes):
-            return False
-        self._existing += 1
-        return True
-
-    def _hint(self, plan: CopyPlan) -> None:
-        head = plan.newest_head
-        if head is not None:
-            self._target.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
+        return self._target.copied(store, plan.horizon, plan.entry)
 
     # bringing a copy forward
 
     def _brought_forward(self, store: StoreDocument, newest: CopyDocument) -> CopyReport:
-        sizes = self._sizes()
+        sizes = self._target.sizes()
         end = self._checked_end(sizes, newest)
         plan = self._plan()
         plan.horizon = newest.horizon
         total = plan.count()
-        self._copy(plan.named_objects(), sizes, total, proven_entry=newest.entry)
+        self._target.copy(plan.named_objects(), sizes, total, proven_entry=newest.entry)
         for each in plan.entries(end):
             self._put_next(each)
-        self._copy(plan.heads, sizes, total, proven_entry=newest.entry)
+        self._target.copy(plan.heads, sizes, total, proven_entry=newest.entry)
         if plan.entry > newest.entry:
-            self._hint(plan)
+            self._target.hint(plan.newest_head)
             self._note_entry(newest, plan)
-        return self._copied(store, plan)
+        return self._target.copied(store, plan.horizon, plan.entry)
 
     def _checked_end(self, sizes: Mapping[str, int], newest: CopyDocument) -> int:
         """Return the newest entry of the copy, which the source has too.
@@ -463,8 +213,9 @@ class Copying:
         self._horizon = read_horizon(self._source)
         if self._horizon > end + 1:
             raise ConfigurationError(
-                f"the copy {self._target.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has deleted "
-                f"the entries before {self._horizon}: copy to an empty root, and more often than vacuum.retention.ms"
+                f"the copy {self._target.objects.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has "
+                f"deleted the entries before {self._horizon}: copy to an empty root, and more often than "
+                "vacuum.retention.ms"
             )
         if end > newest_of_source:
             raise self._own_entry(end)
@@ -472,7 +223,7 @@ class Copying:
             return 0
         number = max(end, self._horizon)
         name = names.entry(number)
-        ours, theirs = self._source.get(name), self._target.get(names.entry(end))
+        ours, theirs = self._source.get(name), self._target.objects.get(names.entry(end))
         if ours is None or theirs is None:
             raise DamagedObject(name if ours is None else names.entry(end), "it was listed and does not exist")
         entry = decode_entry(ours, name, number)
@@ -483,8 +234,8 @@ class Copying:
 
     def _own_entry(self, number: int) -> ConfigurationError:
         return ConfigurationError(
-            f"the copy {self._target.uri!r} was written to: its entry {number} is none of {self._source.uri!r}, and "
-            "nothing in it was changed; copy to an empty root"
+            f"the copy {self._target.objects.uri!r} was written to: its entry {number} is none of "
+            f"{self._source.uri!r}, and nothing in it was changed; copy to an empty root"
         )
 
     def _put_next(self, each: ObjectToCopy) -> None:
@@ -494,22 +245,22 @@ class Copying:
             ConfigurationError: the slot holds an entry of the copy's own.
             DamagedObject: the source's entry is missing or damaged.
         """
-        done = copy_objects(
-            self._source, self._target, self._log.clock, CopyTask(self._source.uri, self._target.uri, (each,))
-        )
-        if done.damaged is not None:
-            theirs = self._target.get(each.name)
+        damaged = self._target.copy_here(each)
+        if damaged is not None:
+            theirs = self._target.objects.get(each.name)
             if theirs is not None and judge(self._source, Premise(self._horizon)) is None:
                 raise self._own_entry(each.entry)
-            raise DamagedObject(*done.damaged)
-        self._objects += done.objects
-        self._size_bytes += done.size_bytes
+            raise damaged
 
     def _note_entry(self, newest: CopyDocument, plan: CopyPlan) -> None:
         """Note how far the copy is; another copy may have brought it further meanwhile."""
         while plan.entry > newest.entry:
             try:
                 newest = self._written(newest, plan, complete=True)
-            except _Overtaken:
-                found = newest_copy(self._target)
+            except Overtaken:
+                found = newest_copy(self._target.objects)
                 newest = newest if found is None else found
+
+    def _written(self, before: CopyDocument | None, plan: CopyPlan, *, complete: bool) -> CopyDocument:
+        """Put the next document of the copying; errors are those of `CopyTarget.written`."""
+        return self._target.written(before, plan.horizon, plan.entry, plan.entry_checksum, complete=complete)

@@ -2,7 +2,7 @@
 
 The log is replayed from the horizon: numbers, chain, checksums, and every command by the state machine. Each checkpoint
 must hold what the replay gives, with its manifests and indexes. Every object that readers may still ask for must exist.
-Each segment must hold what the log says. Nothing is written, and nothing is repaired.
+Each segment must hold what the log says. Nothing is written, and nothing is repaired: `repair.py` does that.
 
 It may run alongside every other process. A vacuum that runs at the same time makes it begin again.
 """

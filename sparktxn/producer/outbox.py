@@ -14,7 +14,7 @@ from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.producer.failures import Operation
 from sparktxn.producer.reports import Reports
 from sparktxn.stage.buffers import Buffers, Limits
-from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline
+from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
@@ -83,11 +83,7 @@ class Outbox(TransactionWriter):
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
         segments = self._buffers.take()
-        missing = [segment for segment in segments if segment.staged is None]
-        for segment in missing[1:]:
-            segment.start()
-        for segment in missing:
-            segment.finish(deadline)
+        upload_missing(segments, deadline)
         return segments
 
     def waited_s(self) -> float:
@@ -156,20 +152,9 @@ def buffers_of(
             return segment.record_count
         return segment.report_count if settings.publish_on_flush else 0
 
-    uploads = Uploads(
-        log.objects,
-        log.ids,
-        log.clock,
-        log.background,
-        log.born,
-        log.settings.request_timeout_ms / 1000,
-        log.settings.upload_threads,
-        counts_payload=False,
-        inline_bytes=log.settings.inline_bytes,
-    )
     bytes_max = min(settings.queue_bytes_max, _MEMORY_BYTES_MAX)
     limits = Limits(settings.queue_messages_max, settings.batch_messages_max, bytes_max)
-    return Buffers(uploads, limits, on_waiting=on_waiting, served=served, waiting_in=waiting_in)
+    return Buffers(Uploads.of(log), limits, on_waiting=on_waiting, served=served, waiting_in=waiting_in)
 
 
 def _staged(segment: PendingSegment) -> StagedSegment:

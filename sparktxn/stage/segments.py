@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for_futures
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -28,7 +28,10 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import inline_segment, upload_segment
 
-__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged", "stage_inline"]
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["DeliveryCallback", "PendingSegment", "Row", "Uploads", "purged", "stage_inline", "upload_missing"]
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 
@@ -61,6 +64,21 @@ class Uploads(NamedTuple):
     threads: int
     counts_payload: bool
     inline_bytes: int = 0
+
+    @classmethod
+    def of(cls, log: Log) -> Uploads:
+        """Return how a client of `log` uploads, by the settings of its handle."""
+        return cls(
+            log.objects,
+            log.ids,
+            log.clock,
+            log.background,
+            log.born,
+            log.settings.request_timeout_ms / 1000,
+            log.settings.upload_threads,
+            counts_payload=False,
+            inline_bytes=log.settings.inline_bytes,
+        )
 
 
 class _Reportable(NamedTuple):
@@ -298,6 +316,19 @@ def stage_inline(segments: Iterable[PendingSegment], bytes_max: int) -> None:
             carried_bytes = segment.stage_inline(left_bytes)
             # Those that follow would be encoded in vain.
             left_bytes = left_bytes - carried_bytes if carried_bytes else 0
+
+
+def upload_missing(segments: Iterable[PendingSegment], deadline: Deadline) -> None:
+    """Upload those that are neither in the store nor carried, in parallel if it is more than one.
+
+    Raises:
+        OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
+    """
+    missing = [segment for segment in segments if segment.staged is None]
+    for segment in missing[1:]:
+        segment.start()
+    for segment in missing:
+        segment.finish(deadline)
 
 
 def purged(reason: str) -> KafkaError:

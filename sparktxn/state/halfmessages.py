@@ -8,6 +8,7 @@ commit its segments get their places at the ends of their partitions, in the ent
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.partitions import check_born, inline_problem, segment_problem
 from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.state.settings import half_rejection
 from sparktxn.structs import (
     HalfDue,
     HalfOutcome,
@@ -38,6 +40,7 @@ from sparktxn.structs import (
     SegmentRef,
     SettledHalf,
     StateKey,
+    StoreState,
     TopicState,
 )
 
@@ -51,6 +54,7 @@ __all__ = [
     "end_half",
     "outcomes_key",
     "prepare_half",
+    "rejection",
     "resume_half",
     "settled_half",
 ]
@@ -132,6 +136,22 @@ def prepare_half(delta: Delta, command: PrepareHalf, context: Context) -> Comman
         )
     _put_pending_half(delta, half, command.immunity_ms, context)
     return CommandResult()
+
+
+def rejection(read: ReadState, commands: Iterable[PrepareHalf]) -> Refusal | None:
+    """Return why a topic, or the store, rejects what a list with `commands` leaves pending.
+
+    A message that is committed by its own list is an ordinary one. `read` reads the state after the list.
+    """
+    store: StoreState = read(("store",)) or StoreState()
+    for command in commands:
+        if read(("half", command.group_id, command.transaction_id)) is None:
+            continue
+        for segment in command.segments:
+            topic: TopicState | None = read(("topic", segment.topic))
+            if topic is not None and (refusal := half_rejection(topic, store)):
+                return refusal
+    return None
 
 
 def check_half(delta: Delta, command: CheckHalf, context: Context) -> CommandResult | Refusal:

@@ -23,6 +23,7 @@ from sparktxn.state import (
     partitions,
     prepared,
     rewrites,
+    settings,
     sinks,
     topics,
     vacuum,
@@ -37,6 +38,7 @@ Handler = Callable[[Delta, Any, Context], CommandResult | Refusal]
 _HANDLERS: Final[Mapping[type, Handler]] = {
     commands.CreateTopic: topics.create_topic,
     commands.AlterTopic: topics.alter_topic,
+    commands.AlterStore: settings.alter_store,
     commands.CreatePartitions: topics.create_partitions,
     commands.DeleteTopic: topics.delete_topic,
     commands.DeleteRecords: topics.delete_records,
@@ -109,6 +111,7 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
     results: list[CommandResult] = []
     to_write = []
     forgotten = False
+    halves: list[commands.PrepareHalf] = []
     for command in list_:
         delta = Delta(changes.get)
         result = _HANDLERS[type(command)](delta, command, context)
@@ -121,6 +124,10 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
             # What is not written must change nothing either: a follower of the log never sees it.
             changes.changes.update(delta.changes)
             to_write.append(command)
+            if isinstance(command, commands.PrepareHalf):
+                halves.append(command)
+    if halves and (rejected := halfmessages.rejection(changes.get, halves)):
+        return rejected
     if forgotten and not _is_repetition(list_, results):
         return Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction has ended without these segments")
     return Applied(changes.changes, results, to_write)

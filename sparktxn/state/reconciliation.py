@@ -6,7 +6,9 @@ has them in `revoking`. The member that waits for a partition gets it in the ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import compress
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -19,6 +21,8 @@ from sparktxn.structs import GroupState, HeldPartition, MemberState, SubscribedT
 __all__ = ["Roster", "rebalance_subscribers"]
 
 _NO_TOPIC: Final = 0
+
+_place_of: Final[Callable[[HeldPartition], Place]] = attrgetter("topic_id", "partition")
 
 
 class Roster:
@@ -168,8 +172,10 @@ def _given(member: MemberState, before: MemberState | None, epoch: int, kept: _K
         return member if member.member_epoch == epoch else replace(member, member_epoch=epoch)
     target = set(member.target)
     held = sorted((*member.assigned, *member.revoking), key=_place_of)
-    assigned = tuple(one for one in held if _place_of(one) in target)
-    revoking = tuple(one for one in held if _place_of(one) not in target and kept.holds(member, one))
+    is_kept = [place in target for place in map(_place_of, held)]
+    assigned = tuple(compress(held, is_kept))
+    unwanted = (one for one, stays in zip(held, is_kept, strict=True) if not stays)
+    revoking = tuple(one for one in unwanted if kept.holds(member, one))
     return replace(
         member, assigned=assigned, revoking=revoking, member_epoch=member.member_epoch if revoking else epoch
     )
@@ -191,9 +197,5 @@ def _names_of(members: Iterable[MemberState]) -> set[str]:
     return set().union(*{member.topics for member in members})
 
 
-def _place_of(held: HeldPartition) -> Place:
-    return (held.topic_id, held.partition)
-
-
 def _places_of(held: Iterable[HeldPartition]) -> list[Place]:
-    return [(place.topic_id, place.partition) for place in held]
+    return list(map(_place_of, held))

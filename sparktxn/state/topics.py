@@ -26,6 +26,7 @@ from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.state.reconciliation import rebalance_subscribers
 from sparktxn.state.requests import remember, remembered
+from sparktxn.state.settings import changed, check_values
 from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
 __all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records", "delete_topic"]
@@ -33,12 +34,6 @@ __all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records",
 HIGH_WATERMARK: Final = -1
 """The offset that means "all records" in delete_records, as in Kafka's DeleteRecords."""
 
-
-_SETTINGS: Final = {
-    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
-    "segment.format": ("parquet", "arrow"),
-}
-"""The settings that the format gives a meaning, with their values; what others say concerns clients alone."""
 
 _Columns = tuple[tuple[str, str, bool], ...]
 
@@ -51,14 +46,7 @@ def _check_settings(name: str, settings: Mapping[str, str | None], *, typed: boo
             f"topic {name!r} has declared columns and cannot be compacted: compaction goes by the key of Kafka's "
             "record; set cleanup.policy to delete",
         )
-    for setting, values in _SETTINGS.items():
-        value = settings.get(setting)
-        if value is not None and value not in values:
-            return Refusal(
-                ErrorCode.INVALID_CONFIG,
-                f"setting {setting!r} of topic {name!r} is {value!r}: expected {' or '.join(values)}",
-            )
-    return None
+    return check_values(f"topic {name!r}", settings)
 
 
 def _check_columns(name: str, columns: _Columns, existing: _Columns = ()) -> Refusal | None:
@@ -153,9 +141,7 @@ def alter_topic(delta: Delta, command: AlterTopic, context: Context) -> CommandR
         if refusal := _check_columns(command.name, command.new_columns, schema):
             return refusal
         schema = (*schema, *command.new_columns)
-    settings = {name: value for name, value in topic.settings.items() if name not in command.settings}
-    settings |= {name: value for name, value in command.settings.items() if value is not None}
-    delta.put(replace(topic, settings=settings, schema=schema))
+    delta.put(replace(topic, settings=changed(topic.settings, command.settings), schema=schema))
     return remember(delta, context, command.request_id, CommandResult(topic_id=topic.topic_id))
 
 

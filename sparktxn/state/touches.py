@@ -90,6 +90,10 @@ def _topic(command: Any, entry: int) -> _Parts:
     return (_STORE, _request(command.request_id), part_of(("topic", command.name)))
 
 
+def _alter_store(command: commands.AlterStore, entry: int) -> _Parts:
+    return (_STORE, _request(command.request_id))
+
+
 def _delete_records(command: commands.DeleteRecords, entry: int) -> _Parts:
     return (_request(command.request_id), *_in_partition(command.topic_id, command.partition, 0)[:2])
 
@@ -179,6 +183,7 @@ def _nothing(command: commands.Appends, entry: int) -> _Parts:
 _TOUCHES: Final[Mapping[type, Callable[[Any, int], _Parts]]] = {
     commands.AddOffsetsToTxn: _transaction,
     commands.AddPartitionsToTxn: _add_partitions_to_txn,
+    commands.AlterStore: _alter_store,
     commands.AlterTopic: _topic,
     commands.Append: _append,
     commands.Appends: _nothing,

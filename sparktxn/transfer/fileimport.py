@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +16,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.format.schema import stored_schema
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import TopicState
+from sparktxn.transfer.fileidentity import BATCH, FileIdentity, imported_by, name_of, partition_of
 from sparktxn.transfer.filereading import check_suffix, rows_of
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
@@ -27,9 +27,7 @@ OnProgress = Callable[[str, int], None]
 _ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
 """Columns of files that an export has written, which the log assigns anew."""
 _PARTITION: Final = "partition"
-_FOLDER: Final = re.compile(r"(?:kafka_)?partition=([0-9]{1,5})")
 _READ_BYTES: Final = 1 << 20
-_BATCH: Final = 0
 
 
 class FileImport(Struct, frozen=True, kw_only=True):
@@ -54,12 +52,10 @@ class ImportReport(Struct, frozen=True, kw_only=True):
 
 
 class _Identity(NamedTuple):
-    """What makes a file the same: its name, its size and its content."""
+    """What makes a file the same, and when it was last changed."""
 
-    name: str
-    size_bytes: int
+    file: FileIdentity
     modified_ns: int
-    digest: str
 
 
 def import_files(
@@ -152,13 +148,15 @@ class _Importing:
             ConfigurationError: it is not what it must be, or has changed while it was read.
         """
         identity = _identity(path)
-        transactional_id = self._transactional_id(identity)
-        if self._exists(transactional_id):
-            return FileImport(file=str(path), size_bytes=identity.size_bytes, existing=True)
+        file = identity.file
+        transactional_id = file.transactional_id(self._topic)
+        self._store.log.refresh(self._store.log.deadline())
+        if imported_by(self._store, transactional_id) is not None:
+            return FileImport(file=str(path), size_bytes=file.size_bytes, existing=True)
         if dry_run:
-            return FileImport(file=str(path), size_bytes=identity.size_bytes, existing=False)
+            return FileImport(file=str(path), size_bytes=file.size_bytes, existing=False)
         # Rows without a key go to the same partitions each time that the file is staged.
-        seed = int(identity.digest[:8], 16)
+        seed = int(file.digest[:8], 16)
         stager = self._store.stage_plan([self._topic.name]).open(seed=seed, default_topic=self._topic.name)
         records = 0
         for table in self._rows(path):
@@ -168,35 +166,25 @@ class _Importing:
                 on_progress(str(path), records)
         staged = stager.finish()
         found = path.stat()
-        if (found.st_size, found.st_mtime_ns) != (identity.size_bytes, identity.modified_ns):
+        if (found.st_size, found.st_mtime_ns) != (file.size_bytes, identity.modified_ns):
             raise ConfigurationError(f"file {str(path)!r} has changed while it was read: nothing of it was imported")
         done = self._store.commit(
             staged,
             transactional_id=transactional_id,
-            sink=SinkCommit(f"import of {identity.name}", "", _BATCH),
+            sink=SinkCommit(file.writer_id, "", BATCH),
             on_replay_mismatch="skip",
         )
         return FileImport(
             file=str(path),
-            size_bytes=identity.size_bytes,
+            size_bytes=file.size_bytes,
             existing=done.replayed,
             records=None if done.replayed else records,
             entry=done.entry,
         )
 
-    def _transactional_id(self, identity: _Identity) -> str:
-        text = f"{self._topic.topic_id}\0{identity.name}\0{identity.size_bytes}\0{identity.digest}"
-        return f"import-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
-
-    def _exists(self, transactional_id: str) -> bool:
-        self._store.log.refresh(self._store.log.deadline())
-        transaction = self._store.log.transaction(transactional_id)
-        sink = None if transaction is None else transaction.sink
-        return sink is not None and any(batch.batch_id == _BATCH for batch in sink.batches)
-
     def _rows(self, path: Path) -> Iterator[pa.Table]:
         """Yield a file's rows with the topic's columns."""
-        folder = _FOLDER.fullmatch(path.absolute().parent.name)
+        folder = partition_of(path.absolute())
         for table in rows_of(path, self._types, self._names):
             kept = [name for name in table.column_names if name not in _ASSIGNED]
             if self._ignores:
@@ -205,7 +193,7 @@ class _Importing:
                 kept = [name for name in kept if name != _PARTITION]
             rows = table.select(kept)
             if self._keep_partitions and folder is not None and _PARTITION not in kept:
-                rows = rows.append_column(_PARTITION, pa.array([int(folder[1])] * rows.num_rows, pa.int32()))
+                rows = rows.append_column(_PARTITION, pa.array([folder] * rows.num_rows, pa.int32()))
             yield rows
 
 
@@ -215,6 +203,5 @@ def _identity(path: Path) -> _Identity:
         found = os.fstat(file.fileno())
         while data := file.read(_READ_BYTES):
             digest.update(data)
-    parent = path.absolute().parent.name
-    name = f"{parent}/{path.name}" if _FOLDER.fullmatch(parent) else path.name
-    return _Identity(name, found.st_size, found.st_mtime_ns, digest.hexdigest())
+    file_identity = FileIdentity(name_of(path.absolute()), found.st_size, digest.hexdigest())
+    return _Identity(file_identity, found.st_mtime_ns)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn import Producer
+from sparktxn import Producer, Store
 from tests.cli.shop import store
 from tests.cli.terminal import ok, txnlog
 
@@ -96,10 +96,36 @@ def test_verify_finds_nothing_in_a_whole_store_and_names_what_is_damaged(folder:
     assert segment.name in txnlog("verify").text
 
 
+def test_a_repair_writes_what_follows_from_the_log(folder: Path) -> None:
+    (row,) = ok("verify", "--repair", "--json").json
+    assert (row["dry_run"], row["repaired"], row["left"]) == (True, [], [])
+    with Store.open(store()) as opened:
+        opened.log.checkpoint()
+    (part,) = sorted((folder / "store/_log/_checkpoints").glob("*/0.json"))[-1:]
+    data = part.read_bytes()
+    part.unlink()
+    assert txnlog("verify").code == 1
+    done = txnlog("verify", "--repair", "--json")
+    assert (done.code, done.json[0]["repaired"][0]["kind"]) == (1, "part of a checkpoint")
+    assert "nothing was written: add --apply" in txnlog("verify", "--repair").err
+    assert not part.exists()
+    (row,) = ok("verify", "--repair", "--apply", "--json").json
+    assert (row["repaired"][0]["object"], row["left"]) == (str(part.relative_to(folder / "store")), [])
+    assert part.read_bytes() == data
+    assert ok("verify", "--json").json[0]["problems"] == []
+    (entry,) = sorted((folder / "store/_log").glob("0*.json"))[:1]
+    entry.write_bytes(entry.read_bytes()[:-3])
+    done = txnlog("verify", "--repair", "--apply", "--json")
+    assert (done.code, done.json[0]["repaired"]) == (1, [])
+    assert "restore the entry" in done.json[0]["left"][0]["fix"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
         (("verify", "absent"), 1, "txnlog topics list shows"),
+        (("verify", "--apply"), 2, "--apply belongs to --repair"),
+        (("verify", "orders", "--repair"), 2, "leave out topics and --no-records"),
         (("vacuum", "--set", "vacuum.retention=1"), 2, "vacuum.retention.ms"),
         (("vacuum", "--set", "vacuum.retention.ms=soon"), 2, "expected a whole number"),
         (("sweep", "--set", "sweep"), 2, "--set takes name=value"),

@@ -100,3 +100,18 @@ def test_one_wrong_name_of_several_deletes_nothing() -> None:
     assert (done.code, done.text) == (1, "")
     assert "txnlog topics list shows the topics" in done.err
     assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["t"]
+
+
+def test_the_settings_of_the_store_are_listed_and_altered() -> None:
+    ok("topics", "create", "t")
+    assert ok("settings").lines == [
+        "setting                     value  is default",
+        "reject.transaction.message  false  yes",
+    ]
+    assert ok("settings", "--set", "reject.transaction.message=true", "--json").json == [
+        {"setting": "reject.transaction.message", "value": "true", "is_default": False}
+    ]
+    assert "true" in ok("settings").text
+    assert ok("settings", "--unset", "reject.transaction.message", "--json").json[0]["is_default"]
+    done = txnlog("settings", "--set", "retention.ms=5")
+    assert (done.code, "unknown store-wide setting" in done.err) == (1, True)

@@ -41,6 +41,7 @@ MEMBER = ("request_id", "group_id", "member_id")
 MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "create_topic": (("request_id", "name", "partition_count"), {"settings": {}, "schema": None}),
     "alter_topic": (("request_id", "name", "topic_id"), {"settings": {}, "new_columns": []}),
+    "alter_store": (("request_id", "settings"), {}),
     "create_partitions": (("request_id", "name", "topic_id", "partition_count"), {}),
     "delete_topic": (("request_id", "name", "topic_id"), {}),
     "delete_records": (("request_id", "topic_id", "partition", "before_offset"), {}),
@@ -484,10 +485,14 @@ class StoreReader:
             expect(offsets == sorted(set(offsets)), name, "its offsets do not grow")
             expect(base <= offsets[0] and offsets[-1] < end, name, "its offsets are not those of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
+        undated = name.endswith(".undated.parquet")
+        if undated:
+            expect("timestamp" not in stored and "_timestamp" not in stored, name, "it has timestamps")
+            stored.add("timestamp" if topic["schema"] is None else "_timestamp")
         missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
         expect(not missing, name, f"it lacks {missing}")
         rows = [{column: row.get(column) for column in columns} for row in table.to_pylist()]
-        if topic["settings"].get("message.timestamp.type") == "LogAppendTime":
+        if undated or topic["settings"].get("message.timestamp.type") == "LogAppendTime":
             timestamp = pa.scalar(segment["timestamp_max_ms"], pa.timestamp("ms", "UTC")).as_py()
             column = "timestamp" if topic["schema"] is None else "_timestamp"
             rows = [row | {column: timestamp} for row in rows]

@@ -170,7 +170,11 @@ class Replay(Groups):
         self.remember(command, topic_id=topic_id)
 
     def _check_settings(self, settings: dict[str, Any]) -> None:
-        known = {"message.timestamp.type": ("CreateTime", "LogAppendTime"), "segment.format": ("parquet", "arrow")}
+        known = {
+            "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+            "segment.format": ("parquet", "arrow"),
+            "reject.transaction.message": ("true", "false"),
+        }
         for setting, values in known.items():
             self.need(settings.get(setting) in (None, *values), f"setting {setting!r} has an unknown value")
 
@@ -217,6 +221,16 @@ class Replay(Groups):
             self._check_columns(schema)
         self.change(topic, settings=settings, schema=schema)
         self.remember(command, topic_id=topic["topic_id"])
+
+    def alter_store(self, command: Command) -> None:
+        self._check_settings(command["settings"])
+        store = self.store()
+        settings = {name: value for name, value in store.get("settings", {}).items() if name not in command["settings"]}
+        settings |= {name: value for name, value in command["settings"].items() if value is not None}
+        # A record without any leaves them out.
+        kept = {member: value for member, value in store.items() if member != "settings"}
+        self.put(kept | ({"settings": settings} if settings else {}))
+        self.remember(command)
 
     def create_partitions(self, command: Command) -> None:
         topic = self._topic(command)
@@ -422,7 +436,7 @@ class Replay(Groups):
 
     def _check_segment(self, command: Command) -> None:
         """A segment is a file of its time, or inline records that the command carries."""
-        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", command["segment"])
+        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow|undated\.parquet)", command["segment"])
         if born:
             self.need(command["data"] == "", "an append carries records and names a file")
             self.need(self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")
@@ -619,7 +633,7 @@ class Replay(Groups):
         self.need(0 <= command["planned_entry"] < self.entry, "it was planned at no entry")
         store = self.store()
         for name in command["segments"]:
-            match = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", name)
+            match = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow|undated\.parquet)", name)
             self.need(match and store["segment_floor"] <= int(match[1]) < self.entry, "a segment has expired")
         self.need(store["horizon"] <= int(run[0][21:41]) < self.entry, "the run has expired")
         ranges = [[base, end, self.entry, run]]

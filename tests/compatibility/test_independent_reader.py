@@ -95,7 +95,7 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     expected = {"create_topic", "alter_topic", "create_partitions", "delete_topic", "delete_records", "append"}
     expected |= {"init_producer_id", "txn_offset_commit", "offset_commit", "end_txn", "sink_batch_commit"}
     expected |= {"expect_end_offset", "join_group", "update_member", "release_partitions", "leave_group"}
-    expected |= {"expire_member"}
+    expected |= {"expire_member", "alter_store", "prepare_half"}
     assert expected <= kinds
     formats = {
         segment[0].rsplit(".")[-1] for places in located for segment in reader.unsealed(state, places)["segments"]

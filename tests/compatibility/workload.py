@@ -265,7 +265,10 @@ class Workload:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
         entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
         resource.add_incremental_config(entry)
-        self.settle(self.admin.incremental_alter_configs([resource]))
+        store = ConfigResource(ConfigResource.Type.BROKER, "0")
+        rejects = ConfigEntry("reject.transaction.message", "false", incremental_operation=AlterConfigOpType.SET)
+        store.add_incremental_config(rejects)
+        self.settle(self.admin.incremental_alter_configs([resource, store]))
 
     def change_topics(self) -> None:
         self.change_settings()

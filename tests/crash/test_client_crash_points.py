@@ -263,13 +263,17 @@ def create_alter_and_delete(world: World) -> None:
     world.history.deleted_topics.add("spare")
     entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("topic", "in", incremental_configs=[entry])
+    rejecting = ConfigEntry("reject.transaction.message", "true", incremental_operation=AlterConfigOpType.SET)
+    store = ConfigResource("BROKER", "0", incremental_configs=[rejecting])
     with AdminClient({"bootstrap.servers": world.uri}) as admin:
         _settle(lambda: admin.create_topics([NewTopic("new", 2, config=ARROW)])["new"], ErrorCode.TOPIC_ALREADY_EXISTS)
         _settle(lambda: admin.incremental_alter_configs([resource])[resource])
+        _settle(lambda: admin.incremental_alter_configs([store])[store])
         _settle(lambda: admin.create_partitions([NewPartitions("new", 3)])["new"], ErrorCode.INVALID_PARTITIONS)
         _settle(lambda: admin.delete_topics(["spare"])["spare"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     insist(lambda: world.log.refresh(world.log.deadline()))
     assert [(topic.name, topic.partition_count) for topic in world.log.topics()] == [("in", 2), ("new", 3), ("out", 1)]
+    assert world.log.store_state().settings == {"reject.transaction.message": "true"}
 
 
 def delete_records(world: World) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import sparktxn
 import sparktxn.admin
@@ -60,9 +61,11 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     copy_store,
+    copy_topics,
     maintain,
     plan_compact,
     plan_rewrite,
+    repair,
     rewrite,
     run_compact_task,
     run_copy_task,
@@ -72,7 +75,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.store import TableSelection
-from sparktxn.transfer import export_topic, import_files, import_topic
+from sparktxn.transfer import export_topic, import_files, import_in_place, import_topic
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "public_calls"]
@@ -197,6 +200,12 @@ def _file(world: World) -> str:
     path = os.path.join(tempfile.mkdtemp(dir=_folder.name), "a.csv")
     with open(path, "w") as file:
         file.write("value\nv\n")
+    return path
+
+
+def _parquet_file(world: World) -> str:
+    path = os.path.join(tempfile.mkdtemp(dir=_folder.name), "a.parquet")
+    pq.write_table(pa.table({"value": pa.array([b"v"])}), path)
     return path
 
 
@@ -545,6 +554,7 @@ CALLS: Final[dict[str, Call]] = {
         lambda _: verify,
         lambda world: {"store": world.store, "topics": ["t"], "read_records": True, "run": None, "timeout_s": 5.0},
     ),
+    "repair": Call(lambda _: repair, lambda world: {"store": world.store, "dry_run": True, "timeout_s": 5.0}),
     "vacuum": Call(lambda _: vacuum, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "timeout_s": 5.0}),
     "compact": Call(lambda _: compact, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "run_compact_task": Call(lambda _: run_compact_task, lambda world: {"task": _compact_task(world), "options": OPTIONS}),
@@ -552,9 +562,11 @@ CALLS: Final[dict[str, Call]] = {
     "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
+    "copy_topics": Call(lambda _: copy_topics, lambda world: {"store": world.store, "target_uri": _free_root(world), "topics": ["t"], "entry": None, "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
     "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
     "import_files": Call(lambda _: import_files, lambda world: {"store": world.store, "topic": "t", "files": [_file(world)], "columns": {}, "other_columns": "refuse", "keep_partitions": True, "dry_run": True, "on_progress": None}),
+    "import_in_place": Call(lambda _: import_in_place, lambda world: {"store": world.store, "topic": "t", "files": [_parquet_file(world)], "partition": 0, "link": False, "files_per_entry": 10, "dry_run": True, "on_progress": None, "timeout_s": 5.0}),
     "import_topic": Call(lambda _: import_topic, lambda world: {"store": world.store, "topic": "t", "consumer": world.consumer(), "source_topic": "t", "name": "here", "topic_partition": TopicPartition, "batch_records": 10, "idle_timeout_s": 0.1, "accept_loss": False, "dry_run": True, "on_progress": None}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
@@ -619,7 +631,9 @@ NOT_CALLED: Final = {
     "CopyTask": "made by copy_store",
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
-    **dict.fromkeys(("ExportReport", "FileImport", "ImportReport", "TopicImportReport"), "an answer"),
+    **dict.fromkeys(
+        ("ExportReport", "FileImport", "ImportReport", "InPlaceFile", "InPlaceReport", "TopicImportReport"), "an answer"
+    ),
     "KafkaConsumer": "a program's own",
     "CompactTask": "made by plan_compact",
     "CompactedFiles": "made by run_compact_task; apply_compact's list is tried with wrong ones",
@@ -663,7 +677,16 @@ NOT_CALLED: Final = {
         "an answer",
     ),
     **dict.fromkeys(
-        ("FailedJob", "MaintenanceReport", "Problem", "RetentionReport", "ShortenedPartition", "VerifyReport"),
+        (
+            "FailedJob",
+            "MaintenanceReport",
+            "Problem",
+            "RepairReport",
+            "RepairedObject",
+            "RetentionReport",
+            "ShortenedPartition",
+            "VerifyReport",
+        ),
         "an answer",
     ),
 }

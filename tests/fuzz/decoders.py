@@ -198,7 +198,8 @@ def _intents() -> list[bytes]:
 
 def _copies() -> list[bytes]:
     members: Any = {"token": TOKEN, "horizon": 3, "entry": 42, "entry_checksum": "0c7e11fa"}
-    return [encode_copy(CopyDocument(copy=2, complete=complete, **members)) for complete in (False, True)]
+    whole = [encode_copy(CopyDocument(copy=2, complete=complete, **members)) for complete in (False, True)]
+    return [*whole, encode_copy(CopyDocument(copy=2, complete=True, topics={"orders": 1, "trips": 4}, **members))]
 
 
 def _marker(data: bytes) -> object:

@@ -151,6 +151,65 @@ class TestTopics:
             admin.create_topics(bad)
 
 
+STORE = ConfigResource("BROKER", "0")
+REJECT = "reject.transaction.message"
+
+
+def on_store(name: str, value: str | None, how: AlterConfigOpType = AlterConfigOpType.SET) -> ConfigResource:
+    return ConfigResource("BROKER", "0", incremental_configs=[ConfigEntry(name, value, incremental_operation=how)])
+
+
+class TestSettingsOfTheStore:
+    @pytest.fixture(autouse=True)
+    def _topic(self, admin: AdminClient) -> None:
+        only(admin.create_topics([NewTopic("t", 1)]))
+
+    def shown(self, admin: AdminClient, resource: ConfigResource) -> tuple[str | None, ConfigSource, bool]:
+        entry = only(admin.describe_configs([resource]))[REJECT]
+        return entry.value, entry.source, entry.is_default
+
+    def test_topics_that_do_not_set_them_follow(self, admin: AdminClient) -> None:
+        topic = ConfigResource("TOPIC", "t")
+        assert self.shown(admin, STORE) == self.shown(admin, topic) == ("false", ConfigSource.DEFAULT_CONFIG, True)
+        only(admin.incremental_alter_configs([on_store(REJECT, "TRUE")]))
+        inherited = ("true", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, False)
+        assert self.shown(admin, STORE) == self.shown(admin, ConfigResource("BROKER", "")) == inherited
+        assert self.shown(admin, topic) == inherited
+        topic.set_config(REJECT, "false")
+        only(admin.alter_configs([topic]))
+        assert self.shown(admin, topic) == ("false", ConfigSource.DYNAMIC_TOPIC_CONFIG, False)
+        only(admin.incremental_alter_configs([on_store(REJECT, None, AlterConfigOpType.DELETE)]))
+        assert self.shown(admin, STORE) == ("false", ConfigSource.DEFAULT_CONFIG, True)
+
+    def test_they_are_replaced_as_a_whole(self, admin: AdminClient) -> None:
+        only(admin.alter_configs([ConfigResource("BROKER", "0", set_config={REJECT: "true"})]))
+        assert self.shown(admin, STORE)[0] == "true"
+        only(admin.alter_configs([ConfigResource("BROKER", "0", set_config={})], validate_only=True))
+        assert self.shown(admin, STORE)[0] == "true"
+        only(admin.alter_configs([ConfigResource("BROKER", "0", set_config={})]))
+        assert self.shown(admin, STORE)[0] == "false"
+
+    @pytest.mark.parametrize(
+        ("resource", "code", "words"),
+        [
+            (on_store("retention.ms", "5"), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'retention.ms'"),
+            (on_store(REJECT, "maybe"), ErrorCode.INVALID_CONFIG, "expected true or false"),
+            (on_store("x", None, AlterConfigOpType.DELETE), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'x'"),
+            (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST, "SET or DELETE"),
+            (ConfigResource("BROKER", "0"), ErrorCode.INVALID_REQUEST, "no setting is given"),
+            (ConfigResource("BROKER", "1"), ErrorCode.INVALID_REQUEST, "BROKER with the name '0' for the store"),
+            (ConfigResource("GROUP", "0"), ErrorCode.INVALID_REQUEST, "expected ConfigResource.Type.TOPIC"),
+        ],
+    )
+    def test_wrong_ones_are_refused_and_nothing_changes(
+        self, admin: AdminClient, resource: ConfigResource, code: ErrorCode, words: str
+    ) -> None:
+        error = refused(admin.incremental_alter_configs([resource]))
+        assert error.code() == code
+        assert words in error.str()
+        assert self.shown(admin, STORE)[2]
+
+
 class TestSettings:
     @pytest.fixture(autouse=True)
     def _topic(self, admin: AdminClient) -> None:
@@ -207,8 +266,8 @@ class TestSettings:
         described = only(admin.describe_configs([ConfigResource("topic", "large")]))
         assert described["segment.bytes"].value == str(2**28)
 
-    def test_only_topics_have_settings(self, admin: AdminClient) -> None:
-        assert refused(admin.describe_configs([ConfigResource("broker", "0")])).code() == ErrorCode.INVALID_REQUEST
+    def test_groups_have_no_settings(self, admin: AdminClient) -> None:
+        assert refused(admin.describe_configs([ConfigResource("group", "0")])).code() == ErrorCode.INVALID_REQUEST
 
 
 class TestOffsets:

@@ -157,3 +157,15 @@ def test_bytes_that_are_no_segment_are_refused_before_anything_is_written() -> N
             store.commit([good, bad], transactional_id="job")
         assert store.log.entry - before <= 1, "the identity alone"
         assert read(store) == {}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize(("member", "wrong"), [("record_count", 5), ("checksum", "00000000"), ("size_bytes", 3)])
+def test_a_segment_that_says_something_else_of_its_records_is_refused(member: str, wrong: object, others: int) -> None:
+    """Alone or with a neighbour: a log that took it could not be read any more."""
+    with opened() as store:
+        (good,) = staged(store, [(0, b"x")])
+        bad = StagedSegment(**{**{name: getattr(good, name) for name in good.__struct_fields__}, member: wrong})
+        with pytest.raises(DamagedObject):
+            store.commit([*[good] * others, bad], transactional_id="job")
+        assert read(store) == {}

@@ -27,6 +27,7 @@ from sparktxn.halfmessage import (
     TransactionListener,
     TransactionMQProducer,
 )
+from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.state.halfmessages import settled_half
 from sparktxn.structs import HalfOutcome
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
@@ -710,8 +711,53 @@ def test_a_topic_may_refuse_half_messages(world: HalfWorld) -> None:
     assert shop.listener.executed == []
     shop.producer.send(message("b", "plain"))
     assert world.visible("plain") == ["b"]
-    rejecting = world.shop(reject_transaction_message=True)
-    assert "reject.transaction.message" in error_of(lambda: rejecting.send("c", COMMIT)).str()
+
+
+def test_an_administrator_rejects_half_messages_of_a_topic_or_of_the_store(world: HalfWorld) -> None:
+    shop = world.shop()
+    before = shop.send("before", UNKNOWN)
+    for topic, whose in (("orders", "topic 'orders'"), (None, "the store")):
+        world.reject("true", topic=topic)
+        error = error_of(lambda: shop.send("a", COMMIT))
+        assert error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert "sending transaction message to topic 'orders' is forbidden" in error.str()
+        assert f"setting 'reject.transaction.message' of {whose} is true" in error.str()
+        assert [body for body, _ in shop.listener.executed] == [b"before"]
+        shop.producer.send(message("plain " + whose))
+        world.reject(None, topic=topic)
+    shop.send("b", COMMIT)
+    world.reject("true")
+    world.reject("false", topic="mail")
+    shop.send("c", COMMIT, topic="mail")
+    assert world.visible("mail") == ["c"]
+    shop.listener.checked[b"before"] = COMMIT
+    world.pass_s(10)
+    assert before.transaction_id not in world.halves()
+    assert sorted(world.visible()) == ["b", "before", "plain the store", "plain topic 'orders'"]
+
+
+def test_the_entry_decides_whether_half_messages_are_rejected(
+    world: HalfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = world.shop()
+    world.reject("true", topic="orders")
+    monkeypatch.setattr(HalfEngine, "_rejects", lambda *_: None)
+    error = error_of(lambda: shop.send("a", COMMIT))
+    assert error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (shop.listener.executed, world.halves()) == ([], {})
+
+
+def test_a_refusal_that_a_producer_knows_is_read_anew(world: HalfWorld) -> None:
+    world.reject("true")
+    shop = world.shop()
+    world.reject("false")
+    shop.send("a", COMMIT)
+    assert world.visible() == ["a"]
+
+
+def test_the_setting_is_none_of_a_producer(world: HalfWorld) -> None:
+    with pytest.raises(KafkaException, match=r"reject\.transaction\.message"):
+        world.shop(reject_transaction_message=True)
 
 
 def test_a_body_that_is_too_large_is_refused(world: HalfWorld) -> None:

@@ -178,9 +178,14 @@ def test_v5_the_topic_must_take_transactional_messages(world: HalfWorld) -> None
     for kind in ("transaction", "mixed"):
         begun(shop, message(topic=kind)).commit()
         assert world.visible(kind) == ["a"]
-    rejecting = world.shop5(reject_transaction_message=True)
-    with pytest.raises(ForbiddenException):
-        begun(rejecting, message())
+
+
+def test_what_an_administrator_rejects_is_forbidden(world: HalfWorld) -> None:
+    shop = world.shop5()
+    world.reject("true")
+    with pytest.raises(ForbiddenException, match=r"^40300, sending transaction message to topic 'orders' is forbidden"):
+        begun(shop, message())
+    assert world.halves() == {}
 
 
 @pytest.mark.rocketmq("V6", "#8158-1")

@@ -171,6 +171,7 @@ def test_few_modules_read_the_horizon_themselves() -> None:
         "log/follow/confirm.py",
         "log/look/viewing.py",
         "maintenance/idle.py",
+        "maintenance/repair.py",
         "maintenance/storecopy.py",
         "maintenance/vacuum.py",
         "maintenance/verify.py",

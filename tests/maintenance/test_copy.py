@@ -24,6 +24,7 @@ from sparktxn.maintenance import (
     CopyTask,
     compact,
     copy_store,
+    copytarget,
     rewrite,
     run_copy_task,
     storecopy,
@@ -159,7 +160,7 @@ def test_what_is_there_is_read_back_and_not_copied_again(
     shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(storecopy.Copying, "_hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
+        patch.setattr(copytarget.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
         with pytest.raises(StoreUnavailable, match="killed"):
             copy_store(shop, target)
     with pytest.raises(StoreNotFound, match="unfinished copy"):
@@ -176,7 +177,7 @@ def test_damage_in_the_target_is_found_when_a_copy_goes_on(
     shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(storecopy.Copying, "_hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
+        patch.setattr(copytarget.CopyTarget, "hint", lambda *_: (_ for _ in ()).throw(StoreUnavailable("killed")))
         with pytest.raises(StoreUnavailable):
             copy_store(shop, target)
     inner = objects_of(target, {})
@@ -330,17 +331,17 @@ def test_while_others_write_rewrite_and_vacuum(tmp_path: Path) -> None:
 
 def test_two_copies_to_one_root(shop: Store, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that begins last finishes; the other finds that, and brings the copy forward."""
-    original, others = storecopy.Copying._hint, list[Any]()
+    original, others = copytarget.CopyTarget.hint, list[Any]()
 
-    def hint(self: storecopy.Copying, plan: Any) -> None:
+    def hint(self: copytarget.CopyTarget, head: Any) -> None:
         if not others:
             others.append(None)
             trade(shop, 3)
             others[0] = copy_store(shop, target)
             trade(shop, 3)
-        original(self, plan)
+        original(self, head)
 
-    monkeypatch.setattr(storecopy.Copying, "_hint", hint)
+    monkeypatch.setattr(copytarget.CopyTarget, "hint", hint)
     report = copy_store(shop, target)
     assert report.store_id == others[0].store_id
     assert report.entry > others[0].entry

@@ -23,6 +23,9 @@ from tests.servers import MotoServer, S3Server
 
 RUNNER = Path(__file__).with_name("runner.py")
 
+# A bucket that a page uses exists before its first block.
+_BUCKET = re.compile(r"s3a?://([a-z0-9-]+)")
+
 # Blocks that other tests run.
 ELSEWHERE = {
     ("README.md", "python"): "tests/test_readme.py",
@@ -79,7 +82,7 @@ def run(page: str, folder: Path, server: S3Server | None = None) -> list[tuple[s
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
     environment = {**kept, "HOME": str(folder), "PATH": f"{commands(folder)}{os.pathsep}{kept['PATH']}"}
     if server is not None:
-        for bucket in ("bucket", "backup"):
+        for bucket in sorted(set(_BUCKET.findall(file.read_text()))):
             server.create_bucket(bucket)
         environment |= {
             "AWS_ENDPOINT_URL": server.endpoint_url,

@@ -81,7 +81,7 @@ WORLDS: Final[dict[str, World]] = {
     "docs/operations.md": World(
         _STORES
         + """
-make("s3://bucket/shop", "orders")
+make("s3://bucket/shop", "orders", "payments")
 from sparktxn.maintenance import copy_store
 with Store.open("s3://bucket/shop") as made:
     copy_store(made, "backup")
@@ -96,7 +96,7 @@ AdminClient.find_hanging_transactions.__wrapped__.__kwdefaults__["max_transactio
         """
 assert found.transactional_id == "hanging"
 assert admin.find_hanging_transactions().result() == []
-assert admin.list_topics().topics.keys() == {"orders", "prices"}
+assert admin.list_topics().topics.keys() == {"orders", "payments", "prices"}
 with Store.open("restored") as restored, Store.open("s3://backup/shop") as copied:
     assert restored.view(["orders"]).partitions.keys() == copied.view(["orders"]).partitions.keys()
 """,
@@ -137,6 +137,10 @@ decision = "approved"
         + """
 make("s3://bucket/shop", "orders")
 make("/data/shop", "orders", records=0)
+import pyarrow as pa, pyarrow.parquet as pq
+with Store.open("/data/shop") as store:
+    store.create_topic("trips", schema=pa.schema([("value", pa.binary())]))
+pq.write_table(pa.table({"value": [b"as it is"]}), "/data/january.parquet")
 """,
         """
 with Store.open("/data/shop") as store:

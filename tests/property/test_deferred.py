@@ -222,6 +222,7 @@ class Program:
         choices: list[c.Command] = [
             c.CreateTopic(request, f"topic-{next(self.requests)}", 2),
             c.AlterTopic(request, name, topic_id, {"segment.format": "arrow"}),
+            c.AlterStore(request, {"reject.transaction.message": self.rng.choice(("true", "false", None))}),
             c.CreatePartitions(request, name, topic_id, self.rng.randrange(3, 6)),
             c.DeleteRecords(request, *self.place(), -1),
             c.InitProducerId(request, transaction.transactional_id, keep_prepared=self.rng.random() < 0.5),

@@ -17,6 +17,7 @@ from tests.spark.readers import Query, batch_reader, numbers_of, stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +53,12 @@ def segments_of(store: Store, topic: str = "t") -> list[str]:
     return [segment.name for task in tasks for segment in task.segments]
 
 
+def run_to_end(writer: DataStreamWriter, store: Store, topic: str, folder: Path) -> None:
+    checkpoint = str(folder / "checkpoint")
+    query = writer.format("txnlog").option("topic", topic).option("checkpointLocation", checkpoint).start(store.uri)
+    query.awaitTermination()
+
+
 @pytest.mark.parametrize("order", ["commit", "offset"])
 def test_a_batch_reads_both_in_both_orders(store: Store, mixed: list[int], order: str) -> None:
     assert sorted(numbers_of(batch_reader(store, order=order))) == mixed
@@ -80,37 +87,18 @@ def test_a_session_reads_and_streams_both(spark: SparkSession, store: Store, mix
     read = spark.read.format("txnlog").option("subscribe", "t").load(store.uri)
     assert sorted(int(bytes(row.value)) for row in read.select("value").collect()) == mixed
     store.create_topic("copy")
-    query = (
-        spark.readStream.format("txnlog")
-        .option("subscribe", "t")
-        .option("startingOffsets", "earliest")
-        .load(store.uri)
-        .select("key", "value")
-        .writeStream.format("txnlog")
-        .option("topic", "copy")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(store.uri)
+    source = spark.readStream.format("txnlog").option("subscribe", "t").option("startingOffsets", "earliest")
+    run_to_end(
+        source.load(store.uri).select("key", "value").writeStream.trigger(availableNow=True), store, "copy", tmp_path
     )
-    query.awaitTermination()
     assert sorted(numbers_of(batch_reader(store, subscribe="copy"))) == mixed
     assert all(names.is_inline(segment) for segment in segments_of(store, "copy")), "few rows need no file"
 
 
 def test_a_large_micro_batch_is_uploaded_by_its_tasks(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     store.create_topic("t", 2)
-    query = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", 100_000)
-        .load()
-        .selectExpr("cast(value AS string) AS value")
-        .writeStream.format("txnlog")
-        .option("topic", "t")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(once=True)
-        .start(store.uri)
-    )
-    query.awaitTermination()
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100_000).load()
+    run_to_end(rows.selectExpr("cast(value AS string) AS value").writeStream.trigger(once=True), store, "t", tmp_path)
     found = segments_of(store)
     assert len(found) >= 2
     assert not any(names.is_inline(segment) for segment in found)

@@ -109,9 +109,16 @@ def test_every_job_that_moves_data_runs_on_executors(spark: SparkSession, store:
 
     assert maintain(store, run=run).failed == ()
     assert given == ["sparktxn.maintenance.compact", "sparktxn.maintenance.rewrite"]
-    for words in (["verify", "--json"], ["copy", str(tmp_path / "copy"), "--apply", "--json"]):
+    for words in (
+        ["verify", "--json"],
+        ["copy", str(tmp_path / "copy"), "--apply", "--json"],
+        ["copy", str(tmp_path / "topics"), "--topic", "t", "--apply", "--json"],
+    ):
         assert run_command([*words, "-b", store.uri], run) == 0
-    assert [*dict.fromkeys(given[2:])] == ["sparktxn.maintenance.verify", "sparktxn.maintenance.storecopy"]
+    tasks_of = ["sparktxn.maintenance.verify", *["sparktxn.maintenance.copywork"] * 2]
+    assert given[2:][:1] + given[-2:] == tasks_of
+    with Store.open(str(tmp_path / "topics")) as one:
+        assert one.view().topics == store.view(["t"]).topics
     assert rows_of(store) == (ORDERS, PRICES)
     with Store.open(str(tmp_path / "copy")) as copied:
         assert rows_of(copied) == (ORDERS, PRICES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparktxn.config.settings import boolean, choice, integer, setting, settings_of, values_by_field
+from sparktxn.config.settings import choice, integer, setting, settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
 from sparktxn.kafka.settings.client import address_setting, sort_settings
 from sparktxn.kafka.settings.producer import PARTITIONERS
@@ -51,13 +51,6 @@ class HalfMessageSettings:
         integer(1, 3_600_000),
         "How often a started producer reads the log for half messages whose checks are due.",
         convert=_seconds,
-    )
-    reject_transaction_message: bool = setting(
-        "reject.transaction.message",
-        False,
-        boolean,
-        "Refuse to send half messages; the topic setting message.type refuses them by topic.",
-        aliases=("rejectTransactionMessage",),
     )
     send_timeout_s: float = setting(
         "send.message.timeout.ms",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from sparktxn.log.follow.confirm import Premise
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.look.known import topics_of
 from sparktxn.structs import PartitionState, StateRecord, TopicState
@@ -14,13 +15,17 @@ __all__ = ["Snapshot", "take_snapshot"]
 
 
 class Snapshot(Struct, frozen=True):
-    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`."""
+    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`.
+
+    The objects that the records name are kept for as long as no vacuum has passed `premise`.
+    """
 
     entry: int
     timestamp_ms: int
     topics: dict[int, TopicState]
     partitions: dict[tuple[int, int], PartitionState]
     records: tuple[StateRecord, ...]
+    premise: Premise
 
 
 def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
@@ -34,6 +39,12 @@ def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
         for topic in topics
         for number in range(topic.partition_count)
     }
-    return Snapshot(
-        tail.entry, tail.timestamp_ms, {topic.topic_id: topic for topic in topics}, partitions, tuple(records)
-    )
+    by_id = {topic.topic_id: topic for topic in topics}
+    return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records), _premise(tail))
+
+
+def _premise(tail: Tail) -> Premise:
+    head, base = tail.parts.head, tail.parts.base
+    if head is None or base is None:
+        return Premise(tail.entry)
+    return Premise(tail.entry, min(base, head.base), head.checkpoint)

@@ -26,7 +26,7 @@ from sparktxn.structs import (
 __all__ = ["PartitionView", "ReadView", "capture_view", "with_internal"]
 
 
-class PartitionView(Struct, frozen=True):
+class PartitionView(Struct, frozen=True, gc=False):
     """A partition at an entry: its offsets, and where its records are.
 
     `sealed` runs come first, in offset order, then the single `segments`; `aborted` and `committed` hold the ranges of

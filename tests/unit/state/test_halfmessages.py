@@ -9,8 +9,12 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import (
+    AlterStore,
+    AlterTopic,
     CheckHalf,
     Command,
+    CommandResult,
+    CreateTopic,
     DeleteHalf,
     DeleteTopic,
     DiscardHalf,
@@ -58,6 +62,59 @@ def test_messages_are_added_to_what_is_pending(log: PureLog) -> None:
     assert log.partition().log_end_offset == 4
     assert log.submit(prepare(segment(10), segment(11)))[0].duplicate
     assert log.refusal(prepare(segment(10), segment(11), segment(12))) == ErrorCode.INVALID_TXN_STATE
+
+
+REJECTS = "reject.transaction.message"
+
+
+def rejecting(of_topic: str | None, of_store: str | None) -> list[Command]:
+    return [AlterTopic("of topic", "topic", 1, {REJECTS: of_topic}), AlterStore("of store", {REJECTS: of_store})]
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_store", "whose"),
+    [("true", None, "topic 'topic'"), ("true", "false", "topic 'topic'"), (None, "true", "the store")],
+)
+def test_half_messages_are_rejected_by_the_topic_or_else_by_the_store(
+    log: PureLog, of_topic: str | None, of_store: str | None, whose: str
+) -> None:
+    log.submit(*rejecting(of_topic, of_store))
+    with pytest.raises(
+        CommandRefused, match=f"message to topic 'topic' is forbidden: setting '{REJECTS}' of {whose}"
+    ) as e:
+        log.submit(prepare())
+    assert e.value.error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ("half", GROUP, ID) not in log.records
+
+
+@pytest.mark.parametrize(("of_topic", "of_store"), [(None, None), (None, "false"), ("false", "true"), ("false", None)])
+def test_a_topic_s_own_setting_stands_above_the_store_s(
+    log: PureLog, of_topic: str | None, of_store: str | None
+) -> None:
+    log.submit(*rejecting(of_topic, of_store))
+    assert log.submit(prepare()) == [CommandResult()]
+
+
+def test_a_message_that_its_own_list_commits_is_an_ordinary_one(log: PureLog) -> None:
+    log.submit(*rejecting("true", "true"))
+    log.submit(prepare(), COMMIT)
+    assert log.partition().log_end_offset == 2
+
+
+def test_what_was_taken_before_is_repeated_checked_and_settled(log: PureLog) -> None:
+    log.submit(prepare(segment(10)))
+    log.submit(*rejecting("true", "true"))
+    assert log.submit(prepare(segment(10)))[0].duplicate
+    assert log.refusal(prepare(segment(10), segment(11))) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    log.submit(CheckHalf(GROUP, ID, 0, "checker", 5))
+    assert log.submit(COMMIT)[0].committed
+    assert log.partition().log_end_offset == 2
+
+
+def test_each_topic_of_a_half_transaction_is_asked(log: PureLog) -> None:
+    log.submit(CreateTopic("other", "other", 1, {REJECTS: "true"}))
+    other = replace(segment(11), topic="other", topic_id=2)
+    assert log.refusal(prepare(segment(10), other)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_what_is_discarded_takes_no_more_messages(log: PureLog) -> None:

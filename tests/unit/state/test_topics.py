@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import (
+    AlterStore,
     AlterTopic,
     Command,
     CommandResult,
@@ -22,6 +24,7 @@ from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, Top
 from tests.purelog import PureLog
 
 HERE = (1, 0)
+REJECTS: dict[str, Any] = {"reject.transaction.message": "True"}
 SCHEMA = (("id", "int64", False),)
 E = ErrorCode
 
@@ -71,6 +74,13 @@ def test_a_topic_is_made_with_its_partitions_and_the_next_id() -> None:
         (AlterTopic("r", "absent", 1), E.UNKNOWN_TOPIC_OR_PARTITION, ("'absent' does not exist",)),
         (AlterTopic("r", "topic", 7), E.UNKNOWN_TOPIC_OR_PARTITION, ("its id is 1, not 7",)),
         (AlterTopic("r", "topic", 1, {"segment.format": "orc"}), E.INVALID_CONFIG, ("'topic'", "'orc'")),
+        (
+            AlterTopic("r", "topic", 1, REJECTS | {"x": "1"}),
+            E.INVALID_CONFIG,
+            ("topic 'topic'", "'True'", "true or false"),
+        ),
+        (CreateTopic("r", "new", 1, REJECTS), E.INVALID_CONFIG, ("topic 'new'", "'True'", "true or false")),
+        (AlterStore("r", REJECTS), E.INVALID_CONFIG, ("of the store is 'True'", "true or false")),
         (AlterTopic("r", "topic", 1, {}, (("a", "int64", True),)), E.INVALID_CONFIG, ("'topic'", "no columns")),
         (AlterTopic("r", "typed", 3, {}, (("a", "int64", False),)), E.INVALID_CONFIG, ("'a'", "'typed'", "nullable")),
         (AlterTopic("r", "typed", 3, {}, (("ID", "int64", True),)), E.INVALID_CONFIG, ("'typed'", "ID")),
@@ -104,6 +114,13 @@ def test_altering_sets_removes_and_leaves_settings(log: PureLog) -> None:
     assert log.submit(command) == [CommandResult(topic_id=2)]
     assert topic(log, "new").settings == {"a": "1", "c": "4", "segment.format": "parquet"}
     assert topic(log, "new").schema is None
+
+
+def test_altering_the_store_sets_removes_and_leaves_settings(log: PureLog) -> None:
+    before = log.records["store",]
+    assert log.submit(AlterStore("r", {"a": "1", "b": "2", "c": "3"})) == [CommandResult()]
+    log.submit(AlterStore("s", {"b": None, "c": "4", "d": None}))
+    assert log.records["store",] == replace(before, settings={"a": "1", "c": "4"})
 
 
 def test_columns_are_added_at_the_end(log: PureLog) -> None:
@@ -190,6 +207,7 @@ def test_the_log_start_never_goes_back(log: PureLog) -> None:
     [
         lambda: CreateTopic("same", "new", 1),
         lambda: AlterTopic("same", "topic", 1, {"a": "1"}),
+        lambda: AlterStore("same", {"a": "1"}),
         lambda: CreatePartitions("same", "topic", 1, 3),
         lambda: DeleteTopic("same", "topic", 1),
         lambda: DeleteRecords("same", *HERE, 0),

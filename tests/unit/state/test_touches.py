@@ -86,6 +86,7 @@ RUN = ManifestRef("run", 0, 9, 1, 0, 1, 1, 1, 1, 1, "00000000")
 NAMED: list[tuple[Command, list[StateKey]]] = [
     (c.CreateTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
     (c.AlterTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
+    (c.AlterStore("r", {}), [STORE, REQUEST]),
     (c.CreatePartitions("r", "my.topic", 1, 3), [STORE, REQUEST, TOPIC]),
     (c.DeleteTopic("r", "my.topic", 1), [STORE, REQUEST, TOPIC]),
     (c.DeleteRecords("r", 70, 130, 5), [REQUEST, ("partition", 70, 130), ("segments", 70, 130)]),

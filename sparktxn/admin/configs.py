@@ -1,0 +1,142 @@
+"""Settings of topics, and of the store for all topics that do not set them (Kafka's settings of brokers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sparktxn import arguments
+from sparktxn.admin.topics import changeable_topic, existing_topic, refusal
+from sparktxn.clock import Deadline
+from sparktxn.config.topic import (
+    IGNORED_TOPIC_SETTINGS,
+    STORE_WIDE_SETTINGS,
+    TOPIC_SETTINGS,
+    check_store_wide_settings,
+    check_topic_settings,
+    setting_text,
+)
+from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.format.commands import AlterStore, AlterTopic
+from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType, node_of
+from sparktxn.log.log import Log
+
+__all__ = ["alter_configs", "describe_configs", "replace_configs"]
+
+_Check = Callable[[Mapping[str, Any]], dict[str, str]]
+
+_NODE: Final = str(node_of("").id)
+
+
+def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntry]:
+    """Return all settings of a topic or of the store, as last known, with their defaults.
+
+    A topic that does not set what the store sets has the store's value.
+
+    Raises:
+        KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_REQUEST``: the resource is neither.
+    """
+    store_wide = log.store_state().topic_defaults
+    if _is_store(resource):
+        return {setting.name: _shown(setting.name, setting.default, {}, store_wide) for setting in STORE_WIDE_SETTINGS}
+    own = existing_topic(log, resource.name).settings
+    entries = {setting.name: _shown(setting.name, setting.default, own, store_wide) for setting in TOPIC_SETTINGS}
+    for name in sorted(own.keys() & IGNORED_TOPIC_SETTINGS):
+        entries[name] = ConfigEntry(name, own[name], ConfigSource.DYNAMIC_TOPIC_CONFIG, is_default=False)
+    return entries
+
+
+def alter_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
+    """Set and remove settings of a topic or of the store, all or none.
+
+    Raises:
+        KafkaException: ``INVALID_CONFIG``: a name or a value is wrong; those of `describe_configs`.
+    """
+    is_store = _is_store(resource)
+    log.refresh(deadline)
+    if not is_store:
+        changeable_topic(log, resource.name)
+    changes = _changes(resource.incremental_configs, is_store=is_store)
+    if not validate_only:
+        _submit(log, resource, changes, deadline)
+
+
+def replace_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
+    """Give a topic or the store the settings of `set_config` alone: its others return to their defaults.
+
+    Raises:
+        KafkaException: ``INVALID_CONFIG``: a name or a value is wrong; those of `describe_configs`.
+    """
+    is_store = _is_store(resource)
+    log.refresh(deadline)
+    known = log.store_state().topic_defaults if is_store else changeable_topic(log, resource.name).settings
+    try:
+        wanted = _check_of(is_store)(resource.set_config_dict)
+    except ConfigurationError as error:
+        raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+    changes: dict[str, str | None] = {**dict.fromkeys(known), **wanted}
+    if changes and not validate_only:
+        _submit(log, resource, changes, deadline)
+
+
+def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None], deadline: Deadline) -> None:
+    if _is_store(resource):
+        log.submit([AlterStore(log.ids.token(), changes)], deadline)
+        return
+    topic = changeable_topic(log, resource.name)
+    log.submit([AlterTopic(log.ids.token(), topic.name, topic.topic_id, changes)], deadline)
+
+
+def _is_store(resource: ConfigResource) -> bool:
+    """Return True for the store, False for a topic; Kafka's brokers are the store's one node.
+
+    Raises:
+        KafkaException: ``INVALID_REQUEST``: it is neither.
+    """
+    if resource.restype is ResourceType.TOPIC:
+        return False
+    if resource.restype is ResourceType.BROKER and resource.name in ("", _NODE):
+        return True
+    raise refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"{resource} has no settings here: expected ConfigResource.Type.TOPIC, or BROKER with the name {_NODE!r} for "
+        "the store",
+    )
+
+
+def _shown(name: str, default: object, own: Mapping[str, str], store_wide: Mapping[str, str]) -> ConfigEntry:
+    if name in own:
+        return ConfigEntry(name, own[name], ConfigSource.DYNAMIC_TOPIC_CONFIG, is_default=False)
+    if name in store_wide:
+        return ConfigEntry(name, store_wide[name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, is_default=False)
+    return ConfigEntry(name, setting_text(name, default), ConfigSource.DEFAULT_CONFIG, is_default=True)
+
+
+def _check_of(is_store: bool) -> _Check:
+    return check_store_wide_settings if is_store else check_topic_settings
+
+
+def _changes(entries: Sequence[ConfigEntry], *, is_store: bool) -> dict[str, str | None]:
+    check = _check_of(is_store)
+    changes: dict[str, str | None] = {}
+    if not entries:
+        raise refusal(ErrorCode.INVALID_REQUEST, "no setting is given: pass incremental_configs=[ConfigEntry(…)]")
+    for entry in arguments.items("incremental_configs", entries, ConfigEntry):
+        operation = entry.incremental_operation
+        try:
+            if operation is AlterConfigOpType.SET:
+                changes |= check({entry.name: entry.value})
+            elif operation is AlterConfigOpType.DELETE:
+                if is_store or entry.name not in IGNORED_TOPIC_SETTINGS:
+                    check({entry.name: _default_of(entry.name)})
+                changes[entry.name] = None
+            else:
+                reason = f"incremental_operation is {operation!r} for {entry}: expected AlterConfigOpType.SET or DELETE"
+                raise refusal(ErrorCode.INVALID_REQUEST, reason)
+        except ConfigurationError as error:
+            raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return changes
+
+
+def _default_of(name: str) -> object:
+    return next((setting.default for setting in TOPIC_SETTINGS if setting.name == name), None)

@@ -1,0 +1,44 @@
+"""`txnlog settings`: what the store sets for all topics that do not set it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.cli.address import settings_of
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import set_option, verb
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@verb(
+    app,
+    "settings",
+    examples=["txnlog settings", "txnlog settings --set reject.transaction.message=true"],
+)
+def settings(
+    session: Session,
+    changes: Annotated[list[str] | None, set_option("the store")] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="A setting to give its default again.", show_default=False),
+    ] = None,
+) -> None:
+    """List or alter the settings of the store, which are defaults of all topics that do not set them."""
+    admin, timeout_s = session.admin(), session.timeout_s
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings_of(changes).items()
+    ]
+    entries += [ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset or ()]
+    store = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
+    if entries:
+        admin.incremental_alter_configs([store], request_timeout=timeout_s)[store].result()
+    found = admin.describe_configs([store], request_timeout=timeout_s)[store].result()
+    rows = [{"setting": one.name, "value": one.value, "is_default": one.is_default} for one in found.values()]
+    session.out.rows(rows, none="")

@@ -1,0 +1,34 @@
+"""Records of a state are frozen values without cycles: the garbage collector is to pass over them.
+
+A process holds a record for each partition, producer and request; looking at all of them again and again cost a third
+of its time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+import sparktxn.groupstructs
+import sparktxn.segmentstructs
+import sparktxn.structs
+from sparktxn.log.look.views import PartitionView
+from sparktxn.structs import StateRecord
+
+MODULES = (sparktxn.structs, sparktxn.groupstructs, sparktxn.segmentstructs)
+TUPLES = {
+    kind
+    for module in MODULES
+    for _, kind in inspect.getmembers(module, inspect.isclass)
+    if issubclass(kind, msgspec.Struct) and kind.__struct_config__.array_like
+}
+KINDS = sorted({*get_args(StateRecord), *TUPLES, PartitionView}, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_garbage_collector_passes_over_records(kind: Any) -> None:
+    assert kind.__struct_config__.frozen
+    assert not kind.__struct_config__.gc
