@@ -6,11 +6,13 @@ become of each transaction. Refusals are Kafka's error codes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct, field
 
 from sparktxn.errors import ErrorCode
 
-__all__ = ["ModelPartition", "ModelProducer", "ReferenceModel"]
+__all__ = ["STORE", "ModelPartition", "ModelProducer", "ReferenceModel"]
 
 Place = tuple[int, int]
 Identity = tuple[int, int]
@@ -19,6 +21,9 @@ TransactionKey = tuple[int, int]
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 PENDING, DISCARDED, DELETED = "pending", "discarded", "deleted"
+REJECT_SETTING_VALUES = ("true", "false", None)
+STORE = 0
+"""No topic has this id: it says that a setting is the store's."""
 _SEQUENCES = 2**31
 _BATCHES_REMEMBERED = 5
 
@@ -67,12 +72,13 @@ class ModelHalf(Struct):
 class ReferenceModel:
     """All of it. Every method returns what the engine must answer, or the error code with which it must refuse."""
 
-    def __init__(self, partitions: int) -> None:
-        self.partitions = {(1, number): ModelPartition() for number in range(partitions)}
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.partitions = {place: ModelPartition() for place in places}
         self.producers: dict[str, ModelProducer] = {}
         self.fates: dict[TransactionKey, str] = {}
         self.committed_offsets: dict[tuple[str, Place], tuple[int, int]] = {}
         self.halves: dict[str, ModelHalf] = {}
+        self.rejecting: dict[int, str | None] = {}
         self._epochs: dict[TransactionKey, int] = {}
         self._next_producer_id = 0
         self._time = 0
@@ -183,21 +189,39 @@ class ReferenceModel:
         if not any(at and at[1] and at[1][0] == producer_id and self.fates[at[1]] == OPEN for at in held):
             self.partitions[place].sequences.pop(producer_id, None)
 
+    def reject_half_messages(self, owner: int, value: str | None) -> ErrorCode | None:
+        """A topic, by its id, or the store sets or removes reject.transaction.message."""
+        if value not in REJECT_SETTING_VALUES:
+            return ErrorCode.INVALID_CONFIG
+        self.rejecting[owner] = value
+        return None
+
     def prepare_half(self, name: str, segments: list[tuple[Place, str, int]]) -> ErrorCode | None:
-        """A half transaction, new or once more."""
+        """A half transaction, new or once more: pending messages are for topics that take them."""
+        return self._prepare_half(name, segments, {place[0] for place, *_ in segments})
+
+    def send_half(self, name: str, segments: list[tuple[Place, str, int]], *, committed: bool) -> ErrorCode | None:
+        """A half transaction that its own list settles: an ordinary message, for any topic."""
+        return self._prepare_half(name, segments, set()) or self.end_half(name, committed=committed)
+
+    def _prepare_half(
+        self, name: str, segments: list[tuple[Place, str, int]], asked_topics: set[int]
+    ) -> ErrorCode | None:
         known = self.halves.get(name)
+        if known is not None and known.fate in (COMMITTED, ABORTED, DELETED):
+            return None if known.segments[-1] == segments[-1] else ErrorCode.INVALID_TXN_STATE
+        if known is not None and known.segments[: len(segments)] == segments:
+            return None
+        if known is not None and known.fate == DISCARDED:
+            return ErrorCode.INVALID_TXN_STATE
+        if known is not None and segments[: len(known.segments)] != known.segments:
+            return ErrorCode.INVALID_REQUEST
+        if any((self.rejecting.get(topic_id) or self.rejecting.get(STORE)) == "true" for topic_id in asked_topics):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if known is None:
             self.halves[name] = ModelHalf(segments)
-            return None
-        if known.fate in (COMMITTED, ABORTED, DELETED):
-            return None if known.segments[-1] == segments[-1] else ErrorCode.INVALID_TXN_STATE
-        if known.segments[: len(segments)] == segments:
-            return None
-        if known.fate == DISCARDED:
-            return ErrorCode.INVALID_TXN_STATE
-        if segments[: len(known.segments)] != known.segments:
-            return ErrorCode.INVALID_REQUEST
-        known.segments = segments
+        else:
+            known.segments = segments
         return None
 
     def check_half(self, name: str, checks: int, checker: str) -> ErrorCode | None:

@@ -15,6 +15,8 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format import names
 from sparktxn.format.commands import (
+    AlterStore,
+    AlterTopic,
     CheckHalf,
     Command,
     CommandResult,
@@ -41,7 +43,7 @@ from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
-from tests.referencemodel import ReferenceModel
+from tests.referencemodel import STORE, ReferenceModel
 
 pytestmark = pytest.mark.kafka(
     "K30",
@@ -63,12 +65,17 @@ pytestmark = pytest.mark.kafka(
     "K108",
 )
 
+TOPICS = {1: "topic", 2: "other"}
 PLACES = [(1, 0), (1, 1)]
+HALF_PLACES = [*PLACES, (2, 0)]
+"""Half messages also go to a topic that has settings of its own."""
+REJECTS = "reject.transaction.message"
 NAMES = ["a", "b", "c"]
 numbers = count()
 
 names_ = st.sampled_from(NAMES)
 places = st.sampled_from(PLACES)
+half_places = st.sampled_from(HALF_PLACES)
 # Mostly what a sound client sends; sometimes what a late, doubled or paused one does.
 shifts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1, -2])
 
@@ -95,7 +102,7 @@ class StateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = ReferenceModel(len(PLACES))
+        self.model = ReferenceModel(HALF_PLACES)
         self.identities: dict[str, list[ProducerCommands]] = {name: [] for name in NAMES}
         self.sequences: dict[tuple[int, int, tuple[int, int]], int] = {}
         self.sent: list[tuple[Any, ...]] = []
@@ -104,7 +111,9 @@ class StateMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.open()
-        self.submit(CreateTopic("create", "topic", len(PLACES)))
+        for topic_id, name in TOPICS.items():
+            count = sum(place[0] == topic_id for place in HALF_PLACES)
+            assert self.submit(CreateTopic(f"create {name}", name, count))[0].topic_id == topic_id
 
     def open(self) -> None:
         self.log: Any = PureLog()
@@ -112,9 +121,9 @@ class StateMachine(RuleBasedStateMachine):
     def submit(self, *commands: Command) -> list[CommandResult]:
         return self.log.submit(*commands)
 
-    def answer(self, command: Command) -> CommandResult | ErrorCode:
+    def answer(self, *commands: Command) -> CommandResult | ErrorCode:
         try:
-            return self.submit(command)[0]
+            return self.submit(*commands)[-1]
         except CommandRefused as refused:
             return ErrorCode(refused.error.code())
 
@@ -198,7 +207,7 @@ class StateMachine(RuleBasedStateMachine):
         where = (*identity_of(producer), place)
         for _ in range(7):
             self.send(producer, self.current(name), place, self.sequences.get(where, 0), 1)
-        if where in self.sequences:  # the id may have been forgotten: then nothing was stored
+        if back <= len(self.sent):  # the id may have been forgotten: then nothing was stored
             self.send(*self.sent[-back])
 
     def current(self, name: str) -> int:
@@ -278,8 +287,26 @@ class StateMachine(RuleBasedStateMachine):
         answer = self.answer(producer.expect(transaction, place, log_end_offset))
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
 
-    @rule(name=names_, place=places, also=places, again=st.booleans(), count=st.integers(1, 2))
-    def prepare_half(self, name: str, place: tuple[int, int], also: tuple[int, int], again: bool, count: int) -> None:
+    @rule(
+        owner=st.sampled_from([STORE, STORE, *TOPICS]),
+        value=st.sampled_from(["true", "true", "true", "false", None, "True"]),
+    )
+    def reject_half_messages(self, owner: int, value: str | None) -> None:
+        request, changes = f"settings-{next(self.requests)}", {REJECTS: value}
+        by_store, by_topic = AlterStore(request, changes), AlterTopic(request, TOPICS.get(owner, ""), owner, changes)
+        self.same(self.model.reject_half_messages(owner, value), by_store if owner == STORE else by_topic)
+
+    @rule(
+        name=names_,
+        place=half_places,
+        also=half_places,
+        again=st.booleans(),
+        count=st.integers(1, 2),
+        end=st.sampled_from([None, None, None, True, False]),
+    )
+    def prepare_half(
+        self, name: str, place: tuple[int, int], also: tuple[int, int], again: bool, count: int, end: bool | None
+    ) -> None:
         known = self.model.halves.get(name)
         if known is not None and again:
             more = [(place, names.segment_file(0, f"{next(self.requests):020x}", "arrow"), count)]
@@ -287,11 +314,18 @@ class StateMachine(RuleBasedStateMachine):
         else:
             made = (names.segment_file(0, f"{next(self.requests):020x}", "arrow") for _ in range(2))
             segments = [(where, segment, count) for where, segment in zip((place, also), made, strict=True)]
-        half = tuple(HalfSegment("topic", *where, segment, n, 100, "00000000", 1, 2) for where, segment, n in segments)
-        self.same(self.model.prepare_half(name, segments), PrepareHalf("half", name, half, 6_000))
+        half = tuple(
+            HalfSegment(TOPICS[where[0]], *where, segment, n, 100, "00000000", 1, 2) for where, segment, n in segments
+        )
+        prepare = PrepareHalf("half", name, half, 6_000)
+        if end is None:
+            self.same(self.model.prepare_half(name, segments), prepare)
+        else:
+            expected = self.model.send_half(name, segments, committed=end)
+            self.same(expected, prepare, EndHalf("half", name, end, False))
 
-    def same(self, expected: ErrorCode | None, command: Command) -> None:
-        answer = self.answer(command)
+    def same(self, expected: ErrorCode | None, *commands: Command) -> None:
+        answer = self.answer(*commands)
         assert answer == expected if expected is not None else isinstance(answer, CommandResult)
 
     @rule(name=names_, shift=shifts, checker=names_)
@@ -322,9 +356,21 @@ class StateMachine(RuleBasedStateMachine):
         self.submit(OffsetCommit(f"offset-{next(self.requests)}", "group", (OffsetToCommit(*place, offset),)))
         self.model.commit_offset("group", place, offset)
 
+    def settings(self) -> dict[int, dict[str, str]]:
+        """The settings of the store and of the topics."""
+        topics = {topic_id: self.log.records["topic", name].settings for topic_id, name in TOPICS.items()}
+        return {STORE: self.log.records["store",].topic_defaults, **topics}
+
+    @invariant()
+    def the_store_and_its_topics_have_the_same_settings(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        wanted = {owner: {} if value is None else {REJECTS: value} for owner, value in self.model.rejecting.items()}
+        assert self.settings() == {owner: wanted.get(owner, {}) for owner in (STORE, *TOPICS)}
+
     @invariant()
     def everybody_reads_the_same(self) -> None:
-        for place in PLACES if hasattr(self, "log") else ():
+        for place in HALF_PLACES if hasattr(self, "log") else ():
             partition, located = self.log.partition(*place), self.log.segments(*place)
             assert last_stable_offset(partition) == self.model.last_stable_offset(place)
             assert partition.log_end_offset == len(self.model.partitions[place].offsets)
@@ -367,12 +413,16 @@ class LogMachine(StateMachine):
     def record(self, table: str, topic_id: int, partition: int, producer_id: int) -> Any:
         return self.log.producer(topic_id, partition, producer_id)
 
-    def read(self, entry: int | None = None) -> tuple[int, dict[tuple[int, int], PartitionView]]:
-        view = self.log.view(["topic"], self.log.deadline(5), entry=entry)
-        return view.entry, {(1, number): view.partitions["topic", number] for number in range(len(PLACES))}
+    def settings(self) -> dict[int, dict[str, str]]:
+        topics = {topic_id: self.log.topic(name).settings for topic_id, name in TOPICS.items()}
+        return {STORE: self.log.store_state().topic_defaults, **topics}
 
-    def visible(self, view: PartitionView) -> list[tuple[int, str]]:
-        folder = names.partition_folder("topic", 1, view.partition)
+    def read(self, entry: int | None = None) -> tuple[int, dict[tuple[int, int], PartitionView]]:
+        view = self.log.view(list(TOPICS.values()), self.log.deadline(5), entry=entry)
+        return view.entry, {place: view.partitions[TOPICS[place[0]], place[1]] for place in HALF_PLACES}
+
+    def visible(self, topic_id: int, view: PartitionView) -> list[tuple[int, str]]:
+        folder = names.partition_folder(TOPICS[topic_id], topic_id, view.partition)
         segments: list[SegmentRef] = []
         aborted: list[AbortedTransaction] = []
         for run in view.sealed:
@@ -391,8 +441,8 @@ class LogMachine(StateMachine):
         for place, view in views.items():
             assert view.last_stable_offset == self.model.last_stable_offset(place)
             assert view.log_end_offset == len(self.model.partitions[place].offsets)
-            assert self.visible(view) == self.model.visible(place)
-        self.past[entry] = {place: self.model.visible(place) for place in PLACES}
+            assert self.visible(place[0], view) == self.model.visible(place)
+        self.past[entry] = {place: self.model.visible(place) for place in HALF_PLACES}
 
     @invariant()
     def groups_have_the_same_offsets(self) -> None:
@@ -407,7 +457,7 @@ class LogMachine(StateMachine):
         entry = data.draw(st.sampled_from(sorted(self.past)))
         found, views = self.read(entry)
         assert found == entry
-        assert {place: self.visible(view) for place, view in views.items()} == self.past[entry]
+        assert {place: self.visible(place[0], view) for place, view in views.items()} == self.past[entry]
 
 
 TestStateMachine = StateMachine.TestCase
