@@ -101,6 +101,12 @@ def test_a_message_that_its_own_list_commits_is_an_ordinary_one(log: PureLog) ->
     assert log.partition().log_end_offset == 2
 
 
+def test_each_message_that_a_list_leaves_pending_is_asked_for(log: PureLog) -> None:
+    log.submit(*rejecting("true", None))
+    assert log.refusal(prepare(), COMMIT, prepare(segment(11), name="t2")) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert log.partition().log_end_offset == 0
+
+
 def test_what_was_taken_before_is_repeated_checked_and_settled(log: PureLog) -> None:
     log.submit(prepare(segment(10)))
     log.submit(*rejecting("true", "true"))

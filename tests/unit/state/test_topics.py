@@ -20,11 +20,12 @@ from sparktxn.format.commands import (
     DeleteTopic,
 )
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, TopicState
+from sparktxn.structs import CommittedTransaction, ManifestRef, PartitionSegments, PartitionState, TopicState
 from tests.purelog import PureLog
 
 HERE = (1, 0)
 REJECTS: dict[str, Any] = {"reject.transaction.message": "True"}
+COMPACTED: dict[str, Any] = {"cleanup.policy": "compact,delete"}
 SCHEMA = (("id", "int64", False),)
 E = ErrorCode
 
@@ -71,6 +72,8 @@ def test_a_topic_is_made_with_its_partitions_and_the_next_id() -> None:
         (CreateTopic("r", "new", 1, {"segment.format": "orc"}), E.INVALID_CONFIG, ("'new'", "'orc'", "parquet or arr")),
         (CreateTopic("r", "new", 1, {"message.timestamp.type": "x"}), E.INVALID_CONFIG, ("CreateTime or LogAppendTi",)),
         (CreateTopic("r", "new", 1, {}, (("_offset", "int64", True),)), E.INVALID_CONFIG, ("'new'", "_offset")),
+        (CreateTopic("r", "new", 1, COMPACTED, SCHEMA), E.INVALID_CONFIG, ("'new'", "cannot be comp", "to delete")),
+        (AlterTopic("r", "typed", 3, COMPACTED), E.INVALID_CONFIG, ("'typed'", "cannot be compacted", "to delete")),
         (AlterTopic("r", "absent", 1), E.UNKNOWN_TOPIC_OR_PARTITION, ("'absent' does not exist",)),
         (AlterTopic("r", "topic", 7), E.UNKNOWN_TOPIC_OR_PARTITION, ("its id is 1, not 7",)),
         (AlterTopic("r", "topic", 1, {"segment.format": "orc"}), E.INVALID_CONFIG, ("'topic'", "'orc'")),
@@ -123,6 +126,17 @@ def test_altering_the_store_sets_removes_and_leaves_settings(log: PureLog) -> No
     assert log.records["store",] == replace(before, settings={"a": "1", "c": "4"})
 
 
+def test_a_topic_without_columns_may_be_compacted(log: PureLog) -> None:
+    log.submit(CreateTopic("keyed", "keyed", 1, COMPACTED), AlterTopic("r", "topic", 1, COMPACTED))
+    assert topic(log, "keyed").settings == topic(log).settings == COMPACTED
+
+
+def test_a_topic_with_columns_may_be_given_another_cleanup(log: PureLog) -> None:
+    log.submit(CreateTopic("typed", "typed", 1, {"cleanup.policy": "delete"}, SCHEMA))
+    log.submit(AlterTopic("r", "typed", 2, {"cleanup.policy": None}))
+    assert topic(log, "typed").settings == {}
+
+
 def test_columns_are_added_at_the_end(log: PureLog) -> None:
     log.submit(CreateTopic("typed", "typed", 1, {"a": "1"}, SCHEMA))
     added = (("x", "string", True), ("y", "int32", True))
@@ -157,6 +171,15 @@ def aborted_and_committed(log: PureLog) -> None:
     log.submit(producer.end(1, committed=False))
     producer = log.initialise("id")
     log.submit(producer.append(HERE, 0, 2, transaction=2), producer.end(2))
+
+
+@pytest.mark.parametrize("before", [1, 4, 5, 6])
+def test_deleting_records_keeps_the_committed_ranges_that_reach_so_far(log: PureLog, before: int) -> None:
+    committed = tuple(CommittedTransaction(7, first, first + 1, 3) for first in (0, 2, 4))
+    log.submit(log.initialise(None).append(HERE, 0, 9))
+    log.records["segments", *HERE] = replace(log.segments(), committed=committed)
+    log.submit(DeleteRecords("r", *HERE, before))
+    assert log.segments().committed == tuple(one for one in committed if one.last_offset >= before)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
