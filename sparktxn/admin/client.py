@@ -205,11 +205,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
+        given = list_of("resources", resources, ConfigResource)
+
         def alter(resource: ConfigResource) -> None:
+            configs.check_given_once(resource, given)
             deadline = self._deadline(request_timeout)
             configs.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
 
-        return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
+        return self._each(given, lambda resource: resource, alter)
 
     @in_time("request_timeout", clock_of)
     def alter_configs(
@@ -226,11 +229,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
         validate_only = arguments.boolean("validate_only", validate_only)
 
+        given = list_of("resources", resources, ConfigResource)
+
         def alter(resource: ConfigResource) -> None:
+            configs.check_given_once(resource, given)
             deadline = self._deadline(request_timeout)
             configs.replace_configs(self._log(), resource, deadline, validate_only=validate_only)
 
-        return self._each(list_of("resources", resources, ConfigResource), lambda resource: resource, alter)
+        return self._each(given, lambda resource: resource, alter)
 
     # Records
 

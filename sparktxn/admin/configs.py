@@ -21,11 +21,22 @@ from sparktxn.format.commands import AlterStore, AlterTopic
 from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType, node_of
 from sparktxn.log.log import Log
 
-__all__ = ["alter_configs", "describe_configs", "replace_configs"]
+__all__ = ["alter_configs", "check_given_once", "describe_configs", "replace_configs"]
 
 _Check = Callable[[Mapping[str, Any]], dict[str, str]]
 
 _NODE: Final = str(node_of("").id)
+
+
+def check_given_once(resource: ConfigResource, resources: Sequence[ConfigResource]) -> None:
+    """Refuse a resource that one call is to change twice, for its answer is one future.
+
+    Raises:
+        KafkaException: ``INVALID_REQUEST``.
+    """
+    if resources.count(resource) > 1:
+        reason = f"{resource} is given twice: expected one ConfigResource with all of its changes"
+        raise refusal(ErrorCode.INVALID_REQUEST, reason)
 
 
 def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntry]:
@@ -123,6 +134,9 @@ def _changes(entries: Sequence[ConfigEntry], *, is_store: bool) -> dict[str, str
         raise refusal(ErrorCode.INVALID_REQUEST, "no setting is given: pass incremental_configs=[ConfigEntry(…)]")
     for entry in arguments.items("incremental_configs", entries, ConfigEntry):
         operation = entry.incremental_operation
+        if entry.name in changes:
+            reason = f"setting {arguments.shown(entry.name)} is given twice: expected one ConfigEntry of it"
+            raise refusal(ErrorCode.INVALID_REQUEST, reason)
         try:
             if operation is AlterConfigOpType.SET:
                 changes |= check({entry.name: entry.value})

@@ -176,7 +176,7 @@ def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str
     by_name = {setting.name: setting for setting in known}
     for name in given:
         if name not in by_name:
-            raise ConfigurationError(f"unknown {what} setting {name!r}{did_you_mean(name, by_name)}")
+            raise ConfigurationError(f"unknown {what} setting {arguments.shown(name)}{did_you_mean(name, by_name)}")
     return {
         setting.name: setting.parse(setting.name, given[setting.name]) if setting.name in given else setting.default
         for setting in known

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sparktxn import arguments
 from sparktxn.config.settings import Parser, Setting, boolean, choice, integer, number, parse_settings, text
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = [
     "IGNORED_TOPIC_SETTINGS",
@@ -98,6 +98,7 @@ STORE_WIDE_SETTINGS: Final = tuple(
 )
 """Settings of topics that a store may set for all topics which do not set them."""
 
+_STORE_WIDE_NAMES: Final = tuple(setting.name for setting in STORE_WIDE_SETTINGS)
 _BY_NAME: Final = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
@@ -118,6 +119,12 @@ def check_store_wide_settings(given: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         ConfigurationError: a name is unknown, or no setting of stores, or a value is wrong.
     """
+    for name in given:
+        if name not in _STORE_WIDE_NAMES:
+            only = " or ".join(_STORE_WIDE_NAMES)
+            is_of_topics = name in _BY_NAME or name in IGNORED_TOPIC_SETTINGS
+            remedy = "; set it for each topic" if is_of_topics else did_you_mean(name, _STORE_WIDE_NAMES)
+            raise ConfigurationError(f"unknown store-wide setting {arguments.shown(name)}: expected {only}{remedy}")
     parsed = parse_settings(STORE_WIDE_SETTINGS, given, "store-wide")
     return {name: setting_text(name, value) for name, value in parsed.items() if name in given}
 

@@ -234,10 +234,19 @@ class ConfigEntry(arguments.Checked):
         return f"ConfigEntry({self.name}={self.value!r})"
 
 
+def _entries(name: str, value: object) -> list[ConfigEntry]:
+    return [] if value is None else arguments.items(name, value, ConfigEntry)
+
+
 class ConfigResource(arguments.Checked):
     """What has settings, by type and name; equal and hashed by these."""
 
-    _checks: ClassVar = {"restype": lambda value: resource_type(value), "name": _name("name")}
+    _checks: ClassVar = {
+        "restype": lambda value: resource_type(value),
+        "name": _name("name"),
+        "set_config_dict": lambda value: arguments.mapping("set_config_dict", value),
+        "incremental_configs": lambda value: _entries("incremental_configs", value),
+    }
 
     Type: ClassVar[type[ResourceType]] = ResourceType
 
@@ -255,8 +264,7 @@ class ConfigResource(arguments.Checked):
         self.set_config_dict = arguments.mapping("set_config", set_config)
         self.configs = described_configs
         self.error = error
-        given = () if incremental_configs is None else incremental_configs
-        self.incremental_configs = arguments.items("incremental_configs", given, ConfigEntry)
+        self.incremental_configs: list[ConfigEntry] = incremental_configs  # type: ignore[assignment]
 
     @property
     def restype_int(self) -> int:

@@ -78,11 +78,13 @@ from sparktxn.store import TableSelection
 from sparktxn.transfer import export_topic, import_files, import_in_place, import_topic
 from tests.edge.world import OPTIONS, World
 
-__all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "Call", "name_of", "public_calls"]
+__all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "name_of", "public_calls"]
 
 MODULES: Final = (sparktxn, sparktxn.admin, sparktxn.maintenance, sparktxn.transfer, sparktxn.halfmessage, rocketmq5)
 _folder = tempfile.TemporaryDirectory(prefix="edge-")
 """What exports write; it is deleted with the process."""
+REJECTS: Final = "reject.transaction.message"
+"""The setting that a whole store can have."""
 PREFIXES: Final = {sparktxn.halfmessage.__name__: "rocketmq4.", rocketmq5.__name__: "rocketmq5."}
 """Modules whose names others have too."""
 
@@ -340,6 +342,7 @@ def _begun(world: World) -> rocketmq5.Transaction:
     return transaction
 
 
+# Another call of a method has a name with more words: "AdminClient.describe_configs of the store".
 CALLS: Final[dict[str, Call]] = {
     # values
     "TopicPartition": _new(TopicPartition, topic=lambda: "t", partition=lambda: 0, offset=lambda: 1, metadata=str, leader_epoch=int),
@@ -449,6 +452,9 @@ CALLS: Final[dict[str, Call]] = {
     "AdminClient.describe_configs": _admin("describe_configs", lambda _: {"resources": [ConfigResource("TOPIC", "t")]}),
     "AdminClient.incremental_alter_configs": _admin("incremental_alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), incremental_configs=_entries())], "validate_only": False}),
     "AdminClient.alter_configs": _admin("alter_configs", lambda world: {"resources": [ConfigResource("TOPIC", world.topic(), set_config={"retention.ms": "5"})], "validate_only": False}),
+    "AdminClient.describe_configs of the store": _admin("describe_configs", lambda _: {"resources": [ConfigResource("BROKER", "0")]}),
+    "AdminClient.incremental_alter_configs of the store": _admin("incremental_alter_configs", lambda _: {"resources": [ConfigResource("BROKER", "0", incremental_configs=[ConfigEntry(REJECTS, "true", incremental_operation=AlterConfigOpType.SET)])], "validate_only": False}),
+    "AdminClient.alter_configs of the store": _admin("alter_configs", lambda _: {"resources": [ConfigResource("BROKER", "0", set_config={REJECTS: "true"})], "validate_only": False}),
     "AdminClient.cluster_id": Call(lambda world: world.admin.cluster_id, lambda _: {"timeout": 5.0}),
     "AdminClient.set_sasl_credentials": Call(lambda world: world.admin.set_sasl_credentials, lambda _: {"username": "u", "password": "p"}),
     "AdminClient.list_groups": Call(lambda world: world.admin.list_groups, lambda _: {"group": "witness", "timeout": 5.0}),

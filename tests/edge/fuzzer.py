@@ -24,13 +24,14 @@ from sparktxn.config.store import STORE_SETTINGS
 from sparktxn.config.topic import TOPIC_SETTINGS
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
-from tests.edge.calls import CALLS, MODULES, PREFIXES, checked_classes, hostile_messages, name_of
+from tests.edge.calls import CALLS, MODULES, PREFIXES, REJECTS, checked_classes, hostile_messages, name_of
 from tests.edge.values import HOSTILE, OPTION_TEXTS, PARTITIONS
 from tests.edge.world import World
 
 __all__ = ["Case", "Finding", "all_cases", "run_cases"]
 
 CALL_S_MAX: Final = 30
+ERROR_CHARACTERS_MAX: Final = 5_000
 
 # A setting's or a record's place in what was given is named, not the argument.
 _ALSO_NAMED: Final = {
@@ -94,6 +95,7 @@ def all_cases() -> Iterator[Case]:
         for parameter in _parameters(name):
             yield from _of_parameter(name, parameter)
     yield from _settings()
+    yield from _settings_of_the_store()
 
 
 def _parameters(name: str) -> list[str]:
@@ -103,6 +105,7 @@ def _parameters(name: str) -> list[str]:
 
 
 def _function(name: str) -> Callable[..., Any]:
+    name = name.partition(" ")[0]
     prefix = next((prefix for prefix in PREFIXES.values() if name.startswith(prefix)), "")
     head, _, method = name.removeprefix(prefix).partition(".")
     modules = [module for module in MODULES if PREFIXES.get(module.__name__, "") == prefix]
@@ -225,6 +228,94 @@ def _change(world: World, name: str, value: Any) -> ConfigResource:
     return ConfigResource("TOPIC", world.topic(), incremental_configs=[entry])
 
 
+def _settings_of_the_store() -> Iterator[Case]:
+    """What a resource names, and what is to be changed of it: each is replaced by each hostile value."""
+    for name, text in (
+        ("text", REJECTS),
+        ("topic's setting", "retention.ms"),
+        ("broker's", "log.retention.ms"),
+        *_NODES,
+    ):
+        yield from _of_the_store(name, partial(_same, text))
+    for name, make in HOSTILE.items():
+        yield from _of_the_store(name, make)
+
+
+def _of_the_store(value: str, make: _Make) -> Iterator[Case]:
+    for call, part, resource in _STORE_RESOURCES:
+        yield Case(f"AdminClient.{call} of the store", "resources", f"{part} {value}", _resource(resource, make))
+
+
+def _resource(resource: Callable[[Any], ConfigResource], make: _Make) -> _Value:
+    return lambda _world, _given: [resource(make())]
+
+
+def _entry(name: Any = REJECTS, value: Any = "true", operation: Any = AlterConfigOpType.SET) -> ConfigEntry:
+    return ConfigEntry(name, value, incremental_operation=operation)
+
+
+def _assigned(resource: ConfigResource, attribute: str, value: Any) -> ConfigResource:
+    setattr(resource, attribute, value)
+    return resource
+
+
+def _appended(resource: ConfigResource, value: Any) -> ConfigResource:
+    resource.incremental_configs.append(value)
+    return resource
+
+
+def _set(resource: ConfigResource, name: Any, value: Any) -> ConfigResource:
+    resource.set_config(name, value)
+    return resource
+
+
+def _put(resource: ConfigResource, value: Any) -> ConfigResource:
+    resource.set_config_dict[value if isinstance(value, str) else "x"] = value
+    return resource
+
+
+def _store(name: Any = "0", **changes: Any) -> ConfigResource:
+    return ConfigResource("BROKER", name, **changes)
+
+
+_NODES: Final = (
+    ("node 1", "1"),
+    ("node 00", "00"),
+    ("node -1", "-1"),
+    ("node ٠", "٠"),
+    ("two nodes", "0,1"),
+    ("wide", "x" * 30_000),
+)
+
+_STORE_RESOURCES: Final[tuple[tuple[str, str, Callable[[Any], ConfigResource]], ...]] = (
+    ("describe_configs", "type", lambda value: ConfigResource(value, "0")),
+    ("describe_configs", "name", _store),
+    ("incremental_alter_configs", "name", lambda value: _store(value, incremental_configs=[_entry()])),
+    ("incremental_alter_configs", "setting", lambda value: _store(incremental_configs=[_entry(value)])),
+    (
+        "incremental_alter_configs",
+        "removed",
+        lambda value: _store(incremental_configs=[_entry(value, None, AlterConfigOpType.DELETE)]),
+    ),
+    ("incremental_alter_configs", "value", lambda value: _store(incremental_configs=[_entry(REJECTS, value)])),
+    ("incremental_alter_configs", "operation", lambda value: _store(incremental_configs=[_entry(operation=value)])),
+    (
+        "incremental_alter_configs",
+        "second",
+        lambda value: _store(incremental_configs=[_entry(), _entry(REJECTS, value)]),
+    ),
+    ("incremental_alter_configs", "entries", lambda value: _assigned(_store(), "incremental_configs", value)),
+    ("incremental_alter_configs", "appended", lambda value: _appended(_store(incremental_configs=[_entry()]), value)),
+    ("alter_configs", "name", lambda value: _store(value, set_config={REJECTS: "true"})),
+    ("alter_configs", "set_config", lambda value: _store(set_config=value)),
+    ("alter_configs", "dict", lambda value: _assigned(_store(), "set_config_dict", value)),
+    ("alter_configs", "setting", lambda value: _set(_store(set_config={REJECTS: "true"}), value, "true")),
+    ("alter_configs", "value", lambda value: _store(set_config={REJECTS: value})),
+    ("alter_configs", "put", lambda value: _put(_store(set_config={REJECTS: "true"}), value)),
+)
+"""The calls, what is replaced, and the resource with it."""
+
+
 def run_cases(cases: list[Case]) -> tuple[int, list[Finding]]:
     """Run the cases, those of one call in one world; (how many calls were made, what they have found)."""
     found: list[Finding] = []
@@ -283,11 +374,14 @@ def _problems(world: World, case: Case) -> Iterator[str]:
     alarm = threading.Timer(CALL_S_MAX, _too_long, [str(case)])
     alarm.daemon = True
     alarm.start()
+    entry = world.store.log.entry
     try:
         if case.parameter:
             given[case.parameter] = wrong
         _results(target(**given))
     except BaseException as error:
+        if "alter_configs" in case.call and world.store.log.entry != entry:
+            yield "it is refused, and an entry is written"
         if not case.parameter:
             yield f"the valid call raises {_told(error)}"
         yield from _wrong_error(case, error)
@@ -325,14 +419,14 @@ def _wrong_error(case: Case, error: BaseException) -> Iterator[str]:
     if not allowed or refused or type(error).__module__ == "numpy":
         yield f"raises {_told(error)}"
         return
+    text = str(error)
+    if len(text) > ERROR_CHARACTERS_MAX:
+        yield f"its error has {len(text)} characters: {text[:100]}"
     if isinstance(error, KafkaException) and not isinstance(error, ValueError):
         return  # a refusal of the store, by Kafka's codes
-    text = str(error)
     names = (case.parameter, *_ALSO_NAMED.get(case.parameter, ()), *_fields_of(case))
     if not any(name in text for name in names):
         yield f"its error does not name {case.parameter!r}: {text[:200]}"
-    if len(text) > 5_000:
-        yield f"its error has {len(text)} characters: {text[:100]}"
 
 
 def _fields_of(case: Case) -> tuple[str, ...]:
@@ -343,6 +437,8 @@ def _fields_of(case: Case) -> tuple[str, ...]:
         return StagedSegment.__struct_fields__
     if case.parameter == "messages":
         return ("value", "partition", "header")
+    if case.parameter == "resources":
+        return ("name", "setting", "restype", "incremental_configs", "set_config", "incremental_operation")
     return ()
 
 

@@ -192,7 +192,12 @@ class TestSettingsOfTheStore:
     @pytest.mark.parametrize(
         ("resource", "code", "words"),
         [
-            (on_store("retention.ms", "5"), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'retention.ms'"),
+            (
+                on_store("retention.ms", "5"),
+                ErrorCode.INVALID_CONFIG,
+                f"unknown store-wide setting 'retention.ms': expected {REJECT}; set it for each topic",
+            ),
+            (on_store(f"{REJECT}s", "true"), ErrorCode.INVALID_CONFIG, f"; did you mean {REJECT!r}?"),
             (on_store(REJECT, "maybe"), ErrorCode.INVALID_CONFIG, "expected true or false"),
             (on_store("x", None, AlterConfigOpType.DELETE), ErrorCode.INVALID_CONFIG, "unknown store-wide setting 'x'"),
             (on_store(REJECT, "a", AlterConfigOpType.APPEND), ErrorCode.INVALID_REQUEST, "SET or DELETE"),
@@ -207,6 +212,20 @@ class TestSettingsOfTheStore:
         error = refused(admin.incremental_alter_configs([resource]))
         assert error.code() == code
         assert words in error.str()
+        assert self.shown(admin, STORE)[2]
+
+    def test_a_resource_or_a_setting_that_is_given_twice_is_refused(self, admin: AdminClient) -> None:
+        twice = on_store(REJECT, "true")
+        for answers in (
+            admin.incremental_alter_configs([twice, on_store(REJECT, "false")]),
+            admin.alter_configs([ConfigResource("BROKER", "0", {REJECT: "true"}), STORE]),
+        ):
+            error = refused(answers)
+            assert (error.code(), "is given twice" in error.str()) == (ErrorCode.INVALID_REQUEST, True)
+        twice.add_incremental_config(ConfigEntry(REJECT, None, incremental_operation=AlterConfigOpType.DELETE))
+        error = refused(admin.incremental_alter_configs([twice]))
+        assert error.code() == ErrorCode.INVALID_REQUEST
+        assert f"setting {REJECT!r} is given twice" in error.str()
         assert self.shown(admin, STORE)[2]
 
 
