@@ -19,6 +19,9 @@ from sparktxn.clock import in_time
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.errors import KafkaException
+from sparktxn.format import names
+from sparktxn.format.commands import Vacuum
+from sparktxn.format.entry import decode_entry
 from sparktxn.log.log import Log
 from sparktxn.maintenance.compact import CompactReport, compact
 from sparktxn.maintenance.retention import RetentionReport, apply_retention
@@ -32,8 +35,8 @@ __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
 RunTasks = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a function for each of some tasks, anywhere, and returns what it returns."""
 
-_VACUUMED_ENTRIES = 2
-"""How many entries a vacuum leaves from its horizon on in a store in which nothing happens: its own among them."""
+_VACUUMED_ENTRIES_MAX = 2
+"""How many entries above its horizon vacuums leave in a store in which nothing happens: their own."""
 
 _SETTINGS = (*SWEEP_SETTINGS, *COMPACT_SETTINGS, *REWRITE_SETTINGS, *VACUUM_SETTINGS)
 
@@ -114,9 +117,22 @@ def _checkpoint_new_entries(log: Log) -> None:
 
     A store in which nothing happens gets none: a vacuum's own entries are no reason for another.
     """
-    entry = log.refresh(log.deadline(None))
-    if entry > log.checkpoint_entry and entry - log.store_state().horizon > _VACUUMED_ENTRIES:
+    entry, horizon = log.refresh(log.deadline(None)), log.store_state().horizon
+    if entry > log.checkpoint_entry and not _are_vacuums(log, horizon + 1, entry):
         log.checkpoint()
+
+
+def _are_vacuums(log: Log, first: int, last: int) -> bool:
+    """Return whether these entries hold nothing but what vacuums write in a store in which nothing else happens."""
+    if last - first >= _VACUUMED_ENTRIES_MAX:
+        return False
+    for entry in range(first, last + 1):
+        name = names.entry(entry)
+        data = log.objects.get(name)
+        # One that is missing was vacuumed meanwhile, so that the horizon is another.
+        if data is None or not all(isinstance(command, Vacuum) for command in decode_entry(data, name, entry).commands):
+            return False
+    return True
 
 
 def _of(known: tuple[Setting, ...], given: Mapping[str, Any]) -> dict[str, Any]:

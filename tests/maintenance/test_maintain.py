@@ -39,6 +39,16 @@ def test_replaced_records_are_gone_though_nobody_writes(tmp_path: Path) -> None:
         assert sum(segment.record_count for segment in task.segments) == TRANSACTIONS
 
 
+def test_a_checkpoint_just_before_the_rewrite_keeps_nothing_for_long(tmp_path: Path) -> None:
+    """It names what the rewrite has replaced, and only two entries are above it: the rewrite's and the vacuum's."""
+    with written(tmp_path, TRANSACTIONS) as store:
+        store.log.refresh(store.log.deadline(None))
+        assert store.log.checkpoint() == store.log.entry
+        for _ in range(2):
+            assert maintain(store, AT_ONCE).failed == ()
+        assert entries(tmp_path) <= 4
+
+
 def test_a_store_in_which_nothing_happens_is_left_alone(tmp_path: Path) -> None:
     with written(tmp_path, TRANSACTIONS) as store:
         for _ in range(3):
