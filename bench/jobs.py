@@ -1,4 +1,7 @@
-"""The time of a commit while all jobs of maintenance run in another process, against the same store without them."""
+"""The time of a commit while all jobs of maintenance run in another process, against the same store without them.
+
+A file system in memory shows what writer and jobs make each other wait for. On a disk they wait for its fsync, too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import subprocess
 import sys
 import time
 from itertools import chain
+from pathlib import Path
 
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store, values
@@ -18,6 +22,7 @@ _TURN_S = 8.0
 _RECORDS = 10
 _PARTITIONS = 2
 _PAUSE_S = 0.002
+_MEMORY = Path("/dev/shm")
 
 _KEEPER = """
 import sys, time
@@ -73,9 +78,8 @@ def _turns(folder: str, keeper: subprocess.Popen[str]) -> tuple[list[list[float]
     return alone, along, said
 
 
-def measure() -> list[Figure]:
-    """Returns the figures."""
-    with temporary_folder() as folder:
+def _measured(where: str, parent: str | None) -> list[Figure]:
+    with temporary_folder(parent) as folder:
         topic_store(folder, _PARTITIONS).close()
         keeper = subprocess.Popen(
             [sys.executable, "-c", _KEEPER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -86,8 +90,21 @@ def measure() -> list[Figure]:
     assert not failed, f"{failed} jobs have failed"
     first, second = median([_p99(one) for one in alone]), median([_p99(one) for one in along])
     commits = sum(map(len, along))
+    medians = [f"median {median([*chain(*one)]):.1f} ms" for one in (alone, along)]
     return [
-        Figure("p99 of a commit", first, "ms", note=f"median {median([*chain(*alone)]):.1f} ms"),
-        Figure("p99 of a commit while all jobs run", second, "ms", note=f"median {median([*chain(*along)]):.1f} ms"),
-        Figure("p99 with jobs / without", second / first, "x", 2, True, f"{rounds} rounds, {commits:,} commits"),
+        Figure(f"p99 of a commit, {where}", first, "ms", note=medians[0]),
+        Figure(f"p99 of a commit while all jobs run, {where}", second, "ms", note=medians[1]),
+        Figure(
+            f"p99 with jobs / without, {where}", second / first, "x", 2, True, f"{rounds} rounds, {commits:,} commits"
+        ),
     ]
+
+
+def measure() -> list[Figure]:
+    """Returns the figures."""
+    figures = _measured("disk", None)
+    if _MEMORY.is_dir():
+        figures += _measured("memory", str(_MEMORY))
+    else:
+        print(f"not measured without a disk: {_MEMORY} is not here")
+    return figures

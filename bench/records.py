@@ -57,9 +57,9 @@ def produce_small(producer: Any, rows: int) -> None:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[str]:
-    """A folder that is gone afterwards."""
-    folder = tempfile.mkdtemp(prefix="sparktxn-bench-")
+def temporary_folder(parent: str | None = None) -> Iterator[str]:
+    """A folder that is gone afterwards, on the disk of temporary files if no other `parent` is named."""
+    folder = tempfile.mkdtemp(prefix="sparktxn-bench-", dir=parent)
     try:
         yield folder
     finally:
