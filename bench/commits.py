@@ -27,11 +27,13 @@ _ROUNDS = 5
 _DELTA_COMMITS = 60
 _AGED_ENTRIES = 20_000
 _AGED_VERSIONS = 5_000
+_UNFOLDED = {"checkpoint.fold.bytes.per.minute": "0"}
 
 
-def producing(folder: str, partitions: int, fsync: str) -> Callable[[], None]:
+def producing(folder: str, partitions: int, fsync: str, **settings: str) -> Callable[[], None]:
     """A function that commits one transaction of 100 records through `produce()`."""
-    producer = Producer({"bootstrap.servers": folder, "transactional.id": "bench", "store.fsync": fsync})
+    settings |= {"store.fsync": fsync}
+    producer = Producer({"bootstrap.servers": folder, "transactional.id": "bench", **settings})
     producer.init_transactions()
     records = [(number % partitions, b"key-%d" % number, value) for number, value in enumerate(values(RECORDS))]
 
@@ -154,12 +156,13 @@ def _against_delta(folder: Callable[[], str]) -> list[Figure]:
         Figure("commits, no fsync, against delta-rs", ratio, "x", 4.0),
     ]
     aged_folder = folder()
-    aged_store = topic_store(aged_folder, 1, **{"store.fsync": "false"})
+    aged_store = topic_store(aged_folder, 1, **{"store.fsync": "false"}, **_UNFOLDED)
     age(aged_store, _AGED_ENTRIES)
-    aged = producing(aged_folder, 1, "false")
+    # The segments that make it old are named only.
+    aged = producing(aged_folder, 1, "false", **_UNFOLDED)
     fresh_folder = folder()
     topic_store(fresh_folder, 1, **{"store.fsync": "false"})
-    fresh = producing(fresh_folder, 1, "false")
+    fresh = producing(fresh_folder, 1, "false", **_UNFOLDED)
     rate(aged, 50), rate(fresh, 50)
     old, _, ratio = alternate(lambda: rate(aged, _COMMITS), lambda: rate(fresh, _COMMITS), _ROUNDS)
     figures += [

@@ -106,7 +106,7 @@ def measure() -> list[Figure]:
     opened = {}
     for entries in (2_000, 20_000):
         with temporary_folder() as folder:
-            store = topic_store(folder, 6, **{"store.fsync": "false"})
+            store = topic_store(folder, 6, **{"store.fsync": "false", "checkpoint.fold.bytes.per.minute": "0"})
             for number in range(9):
                 store.create_topic(f"topic-{number}", 6)
             age(store, entries)
