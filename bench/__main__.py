@@ -20,6 +20,7 @@ _NAMES = (
     "halfmessages",
     "verifying",
     "rewriting",
+    "compacting",
     "vacuuming",
     "jobs",
     "folding",

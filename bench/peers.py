@@ -17,13 +17,17 @@ from bench.broker import broker
 from bench.figures import Figure, median
 from bench.spark_cases import PARTITIONS
 
-__all__ = ["compare", "run_peers"]
+__all__ = ["DELTA", "PEERS_JARS", "PEERS_ROOT", "compare", "peers_python", "run_peers"]
 
 _SPARK: Final = "4.2.0"
 _DELTA: Final = "4.4.0"
-_PACKAGES: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_SPARK},io.delta:delta-spark_2.13:{_DELTA}"
-_ROOT: Final = Path(__file__).parents[1]
-_ENVIRONMENT: Final = _ROOT / ".venv-peers"
+DELTA: Final = f"io.delta:delta-spark_2.13:{_DELTA}"
+"""Delta Lake's package, as Spark's settings name it."""
+
+_PACKAGES: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_SPARK},{DELTA}"
+PEERS_ROOT: Final = Path(__file__).parents[1]
+_ENVIRONMENT: Final = PEERS_ROOT / ".venv-peers"
+PEERS_JARS: Final = _ENVIRONMENT / "jars"
 
 _COMPARED: Final = (
     ("all columns, scan()", "kafka all columns", 0.15),
@@ -43,8 +47,8 @@ _AGE_BATCHES: Final = 100
 """How many of the first and of the last micro-batches show whether they grow slower."""
 
 
-def _python() -> str:
-    """The Python of the peers' environment, which is made once.
+def peers_python() -> str:
+    """Return the Python of the peers' environment, which is made once.
 
     Raises:
         OSError: the packages cannot be had.
@@ -62,8 +66,8 @@ def _python() -> str:
 def run_peers(folder: str, rows: int, rounds: int, batches: int) -> dict[str, Any] | None:
     """Return what the peers' driver has measured; None, with a message, if they cannot be had."""
     try:
-        python = _python()
-        with broker(Path(folder, "broker"), python, _ENVIRONMENT / "jars", PARTITIONS) as address:
+        python = peers_python()
+        with broker(Path(folder, "broker"), python, PEERS_JARS, PARTITIONS) as address:
             return _measured(python, folder, address, rows, rounds, batches)
     except OSError as error:
         print(f"no figures against Kafka and Delta Lake: {error}", file=sys.stderr)
@@ -73,8 +77,10 @@ def run_peers(folder: str, rows: int, rounds: int, batches: int) -> dict[str, An
 def _measured(python: str, folder: str, address: str, rows: int, rounds: int, batches: int) -> dict[str, Any]:
     work = Path(folder, "peers")
     work.mkdir()
-    command = [python, "-m", "bench.peers_driver", str(work), str(_ENVIRONMENT / "jars"), _PACKAGES, address]
-    driver = subprocess.run([*command, str(rows), str(rounds), str(batches)], cwd=_ROOT, capture_output=True, text=True)
+    command = [python, "-m", "bench.peers_driver", str(work), str(PEERS_JARS), _PACKAGES, address]
+    driver = subprocess.run(
+        [*command, str(rows), str(rounds), str(batches)], cwd=PEERS_ROOT, capture_output=True, text=True
+    )
     if driver.returncode:
         raise OSError(f"the peers' driver has failed: {driver.stderr[-2_000:]}")
     found: dict[str, Any] = json.loads(driver.stdout.splitlines()[-1])
