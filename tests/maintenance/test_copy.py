@@ -43,7 +43,6 @@ from tests.world import next_number
 OPTIONS = {"store.fsync": "false", "checkpoint.entries": "4", "checkpoint.seal.segments": "2"}
 FILES = {"store.append.inline.bytes": "0"}
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 3_600_000}
-BUCKET = "copying"
 
 
 def trade(store: Store, transactions: int, **settings: Any) -> None:
@@ -106,21 +105,6 @@ def test_a_store_with_every_command_is_copied_whole(target: str) -> None:
         with Store.open(target) as copy:
             assert verify(copy).problems == ()
             assert (copy.store_id, report.entry) == (report.store_id, copy.view().entry)
-
-
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("moto_server", marks=pytest.mark.moto),
-        pytest.param("seaweed_server", marks=pytest.mark.seaweedfs),
-    ]
-)
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    if request.param == "local":
-        return str(tmp_path / "root"), {"store.fsync": "false"}
-    server: Any = request.getfixturevalue(request.param)
-    server.create_bucket(BUCKET)
-    return f"s3://{BUCKET}/{tmp_path.name}", server.options
 
 
 def test_on_real_stores_to_and_fro(shop: Store, root: tuple[str, dict[str, Any]], target: str) -> None:

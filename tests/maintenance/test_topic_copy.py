@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition, ViewExpired, read_task
 from sparktxn.admin import AdminClient
+from sparktxn.clock import Deadline, SystemClock
+from sparktxn.config.store import StoreOptions
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import AlterStore, EndTxn
@@ -30,12 +32,15 @@ from sparktxn.maintenance import (
     vacuum,
     verify,
 )
+from sparktxn.maintenance.copywork import Work
+from sparktxn.maintenance.topiccopy import TopicCopying
 from sparktxn.maintenance.topiccopyplan import plan_topic_copy
 from sparktxn.maintenance.topicstate import parts_of_topics, records_of_topics
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.registry import objects_of
 from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
+from sparktxn.testing.faultystore import Died, Fault, FaultyStore, at_operation
 from tests.maintenance.test_copy import EVERYTHING, FILES, OPTIONS, objects, settle, trade
 from tests.world import next_number
 
@@ -84,8 +89,8 @@ def rows(store: Store, topic: str, entry: int | None = None) -> list[tuple[Any, 
     return [(row.get("partition"), row.get("offset"), row.get("value"), row.get("key", row.get("id"))) for row in found]
 
 
-def committed(store: Store, topic: str, group: str = "readers") -> list[int]:
-    given = {"bootstrap.servers": store.uri, **OPTIONS, "group.id": group}
+def committed(store: Store, topic: str, group: str = "readers", **options: Any) -> list[int]:
+    given = {"bootstrap.servers": store.uri, **OPTIONS, **options, "group.id": group}
     with Consumer(given) as consumer:
         return [found.offset for found in consumer.committed([TopicPartition(topic, 0)], 10)]
 
@@ -587,6 +592,53 @@ def test_a_copy_of_topics_is_copied_on(shop: Store, target: str) -> None:
     with Store.open(f"{target}-one", options=OPTIONS) as one:
         assert rows(one, "orders") == expected[: len(rows(one, "orders"))] or set(rows(one, "orders")) < set(expected)
         assert verify(one).problems == ()
+
+
+def test_on_real_stores_to_and_fro(shop: Store, root: tuple[str, dict[str, Any]], target: str) -> None:
+    uri, options = root
+    expected, entry = rows(shop, "orders"), shop.view().entry
+    report = copy_topics(shop, uri, ["orders"], target_options=options)
+    assert (report.is_complete, report.entry) == (True, entry)
+    trade_both(shop, 2)
+    again = copy_topics(shop, uri, ["orders"], entry=entry, target_options=options)
+    assert (again.is_complete, again.objects) == (True, 0)
+    with Store.open(uri, options=options) as copy:
+        assert verify(copy).problems == ()
+        assert rows(copy, "orders") == expected
+        copy_topics(copy, target, ["orders"])
+    with Store.open(target, options=OPTIONS) as back:
+        assert verify(back).problems == ()
+        assert rows(back, "orders") == expected
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("fault", [Fault.DIE_BEFORE, Fault.DIE_AFTER])
+def test_a_copy_to_a_real_store_that_was_killed_is_finished_by_the_next(
+    shop: Store, root: tuple[str, dict[str, Any]], fault: Fault, part: float
+) -> None:
+    """It is no store until then. The next call is of a newer view, for the source has gone on."""
+    uri, options = root
+    deadline = Deadline(SystemClock(), 60)
+    work = Work(shop, StoreOptions(options), 1, None, deadline)
+
+    def copied(to: str, at: int) -> FaultyStore:
+        objects = FaultyStore(objects_of(to, options), at_operation(at, fault))
+        TopicCopying(shop.log, objects, ("orders",), None, deadline, work, None).run()
+        return objects
+
+    last = copied(f"{uri}-whole", 0).operations[-1].number
+    with pytest.raises(Died):
+        copied(uri, max(1, round(last * part)))
+    if fault is Fault.DIE_BEFORE or part < 1:
+        with pytest.raises((StoreNotFound, DamagedObject, ConfigurationError)):
+            Store.open(uri, options=options)
+        trade_both(shop, 2)
+    report = copy_topics(shop, uri, ["orders"], target_options=options)
+    assert (report.is_complete, report.entry) == (True, shop.view().entry)
+    with Store.open(uri, options=options) as copy:
+        assert verify(copy).problems == ()
+        assert rows(copy, "orders") == rows(shop, "orders")
+        assert committed(copy, "orders", **options) == committed(shop, "orders")
 
 
 def test_on_a_disk(shop: Store, tmp_path: Path) -> None:
