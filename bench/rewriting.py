@@ -27,11 +27,16 @@ _PLANNED_PARTITIONS = 6
 _PLAN = """
 import sys, time
 from sparktxn import Store
-from sparktxn.maintenance import plan_rewrite
+from sparktxn.maintenance import plan_rewrite, rewrite
 with Store.open(sys.argv[1]) as store:
     started = time.process_time()
-    tasks = plan_rewrite(store)
-    print(time.process_time() - started, sum(task.files for task in tasks), len(tasks))
+    if sys.argv[2] == "whole":
+        tasks = plan_rewrite(store)
+        files, count = sum(task.files for task in tasks), len(tasks)
+    else:
+        report = rewrite(store, dry_run=True)
+        files, count = report.segment_files, report.ranges
+    print(time.process_time() - started, files, count)
 # Not getrusage: its peak is inherited from the process that started this one.
 print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
@@ -70,14 +75,22 @@ def _planning() -> list[Figure]:
         store.create_topic("t", _PLANNED_PARTITIONS)
         fill_with_segments(store, "t", _PLANNED // _PLANNED_PARTITIONS)
         store.close()
-        done = subprocess.run([sys.executable, "-c", _PLAN, folder], check=True, capture_output=True, text=True)
+        found = {how: _planned(folder, how) for how in ("whole", "task by task")}
+    name = f"planning a rewrite of {_PLANNED:,} segments"
+    figures = []
+    for how, (cpu_s, tasks, megabytes) in found.items():
+        figures.append(Figure(f"{name}, {how}", cpu_s, "s CPU", 10, at_most=True, note=f"{tasks} tasks"))
+        figures.append(Figure(f"{name}, {how}: memory", megabytes, "MB peak"))
+    return figures
+
+
+def _planned(folder: str, how: str) -> tuple[float, int, float]:
+    """Return the seconds of a processor, how many tasks there are, and the greatest memory."""
+    command = [sys.executable, "-c", _PLAN, folder, how]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     cpu_s, files, tasks, megabytes = done.stdout.split()
     assert int(files) > 0.99 * _PLANNED
-    name = f"planning a rewrite of {_PLANNED:,} segments"
-    return [
-        Figure(name, float(cpu_s), "s CPU", 10, at_most=True, note=f"{tasks} tasks"),
-        Figure(f"{name}: memory", float(megabytes), "MB peak", note="with the whole plan in memory"),
-    ]
+    return float(cpu_s), int(tasks), float(megabytes)
 
 
 def measure() -> list[Figure]:

@@ -137,11 +137,15 @@ def _done(
         ViewExpired: a vacuum has passed the view of this plan.
     """
     if run is not None:
-        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline):
+        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline, _segments):
             yield from some
         return
     for task in tasks:
         yield None if deadline.passed() else copy_newest(log.objects, log.ids, log.clock, task)
+
+
+def _segments(task: CompactTask) -> int:
+    return len(task.read.segments)
 
 
 def _task(options: Mapping[str, Any], task: CompactTask) -> CompactedFiles:

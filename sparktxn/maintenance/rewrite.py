@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
+from sparktxn.background import Background
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, ViewExpired
@@ -112,11 +113,15 @@ def rewrite(
             log, parsed.topics or None, deadline, lambda view: _foreseen(plan_tasks(log.objects, view, parsed))
         )
     report = RewriteReport(dry_run=False)
-    work = partial(_one_by_one, log) if run is None else partial(_elsewhere, run, store.options)
-    for attempt in range(ATTEMPTS):
-        report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
-        if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
-            break
+    background = log.background.sibling("sparktxn-rewrite", 1)
+    work = partial(_one_by_one, log, background) if run is None else partial(_elsewhere, run, store.options)
+    try:
+        for attempt in range(ATTEMPTS):
+            report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
+            if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
+                break
+    finally:
+        background.close(0)
     return report
 
 
@@ -139,7 +144,7 @@ def do_tasks(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> Rewr
 
     Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken.
     """
-    return _carried_out(log, _one_by_one(log, tasks, deadline), deadline, RewriteReport(dry_run=False))
+    return _carried_out(log, _one_by_one(log, None, tasks, deadline), deadline, RewriteReport(dry_run=False))
 
 
 def _carried_out(log: Log, results: _Results, deadline: Deadline, report: RewriteReport) -> RewriteReport:
@@ -162,21 +167,26 @@ def _carried_out(log: Log, results: _Results, deadline: Deadline, report: Rewrit
     return _applied(log, waiting, deadline, report) if waiting else report
 
 
-def _one_by_one(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
-    """Do tasks here, in their order.
+def _one_by_one(log: Log, background: Background | None, tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
+    """Do tasks here, in their order; `background` encodes while records are read.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
     for task in tasks:
-        yield None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task), False
+        done = None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task, background)
+        yield done, False
 
 
 def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
     """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
-    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline):
+    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline, _segments):
         for number, done in enumerate(some, 1):
             yield done, number == len(some)
+
+
+def _segments(task: RewriteTask) -> int:
+    return len(task.read.segments)
 
 
 def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from sparktxn import arguments
+from sparktxn.background import Background
 from sparktxn.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
@@ -67,9 +68,23 @@ def run_rewrite_task(task: RewriteTask, options: Mapping[str, Any] | None = None
     return copy_records(objects, RandomIds(), SystemClock(), task)
 
 
-def copy_records(objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask) -> RewrittenFiles:
-    """Do a task with an open object store; the errors are those of `run_rewrite_task`."""
-    copying = FileCopy(objects, ids, clock, task.read, task.planned_entry, task.compression, task.target_bytes)
+def copy_records(
+    objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask, background: Background | None = None
+) -> RewrittenFiles:
+    """Do a task with an open object store; the errors are those of `run_rewrite_task`.
+
+    With `background` records are read and encoded side by side.
+    """
+    copying = FileCopy(
+        objects,
+        ids,
+        clock,
+        task.read,
+        task.planned_entry,
+        task.compression,
+        task.target_bytes,
+        background=background,
+    )
     for segment, rows in stored_records(objects, task.read):
         copying.add(segment, rows)
     copying.finish_file()
@@ -107,6 +122,7 @@ class FileCopy:
         compression: the topic's setting ``compression.type``.
         target_bytes: about how large a file becomes.
         decoded_bytes_max: what a file may take in memory, decoded; a segment that takes more is alone in its file.
+        background: encodes row groups while the caller adds segments; None: `add` does.
     """
 
     def __init__(
@@ -119,6 +135,7 @@ class FileCopy:
         compression: str,
         target_bytes: int,
         decoded_bytes_max: int = _DECODED_BYTES_MAX,
+        background: Background | None = None,
     ) -> None:
         self._objects = objects
         self._ids = ids
@@ -128,7 +145,8 @@ class FileCopy:
         self._compression = compression
         self._target_bytes = target_bytes
         self._decoded_bytes_max = decoded_bytes_max
-        self._writer = SegmentWriter(compression)
+        self._background = background
+        self._writer = SegmentWriter(compression, background)
         self._parts: list[_Part] = []
         self.segments: list[RewrittenSegment] = []
 
@@ -176,7 +194,7 @@ class FileCopy:
         crc = checksum(data)
         self.segments += [_placed(part, file_name, len(data), crc, records) for part in self._parts]
         self._parts = []
-        self._writer = SegmentWriter(self._compression)
+        self._writer = SegmentWriter(self._compression, self._background)
 
 
 def _placed(part: _Part, file_name: str, size_bytes: int, crc: str, file_records: int) -> RewrittenSegment:

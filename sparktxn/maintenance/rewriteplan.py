@@ -32,6 +32,8 @@ _ARROW: Final = ".arrow"
 _INPUT_PER_TARGET: Final = 4
 _SEGMENTS_PER_TASK: Final = 20_000
 _ROWS_FULL: Final = 1_000_000
+_SEGMENTS_AT_ONCE: Final = 50_000
+"""About so many segments of a partition are in memory at a time, but for those of tasks."""
 
 
 class RewriteTask(Struct, frozen=True):
@@ -84,44 +86,86 @@ def _check_partitions(view: ReadView, partitions: Sequence[int]) -> None:
                 )
 
 
+class _Piece:
+    """Consecutive segments that become one task; `kept` are those whose records are."""
+
+    def __init__(self) -> None:
+        self.segments: list[SegmentRef] = []
+        self.kept: list[SegmentRef] = []
+        self.size_bytes = 0
+
+    def add(self, segment: SegmentRef, *, is_kept: bool) -> None:
+        self.segments.append(segment)
+        self.size_bytes += segment.file_share_bytes
+        if is_kept:
+            self.kept.append(segment)
+
+
 class _Planner:
-    """Plans one partition."""
+    """Plans one partition, with the segments of some sealed runs in memory at a time."""
 
     def __init__(
         self, objects: ObjectStore, view: ReadView, partition: PartitionView, settings: RewriteSettings, start: int
     ) -> None:
-        self._uri = objects.uri
+        self._objects = objects
         self._partition = partition
         self._settings = settings
+        self._start = start
         # Times of records are the application's: without an age they say nothing.
         self._newest_ms = view.timestamp_ms - settings.min_age_ms if settings.min_age_ms else math.inf
         self._small_bytes = settings.target_bytes // 2
-        stable = partition.last_stable_offset
-        found = segments_between(objects, partition, start, stable)
-        first = found[0].base_offset if found else start
-        aborted = aborted_between(objects, partition, first, stable) if found else ()
-        self._aborted = AbortedRanges(aborted) if aborted else None
-        self._segments = committed_ranges(partition).noted(found)
+        self._committed = committed_ranges(partition)
 
     def tasks(self) -> Iterator[RewriteTask]:
         """Yield the partition's tasks: runs of segments that each should be merged, in pieces of a bounded size."""
-        run: list[SegmentRef] = []
-        for segment in self._segments:
-            if self._is_selected(segment):
-                run.append(segment)
-            else:
-                yield from self._tasks_of(run)
-                run = []
-        yield from self._tasks_of(run)
+        size_bytes_max = _INPUT_PER_TARGET * self._settings.target_bytes
+        piece = _Piece()
+        for segment, is_kept in self._segments():
+            if not self._is_selected(segment, is_kept=is_kept):
+                yield from self._task(piece)
+                piece = _Piece()
+                continue
+            is_full = piece.size_bytes + segment.file_share_bytes > size_bytes_max
+            if piece.segments and (is_full or len(piece.segments) >= _SEGMENTS_PER_TASK):
+                # It ends where the next one begins, so that a rewrite may take several of them together.
+                yield from self._task(piece, segment.base_offset)
+                piece = _Piece()
+            piece.add(segment, is_kept=is_kept)
+        yield from self._task(piece)
 
-    def _is_kept(self, segment: SegmentRef) -> bool:
-        aborted = self._aborted
-        return aborted is None or bool(aborted.kept(segment, segment.base_offset, segment.end_offset))
+    def _segments(self) -> Iterator[tuple[SegmentRef, bool]]:
+        """Yield the segments in offset order, each with whether an aborted transaction leaves something of it."""
+        after = -1
+        for start, end in self._parts():
+            found = segments_between(self._objects, self._partition, start, end)
+            if not found:
+                continue
+            first = found[0].base_offset
+            aborted = aborted_between(self._objects, self._partition, first, max(end, found[-1].end_offset))
+            ranges = AbortedRanges(aborted) if aborted else None
+            for segment in self._committed.noted(found):
+                if segment.base_offset <= after:
+                    continue  # it reaches into the part before
+                after = segment.base_offset
+                yield segment, ranges is None or bool(ranges.kept(segment, segment.base_offset, segment.end_offset))
 
-    def _is_selected(self, segment: SegmentRef) -> bool:
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of offsets up to the last stable one, each with a bounded number of sealed segments."""
+        start, stable, segments = self._start, self._partition.last_stable_offset, 0
+        for run in self._partition.sealed:
+            if run.end_offset <= start or run.base_offset >= stable:
+                continue
+            if segments and segments + run.segment_count > _SEGMENTS_AT_ONCE and run.base_offset > start:
+                yield start, run.base_offset
+                start, segments = run.base_offset, 0
+            segments += run.segment_count
+        if start < stable:
+            yield start, stable
+
+    def _is_selected(self, segment: SegmentRef, *, is_kept: bool) -> bool:
         if segment.end_offset > self._partition.last_stable_offset or segment.timestamp_max_ms > self._newest_ms:
             return False
-        if not self._is_kept(segment):
+        if not is_kept:
             return True
         is_small = segment.size_bytes < self._small_bytes and not self._is_full(segment)
         return segment.committed_entry > 0 and (is_small or segment.name.endswith(_ARROW))
@@ -130,39 +174,23 @@ class _Planner:
         """Return whether a rewrite has left its file small because it holds as much as memory should, decoded."""
         return segment.file_records > max(segment.row_count, _ROWS_FULL)
 
-    def _tasks_of(self, run: Sequence[SegmentRef]) -> Iterator[RewriteTask]:
-        pieces: list[list[SegmentRef]] = []
-        left = 0
-        for segment in run:
-            share = segment.file_share_bytes
-            if not pieces or share > left or len(pieces[-1]) >= _SEGMENTS_PER_TASK:
-                pieces.append([])
-                left = _INPUT_PER_TARGET * self._settings.target_bytes
-            pieces[-1].append(segment)
-            left -= share
-        # A piece ends where the next one begins, so that a rewrite may take several of them together.
-        ends = [*(piece[0].base_offset for piece in pieces[1:]), *(segment.end_offset for segment in run[-1:])]
-        for piece, end in zip(pieces, ends, strict=True):
-            task = self._task(piece, end)
-            if task is not None:
-                yield task
-
-    def _task(self, piece: Sequence[SegmentRef], end: int) -> RewriteTask | None:
-        """Return a task; None if it would not make the partition's files fewer."""
-        kept = [segment for segment in piece if self._is_kept(segment)]
-        files = {segment.name: segment.size_bytes for segment in piece}
+    def _task(self, piece: _Piece, end: int | None = None) -> Iterator[RewriteTask]:
+        """Yield a task for a piece, up to offset `end`; none if it would not make the partition's files fewer."""
+        files = {segment.name: segment.size_bytes for segment in piece.segments}
         is_large_arrow = any(name.endswith(_ARROW) and size >= self._small_bytes for name, size in files.items())
-        if not kept or (len(files) < self._settings.min_segments and not is_large_arrow):
-            return None
+        if not piece.kept or (len(files) < self._settings.min_segments and not is_large_arrow):
+            return
         view = self._partition
-        return RewriteTask(
-            read=task_of(self._uri, view, piece[0].base_offset, end, kept, (), None),
-            base_offset=piece[0].base_offset,
+        base_offset, end = piece.segments[0].base_offset, end or piece.segments[-1].end_offset
+        records = sum(segment.record_count for segment in piece.segments)
+        yield RewriteTask(
+            read=task_of(self._objects.uri, view, base_offset, end, piece.kept, (), None),
+            base_offset=base_offset,
             end_offset=end,
             planned_entry=view.entry,
             compression=topic_setting(view.topic.settings, "compression.type"),
             target_bytes=self._settings.target_bytes,
             files=len(files),
-            size_bytes=sum(segment.file_share_bytes for segment in piece),
-            aborted_records=sum(segment.record_count for segment in piece) - sum(each.record_count for each in kept),
+            size_bytes=piece.size_bytes,
+            aborted_records=records - sum(each.record_count for each in piece.kept),
         )

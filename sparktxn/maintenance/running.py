@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -11,10 +10,13 @@ from sparktxn import arguments
 from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError
 
-__all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes"]
+__all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes", "waves"]
 
 TASKS_PER_RUN: Final = 256
 """So many tasks are handed out at a time: what they have made is put into effect before the next ones begin."""
+
+SEGMENTS_PER_RUN: Final = 200_000
+"""Tasks that are handed out together name about so many segments at most: that bounds the caller's memory."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -28,6 +30,7 @@ def in_other_processes(
     tasks: Iterable[Task],
     kind: type[Result],
     deadline: Deadline,
+    segments: Callable[[Task], int],
 ) -> Iterator[list[Result | None]]:
     """Let `run` do tasks, some at a time, and yield their results together.
 
@@ -39,16 +42,31 @@ def in_other_processes(
         tasks: what is to be done, in the order of partitions and offsets.
         kind: the type of a result, which says which topic id, partition and base offset it is for.
         deadline: tasks that are not begun by then are not done: None is yielded for each.
+        segments: returns how many segments a task names.
 
     Raises:
         TypeError, ConfigurationError: `run` has returned something else than one result for each task.
     """
-    left = iter(tasks)
-    while some := list(islice(left, TASKS_PER_RUN)):
+    for some in waves(tasks, segments):
         if deadline.passed():
             yield [None for _ in some]
         else:
             yield [*sorted(all_results(run(work, some), kind, len(some)), key=_place)]
+
+
+def waves(tasks: Iterable[Task], segments: Callable[[Task], int]) -> Iterator[list[Task]]:
+    """Yield tasks in their order, as many together as are handed out at a time, each for itself where it is large."""
+    wave: list[Task] = []
+    named = 0
+    for task in tasks:
+        count = segments(task)
+        if wave and (len(wave) >= TASKS_PER_RUN or named + count > SEGMENTS_PER_RUN):
+            yield wave
+            wave, named = [], 0
+        wave.append(task)
+        named += count
+    if wave:
+        yield wave
 
 
 def all_results(returned: object, kind: type[Result], tasks: int) -> list[Result]:

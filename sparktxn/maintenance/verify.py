@@ -30,7 +30,7 @@ from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.marking import Head, Marks, heads_in, mark
-from sparktxn.maintenance.running import all_results
+from sparktxn.maintenance.running import all_results, waves
 from sparktxn.maintenance.segmentcheck import (
     RESTORE,
     CheckedSegments,
@@ -103,8 +103,8 @@ def verify(
         store: an open store.
         topics: whose segments to read; None for all. The log is read whole.
         read_records: False only looks whether segments exist with their sizes.
-        run: how tasks are run, if not one after the other here: called with a function and the tasks, both picklable,
-            it returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
+        run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
+            both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
         timeout_s: how long all of it may take.
 
     Raises:
@@ -184,8 +184,12 @@ class _Verification:
     def _checked(self, tasks: Sequence[SegmentsToCheck], run: RunTasks | None) -> list[CheckedSegments]:
         if run is None:
             return [check_segments(self._objects, task) for task in tasks]
-        checked = run(partial(_check, self._store.options), tasks) if tasks else []
-        return all_results(checked, CheckedSegments, len(tasks))
+        check = partial(_check, self._store.options)
+        return [
+            checked
+            for some in waves(tasks, lambda task: len(task.segments))
+            for checked in all_results(run(check, some), CheckedSegments, len(some))
+        ]
 
     def _check_not_overtaken(self) -> None:
         if judge(self._objects, Premise(self._horizon)) is not None:

@@ -11,11 +11,13 @@ import pyarrow.parquet
 import pytest
 
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.log.keep.runs import not_rewritten
 from sparktxn.maintenance import apply_retention, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance.rewriteplan import plan_tasks
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import segments_between
 from sparktxn.store import read_task
@@ -219,6 +221,89 @@ def test_what_other_processes_have_made_takes_effect_before_they_get_more(
     made = [0, 2, 4]
     assert left == [45 - gone + new for gone, new in zip(replaced, made, strict=True)]
     assert world.rows("t") == before
+
+
+def test_tasks_of_many_segments_are_handed_out_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed out together bounds the driver's memory."""
+    monkeypatch.setattr("sparktxn.maintenance.running.SEGMENTS_PER_RUN", 9)
+    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_PER_TASK", 4)
+    write(world, 18)
+    before, handed_out = world.rows("t"), list[list[int]]()
+
+    def run(work: Any, some: Any) -> list[Any]:
+        handed_out.append([len(task.read.segments) for task in some])
+        return [work(task) for task in some]
+
+    report = rewrite(world.store, TWO, run=run)
+    assert handed_out == [[4, 4], [4, 4], [2]]
+    assert (report.ranges, report.segment_files) == (3, 18), "an entry for each time"
+    assert world.rows("t") == before
+
+
+@pytest.fixture
+def sealed() -> Iterator[World]:
+    """Sealed runs of two segments, of which some have aborted records and some are rewritten."""
+    made = World({"t": 1}, checkpoint_entries=4, checkpoint_seal_segments=2)
+    for part in range(3):
+        write(made, 7)
+        aborted = made.transactional()
+        aborted.begin_transaction()
+        aborted.produce("t", b"aborted", partition=0)
+        aborted.flush()
+        write(made, 1)
+        aborted.abort_transaction()
+        if part == 1:
+            rewrite(made.store, {**TWO, "rewrite.target.bytes": 1_024})
+    made.store.log.refresh(made.store.log.deadline(10))
+    made.store.log.checkpoint()
+    yield made
+    made.close()
+
+
+def test_a_plan_does_not_depend_on_how_much_of_it_is_in_memory(sealed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = sealed.store.log
+    view = log.view(["t"], log.deadline(10))
+    runs, stable = view.partitions["t", 0].sealed, view.partitions["t", 0].last_stable_offset
+    assert len(runs) > 2
+    for target_bytes in (1_024, 4_096, 2**20):
+        settings = RewriteSettings(target_bytes=target_bytes, min_segments=2)
+        expected = list(plan_tasks(log.objects, view, settings))
+        assert expected
+        for at_once in (1, 5, 12):
+            monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_AT_ONCE", at_once)
+            assert list(plan_tasks(log.objects, view, settings)) == expected
+            for offset in range(1, stable, 5):
+                some = [*plan_tasks(log.objects, view, settings, {("t", 0): offset})]
+                assert all(task.end_offset > offset for task in some)
+        monkeypatch.undo()
+
+
+def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({"t": 1}, checkpoint_entries=4, checkpoint_seal_segments=2)
+    for _ in range(7):
+        write(world, 6)
+        world.store.log.refresh(world.store.log.deadline(10))
+        world.store.log.checkpoint()
+    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_AT_ONCE", 2)
+    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_PER_TASK", 3)
+    asked: list[tuple[int, int]] = []
+
+    def noted(objects: Any, view: Any, start: int, end: int) -> list[SegmentRef]:
+        asked.append((start, end))
+        return segments_between(objects, view, start, end)
+
+    monkeypatch.setattr("sparktxn.maintenance.rewriteplan.segments_between", noted)
+    log = world.store.log
+    view = log.view(["t"], log.deadline(10))
+    tasks = plan_tasks(log.objects, view, RewriteSettings(target_bytes=1_024, min_segments=2))
+    next(tasks)
+    begun = len(asked)
+    assert [*tasks]
+    assert begun < len(asked)
+    starts = [view.partitions["t", 0].log_start_offset, *(end for _, end in asked)]
+    assert [start for start, _ in asked] == starts[:-1], "what is asked for together is the whole partition"
+    assert starts[-1] == view.partitions["t", 0].last_stable_offset
+    world.close()
 
 
 def test_other_processes_may_do_the_tasks(world: World) -> None:

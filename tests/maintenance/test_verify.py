@@ -131,6 +131,22 @@ def test_tasks_may_run_elsewhere(shop: Store) -> None:
     assert shipped
 
 
+def test_tasks_are_handed_out_some_at_a_time(shop: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task is of one topic; what is handed out together bounds what is sent to others at once."""
+    shop.create_topic("other", 1)
+    with Producer({"bootstrap.servers": shop.uri, **OPTIONS}) as producer:
+        producer.produce("other", b"x")
+    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 1)
+    handed_out: list[int] = []
+
+    def run(check: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        handed_out.append(len(tasks))
+        return [check(task) for task in tasks]
+
+    assert verify(shop, run=run) == verify(shop)
+    assert handed_out == [1, 1]
+
+
 # --- damage
 
 
