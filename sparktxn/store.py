@@ -22,6 +22,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn import arguments
+from sparktxn.background import ThreadBackground
 from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time, in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
@@ -57,7 +58,7 @@ from sparktxn.stage.batchcommits import (
 )
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.splitting import with_partition_key
-from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
+from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
 
@@ -114,6 +115,7 @@ class StagePlan(Struct, frozen=True):
             default_topic=default_topic,
             partitioner=partitioner,
             clock=SystemClock(),
+            background=ThreadBackground("sparktxn-stage", STAGING_THREADS),
             inline_bytes=self.inline_bytes if inline else 0,
         )
 

@@ -165,6 +165,11 @@ class PendingSegment:
             self._future = self._uploads.background.submit(self._upload)
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether the background has its upload and has not ended it."""
+        return self._future is not None and not self._future.done()
+
+    @property
     def may_be_inline(self) -> bool:
         """Whether the entry that names it may carry its records: they are few, and not on their way into the store."""
         if self.staged is not None or self._future is not None:

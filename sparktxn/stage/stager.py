@@ -6,16 +6,18 @@ that runs again stages the same records for each partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.background import InlineBackground
+from sparktxn.background import Background, InlineBackground
 from sparktxn.clock import Clock, Deadline, Ids, SystemClock
-from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreError, did_you_mean
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
 from sparktxn.stage.columns import conformed, slices, tables_of, topic_names
@@ -26,12 +28,15 @@ from sparktxn.stage.splitting import given_partitions, row_partitions, split
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX
 
-__all__ = ["SegmentStager", "StageTopic", "StagedSegment"]
+__all__ = ["STAGING_THREADS", "SegmentStager", "StageTopic", "StagedSegment"]
 
 _BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
 """What may wait in memory, over all partitions."""
 
 _REQUEST_TIMEOUT_S: Final = 60.0
+
+STAGING_THREADS: Final = 2
+"""Uploads at a time: twice as many segments wait at most, which is as much memory as the buffers have."""
 
 
 class _Topic(NamedTuple):
@@ -54,6 +59,8 @@ class SegmentStager:
             typed topic is written this way only.
         partitioner: one of `partitioner.PARTITIONERS`; where it would draw a random partition, the next one is taken.
         clock: for the timestamps of rows that have none.
+        background: uploads full segments while the caller goes on. It serves this stager alone, which closes it. None:
+            the caller's thread uploads.
         inline_bytes: the last records of a partition are not uploaded if they have at most so many bytes, and at most
             the topic's ``append.inline.bytes``. The entry that names them carries them. 0: all are uploaded.
 
@@ -73,6 +80,7 @@ class SegmentStager:
         default_topic: str | None = None,
         partitioner: str = "consistent_random",
         clock: Clock | None = None,
+        background: Background | None = None,
         inline_bytes: int = 0,
     ) -> None:
         self._stage_topics = topics
@@ -80,19 +88,20 @@ class SegmentStager:
         self._seed = seed
         self._partitioner = _known_partitioner(partitioner)
         self._clock = clock or SystemClock()
-        # Uploads run in the caller's thread: what has been uploaded needs no memory.
+        self._background = background or InlineBackground()
         uploads = Uploads(
             objects,
             ids,
             self._clock,
-            InlineBackground(),
+            self._background,
             lambda _: born,
             _REQUEST_TIMEOUT_S,
-            1,
+            STAGING_THREADS,
             counts_payload=True,
             inline_bytes=inline_bytes,
         )
         self._buffers = Buffers(uploads, Limits(0, 0, bytes_max=2 * _BUFFERED_BYTES_MAX))
+        self._uploading: deque[PendingSegment] = deque()
         self._uploaded: list[StagedSegment] = []
         self._finished = False
         self._failed: Exception | None = None
@@ -113,6 +122,8 @@ class SegmentStager:
         """
         if self._finished:
             raise RuntimeError("the stager has finished: open another one")
+        if self._failed is not None:
+            raise self._failed
         staged = False
         try:
             for table in tables_of("batch", batch):
@@ -122,8 +133,8 @@ class SegmentStager:
                         staged = True
         except Exception as error:
             # Rows before the wrong one are staged: a commit of them would be half of what the caller gave.
-            if staged and self._failed is None:
-                self._failed = error
+            if staged:
+                self._fail(error)
             raise
 
     def finish(self) -> list[StagedSegment]:
@@ -138,20 +149,45 @@ class SegmentStager:
             StoreUnavailable: an upload failed.
         """
         self._finished = True
-        waiting = self._buffers.take()
-        stage_inline(waiting, INLINE_LIST_BYTES_MAX)
-        self._upload(waiting)
-        return sorted(self._uploaded, key=lambda staged: (staged.topic, staged.partition))
-
-    def _upload(self, segments: Sequence[PendingSegment]) -> None:
         if self._failed is not None:
             raise self._failed
+        waiting = self._buffers.take()
+        stage_inline(waiting, INLINE_LIST_BYTES_MAX)
+        missing = [segment for segment in waiting if segment.staged is None]
+        # A single one would only wait for a thread to begin.
+        for segment in missing if len(missing) > 1 else ():
+            segment.start()
+        self._uploading = deque(waiting)
+        self._take_uploaded(waits=True)
+        self._background.close(0)
+        return sorted(self._uploaded, key=lambda staged: (staged.topic, staged.partition))
+
+    def _take_uploaded(self, *, waits: bool) -> None:
+        """Note the first segments that are uploaded, and wait for those that are too many; with `waits` for all.
+
+        Raises:
+            StoreUnavailable: an upload failed.
+        """
+        if self._failed is not None:
+            raise self._failed
+        segments = list(self._uploading)
+        excess = len(segments) if waits else max(0, len(segments) - 2 * STAGING_THREADS)
+        ready = segments[:excess]
+        ready += takewhile(lambda segment: not segment.is_under_way, segments[excess:])
         try:
-            self._uploaded += [segment.finish(Deadline(self._clock, None)) for segment in segments]
-        except StoreError as error:
-            self._failed = error
+            self._uploaded += [segment.finish(Deadline(self._clock, None)) for segment in ready]
+        except Exception as error:
+            self._fail(error)
             raise
-        self._buffers.settle(segments)
+        for _ in ready:
+            self._uploading.popleft()
+        self._buffers.settle(ready)
+
+    def _fail(self, error: Exception) -> None:
+        """Have every later call raise the first error; uploads that have not begun never do."""
+        if self._failed is None:
+            self._failed = error
+            self._background.close(0)
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)
@@ -189,7 +225,8 @@ class SegmentStager:
             raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, _too_large(buffer, largest))
         partitions = row_partitions(records, given, buffer.key_column, partial(self._hashed, topic))
         for partition, part in split(records, partitions):
-            self._upload(self._buffers.add_table(buffer.partitions[partition], part))
+            self._uploading += self._buffers.add_table(buffer.partitions[partition], part)
+            self._take_uploaded(waits=False)
 
     def _hashed(self, topic: _Topic, keys: pa.Array) -> pa.Array:
         partition_count = topic.buffer.partition_count

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparktxn.background import ThreadBackground
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
+from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.stage import stager as stager_module
 from sparktxn.stage.partitioner import partitioner
-from sparktxn.stage.stager import SegmentStager, StagedSegment, StageTopic
+from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
@@ -386,6 +390,110 @@ def test_a_failed_upload_can_never_be_missed() -> None:
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
             stager.finish()
+
+
+class HeldStore(ScriptedStore):
+    """Ends no put of a name before its turn: `ends` says how many may end."""
+
+    def __init__(self, script: list[str] | None = None) -> None:
+        super().__init__(script)
+        self.begun = 0
+        self.ends = threading.Semaphore(0)
+
+    def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+        self.begun += 1
+        assert self.ends.acquire(timeout=30)
+        return super().put_if_absent(name, data, timeout_s=timeout_s)
+
+
+def open_parallel(objects: ScriptedStore, topic: StageTopic) -> SegmentStager:
+    background = ThreadBackground("sparktxn-test-stage", STAGING_THREADS)
+    return open_stager(objects, topic, default_topic="t", background=background)
+
+
+def one_row(row: int) -> pa.Table:
+    return pa.table({"value": [b"%d" % row]})
+
+
+def write_rows(stager: SegmentStager, count: int) -> None:
+    for row in range(count):
+        stager.write(one_row(row))
+
+
+def test_rows_are_taken_while_segments_are_uploaded() -> None:
+    objects, topic = HeldStore(), stage_topic(segment_rows="1")
+    stager = open_parallel(objects, topic)
+    write_rows(stager, 2 * STAGING_THREADS)
+    assert not objects.puts, "no upload has ended"
+    objects.ends.release(100)
+    rows = [record["value"] for segment in stager.finish() for record in stored(objects, topic, segment).to_pylist()]
+    assert rows == [b"%d" % row for row in range(2 * STAGING_THREADS)]
+
+
+def test_a_writer_waits_for_slow_uploads_before_it_takes_more_rows() -> None:
+    """So that memory stays bounded, however long a store takes."""
+    objects, topic = HeldStore(), stage_topic(segment_rows="1")
+    stager = open_parallel(objects, topic)
+    written: list[int] = []
+
+    def write() -> None:
+        for row in range(20):
+            stager.write(one_row(row))
+            written.append(row)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join(2.5)
+    assert len(written) == 2 * STAGING_THREADS
+    assert objects.begun == STAGING_THREADS
+    objects.ends.release(100)
+    writer.join(30)
+    rows = [record["value"] for segment in stager.finish() for record in stored(objects, topic, segment).to_pylist()]
+    assert rows == [b"%d" % row for row in range(20)]
+
+
+def test_segments_keep_the_order_of_rows_whichever_upload_ends_first() -> None:
+    class SlowFirstStore(ScriptedStore):
+        def put_if_absent(self, name: str, data: bytes, *, timeout_s: float | None = None) -> PutOutcome:
+            if name.endswith(f"{1:020x}.parquet"):
+                assert others_ended.wait(30)
+            outcome = super().put_if_absent(name, data, timeout_s=timeout_s)
+            if len(self.puts) == 2:
+                others_ended.set()
+            return outcome
+
+    others_ended = threading.Event()
+    objects, topic = SlowFirstStore(), stage_topic(segment_rows="1")
+    stager = open_parallel(objects, topic)
+    write_rows(stager, 3)
+    staged = stager.finish()
+    rows = [record["value"] for segment in staged for record in stored(objects, topic, segment).to_pylist()]
+    assert rows == [b"0", b"1", b"2"]
+
+
+def test_an_upload_that_fails_alongside_can_never_be_missed() -> None:
+    objects = ScriptedStore(["dropped"] * 1_000)
+    stager = open_parallel(objects, stage_topic(segment_rows="1"))
+    with pytest.raises(StoreUnavailable):
+        write_rows(stager, 20)
+    objects.script = []
+    for again in (lambda: stager.write(one_row(0)), stager.finish, stager.finish):
+        with pytest.raises(StoreUnavailable):
+            again()
+
+
+def test_a_finished_stager_leaves_no_thread() -> None:
+    stager = open_parallel(ScriptedStore(), stage_topic(segment_rows="1"))
+    write_rows(stager, 5)
+    stager.finish()
+    ends_by = time.monotonic() + 5
+    while time.monotonic() < ends_by and _stage_threads():
+        time.sleep(0.01)
+    assert not _stage_threads()
+
+
+def _stage_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sparktxn-test-stage")]
 
 
 def test_finishing_twice_is_harmless_and_writing_after_it_is_not() -> None:
