@@ -30,7 +30,7 @@ _MEGABYTES_MAX: Final = 600
 _SEGMENTS: Final = 100_000
 _PLAN_MEGABYTES_MAX: Final = 500
 
-_COMPARED: Final = (
+_COMPARED: Final[tuple[tuple[str, str, str, float | None], ...]] = (
     ("read", "count, scan()", "count, parquet", 1.05),
     ("read", "noop, scan()", "noop, parquet", 1.05),
     ("read", "noop, scan() of a store with aborted", "noop, scan()", 1.02),
@@ -38,10 +38,14 @@ _COMPARED: Final = (
     ("read", "sum, format with columns", "sum, parquet", 1.6),
     ("read", "all columns, scan()", "all columns, anchor", 1.2),
     ("read", "all columns, format", "all columns, anchor", 1.4),
+    ("read", "sum, ready batches", "sum, parquet", None),
+    ("read", "sum, format with columns", "sum, ready batches", None),
+    ("read", "all columns, ready batches", "all columns, anchor", None),
+    ("read", "all columns, format", "all columns, ready batches", None),
     ("write", "write()", "parquet", 1.15),
     ("write", "format", "parquet", 1.3),
 )
-"""(use, ours, the peer's, how many times the peer's time ours may take)."""
+"""(use, ours, the peer's, how many times the peer's time ours may take; None where it is only stated)."""
 
 
 def measure() -> list[Figure]:
@@ -62,7 +66,7 @@ def measure() -> list[Figure]:
     return figures
 
 
-def _ratio(seconds: dict[str, dict[str, list[float]]], use: str, ours: str, peer: str, target: float) -> Figure:
+def _ratio(seconds: dict[str, dict[str, list[float]]], use: str, ours: str, peer: str, target: float | None) -> Figure:
     ratios = {
         kind: median([mine / theirs for mine, theirs in zip(seconds[ours][kind], seconds[peer][kind], strict=True)])
         for kind in ("wall", "cpu")

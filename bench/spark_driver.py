@@ -13,7 +13,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from bench.spark_cases import (
@@ -31,10 +38,12 @@ from bench.spark_cases import (
 from pyspark_txnlog import scan, write
 from pyspark_txnlog.batch_reader import make_reader, read_schema
 from pyspark_txnlog.options import READ, ReadOptions
+from pyspark_txnlog.schema import arrow_of
 from sparktxn import Producer, Store
 from sparktxn.scan.plan import ReadTask
 
 ABORTED = 1_000
+_BATCH_ROWS = 10_000
 
 
 class DroppingSource(DataSource):
@@ -58,6 +67,45 @@ class DroppingWriter(DataSourceStreamArrowWriter):
         for _ in iterator:
             pass
         return WriterCommitMessage()
+
+
+class ReadySource(DataSource):
+    """Hands out one batch again and again: what Spark's own part of a read through Python costs."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format()`` takes."""
+        return "ready"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of as many rows as the option `rows` says."""
+        return ReadyReader(arrow_of(schema), int(self.options["rows"]))
+
+
+class ReadyReader(DataSourceReader):
+    """Reads no file, and decodes nothing."""
+
+    def __init__(self, schema: pa.Schema, rows: int) -> None:
+        self._schema = schema
+        self._batches = rows // PARTITIONS // _BATCH_ROWS
+
+    def partitions(self) -> list[InputPartition]:
+        """As many as the topic's."""
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one part."""
+        numbers = range(_BATCH_ROWS)
+        rows = {
+            "key": [b"%d" % (number % 1_000) for number in numbers],
+            "value": [(b'{"flight":%d,"note":"' % number).ljust(100, b"x") for number in numbers],
+            "topic": ["t"] * _BATCH_ROWS,
+            "offset": numbers,
+        }
+        arrays = [pa.array(rows.get(field.name, [0] * _BATCH_ROWS), field.type) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        for _ in range(self._batches):
+            yield batch
 
 
 def files_of(folder: str) -> list[str]:
@@ -91,7 +139,7 @@ def write_cases(spark: SparkSession, folder: str, rows: int) -> list[Case]:
     ]
 
 
-def read_cases(spark: SparkSession, log: str) -> list[Case]:
+def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
     """Each peer is read from the same files as ours."""
     paths = files_of(log)
     plain = spark.read.schema("key binary, value binary, timestamp timestamp").parquet(*paths)
@@ -109,6 +157,12 @@ def read_cases(spark: SparkSession, log: str) -> list[Case]:
         return (reader if columns is None else reader.option("columns", columns)).load(log)
 
     everything, values = python(), python("value")
+    spark.dataSource.register(ReadySource)
+
+    def ready(frame: DataFrame) -> DataFrame:
+        return spark.read.format("ready").schema(frame.schema).option("rows", rows).load()
+
+    ready_everything, ready_values = ready(everything), ready(values)
     return [
         ("count, parquet", lambda: plain.count()),
         ("count, scan()", lambda: ours.count()),
@@ -118,9 +172,11 @@ def read_cases(spark: SparkSession, log: str) -> list[Case]:
         ("sum, parquet", lambda: total(plain)),
         ("sum, scan()", lambda: total(ours)),
         ("sum, format with columns", lambda: total(values)),
+        ("sum, ready batches", lambda: total(ready_values)),
         ("all columns, anchor", lambda: noop(whole)),
         ("all columns, scan()", lambda: noop(ours)),
         ("all columns, format", lambda: noop(everything)),
+        ("all columns, ready batches", lambda: noop(ready_everything)),
     ]
 
 
@@ -174,7 +230,7 @@ def main(folder: str, use: str, rows: int, rounds: int, batches: int) -> None:
         with Store.open(log, create=True) as store:
             store.create_topic("t", PARTITIONS)
         write(records(spark, rows), log, "t")
-        found = measured(read_cases(spark, log), rounds)
+        found = measured(read_cases(spark, log, rows), rounds)
     print(json.dumps(found))
 
 
