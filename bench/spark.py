@@ -44,6 +44,8 @@ _COMPARED: Final[tuple[tuple[str, str, str, float | None], ...]] = (
     ("read", "all columns, format", "all columns, ready batches", None),
     ("write", "write()", "parquet", 1.15),
     ("write", "format", "parquet", 1.3),
+    ("write", "dropping", "parquet", None),
+    ("write", "format", "dropping", None),
 )
 """(use, ours, the peer's, how many times the peer's time ours may take; None where it is only stated)."""
 

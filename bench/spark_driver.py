@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
@@ -47,26 +48,42 @@ _BATCH_ROWS = 10_000
 
 
 class DroppingSource(DataSource):
-    """A sink in Python that takes rows and drops them: what Spark's own part of a micro-batch costs."""
+    """A sink in Python that takes rows and drops them: what Spark's own part of a write costs."""
 
     @classmethod
     def name(cls) -> str:
         """What ``format()`` takes."""
         return "dropping"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A writer of nothing."""
         return DroppingWriter()
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer of nothing."""
+        return DroppingStreamWriter()
 
-class DroppingWriter(DataSourceStreamArrowWriter):
+
+class DroppingWriter(DataSourceArrowWriter):
     """Takes rows and drops them."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Reads all rows of a task."""
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+        return _dropped(iterator)
+
+
+class DroppingStreamWriter(DataSourceStreamArrowWriter):
+    """Takes rows and drops them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Reads all rows of a task."""
+        return _dropped(iterator)
+
+
+def _dropped(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    for _ in iterator:
+        pass
+    return WriterCommitMessage()
 
 
 class ReadySource(DataSource):
@@ -132,10 +149,12 @@ def write_cases(spark: SparkSession, folder: str, rows: int) -> list[Case]:
     with Store.open(log, create=True) as store:
         store.create_topic("t", PARTITIONS)
     frame = records(spark, rows)
+    spark.dataSource.register(DroppingSource)
     return [
         ("parquet", lambda: frame.write.mode("append").option("compression", "zstd").parquet(f"{folder}/parquet")),
         ("write()", lambda: write(frame, log, "t")),
         ("format", lambda: frame.write.format("txnlog").mode("append").option("topic", "t").save(log)),
+        ("dropping", lambda: frame.write.format("dropping").mode("append").save()),
     ]
 
 
