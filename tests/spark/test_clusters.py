@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -150,10 +152,16 @@ def _made(folder: Path) -> Path:
 
 
 def test_the_example_of_maintenance_merges_while_a_service_writes(tmp_path: Path) -> None:
-    """Twice in one folder, as a user may paste it."""
+    """Twice in one folder, as a user may paste it.
+
+    The service folds small segments too. How many ranges that leaves to the job depends on how fast both are.
+    """
     for _ in range(2):
         command = [sys.executable, str(ROOT / "examples" / "maintenance" / "on_a_cluster.py"), str(tmp_path)]
         done = finished(command, {**os.environ, "PYTHONPATH": PATHS}, 600)
         assert done.code == 0, done.stdout + done.stderr
-        assert '"dry_run":false,"ranges":3' in done.stdout
+        planned, applied = map(json.loads, re.findall(r"^ +({.*})$", done.stdout, re.MULTILINE))
+        assert (planned["dry_run"], planned["ranges"], applied["dry_run"]) == (True, 3, False)
+        before, after = map(int, re.findall(r"(?:before|after) the job: (\d+) files", done.stdout))
+        assert after < before // 2
         assert done.stdout.endswith(" 0 problems, 0 records are missing\n")
