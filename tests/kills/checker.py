@@ -37,10 +37,11 @@ class _CachingReader(StoreReader):
         self._rows: dict[str, list[tuple[int, Record]]] = {}
 
     def _segment(self, topic: Record, partition: int, segment: Record) -> list[tuple[int, Record]]:
-        name = f"{topic['name']}/{partition}/{segment['name']}"
-        if name not in self._rows:
-            self._rows[name] = super()._segment(topic, partition, segment)
-        return self._rows[name]
+        # Merged segments share one file, of which each has its own rows.
+        place = f"{topic['name']}/{partition}/{segment['name']}/{segment['base_offset']}"
+        if place not in self._rows:
+            self._rows[place] = super()._segment(topic, partition, segment)
+        return self._rows[place]
 
 
 def check(

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparktxn import Store
+from sparktxn.maintenance import rewrite
 from tests.kills.blows import Blows
 from tests.kills.checker import check
 from tests.kills.queries import OUTPUTS
@@ -47,6 +48,14 @@ def test_whole_micro_batches_in_order_are_right(store: Store) -> None:
     commit(store, [4, 5, 6, 7])
     findings = check(Path(store.uri), 2, BATCH)
     assert (findings.batches, findings.rows, findings.problems) == (2, 8, ())
+
+
+def test_micro_batches_whose_segments_were_merged_into_one_file_are_right(store: Store) -> None:
+    for first in (0, 4, 8):
+        commit(store, range(first, first + 4))
+    assert rewrite(store, {"rewrite.min.segments": 2}).ranges
+    commit(store, [12, 13, 14, 15])
+    assert problems(store, 4) == ""
 
 
 def test_a_micro_batch_that_is_there_twice_is_wrong(store: Store) -> None:
