@@ -5,7 +5,7 @@ a list for the folder. Planning neither lists nor asks for the size of any file.
 read, wherever it lies. The list is read once, when a data frame is made.
 
 The list also holds a modification time of each file. Here that is the base offset of the segment. The offset of a row
-is then a sum of two hidden columns of Spark's, and no join finds it.
+is then a sum of two columns of Spark's, and no join finds it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructType
 
 from sparktxn import ConfigurationError, arguments
 
@@ -35,27 +38,72 @@ __all__ = [
     "ROW",
     "check_file_system",
     "classic_session",
-    "index_of",
     "spark_uri",
+    "whole_rows",
 ]
 
-BASE_OFFSET: Final = "unix_millis(_metadata.file_modification_time)"
+BASE_OFFSET: Final = "__base_offset"
 """The base offset of a row's segment."""
-ROW: Final = "_metadata.row_index"
-"""The place of a row in its segment."""
+ROW: Final = "_tmp_metadata_row_index"
+"""The place of a row in its segment. Spark's Parquet reader fills a column of this name, if a query needs it."""
 PARTITION: Final = "kafka_partition"
 """The column that Spark finds in the names of folders."""
 
 BASE_OFFSET_MAX: Final = arguments.INT64_MAX // 1_000
 """Spark keeps times in microseconds."""
 
+_METADATA: Final = "_metadata"
+_MODIFICATION_TIME: Final = "file_modification_time"
+_BASE_OFFSET: Final = f"unix_millis({_METADATA}.{_MODIFICATION_TIME})"
+_EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
 _IGNORED: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+_FIRST_SOURCES: Final = "spark.sql.sources.useV1SourceList"
+_PARQUET: Final = "parquet"
 _FOLDER: Final = "_spark_metadata"
 _SCHEMES: Final = {"s3": "s3a"}
 
 
+def whole_rows(spark: SparkSession, tasks: Iterable[ReadTask], stored: StructType) -> DataFrame:
+    """Return the rows of segments as Spark reads them, with `BASE_OFFSET`, `ROW` and `PARTITION`; opens no file.
+
+    Args:
+        spark: a session whose driver is this process.
+        tasks: Parquet segments with the same columns, all of them read as a whole.
+        stored: Spark's types of the columns that the segments may have.
+
+    Raises:
+        ConfigurationError: the session's settings keep Spark's optimizer from a rule that the rows need.
+    """
+    reader = spark.read.schema(StructType([*stored.fields]).add(ROW, LongType()))
+    # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
+    reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
+    reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
+    with _index_of(tasks) as folder:
+        rows = reader.parquet(folder)
+    return _optimized(rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET)))
+
+
+def _optimized(rows: DataFrame) -> DataFrame:
+    """`rows` with the plan that Spark's optimizer makes of them, in which `_metadata` is nothing but the base offset.
+
+    In other plans Spark keeps all of `_metadata`, also for queries that use nothing of it. The Parquet reader would
+    number the rows of every `count()`, one by one.
+    """
+    session = rows.sparkSession
+    jvm = session._jvm
+    assert jvm is not None  # narrows the type: a classic session has one
+    plan = rows._jdf.queryExecution().optimizedPlan()
+    relation = StructType.fromJson(json.loads(plan.collectLeaves().head().schema().json()))
+    if relation[_METADATA].dataType.simpleString() != f"struct<{_MODIFICATION_TIME}:timestamp>":
+        raise ConfigurationError(
+            "the session's optimizer does not leave out unused parts of _metadata: expected the rule SchemaPruning not "
+            f"to be among the setting {_EXCLUDED_RULES}, which is {session.conf.get(_EXCLUDED_RULES, '')!r}"
+        )
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+
+
 @contextmanager
-def index_of(tasks: Iterable[ReadTask]) -> Iterator[str]:
+def _index_of(tasks: Iterable[ReadTask]) -> Iterator[str]:
     """Yield the address of a folder that Spark's readers take for the tasks' segments; it is gone after the block."""
     folder = tempfile.mkdtemp(prefix="txnlog-scan-")
     try:
@@ -97,7 +145,7 @@ def classic_session(spark: object, called: str) -> SparkSession:
 
     Raises:
         TypeError: it is no session.
-        ConfigurationError: it is one of Spark Connect, or one whose readers do not take lists of files.
+        ConfigurationError: it is one of Spark Connect, or its settings keep Spark's readers from taking lists of files.
     """
     from pyspark.sql import SparkSession
 
@@ -109,6 +157,11 @@ def classic_session(spark: object, called: str) -> SparkSession:
     session = arguments.instance("spark", spark, SparkSession)
     if str(session.conf.get(_IGNORED, "false")).lower() == "true":
         raise ConfigurationError(f"the setting {_IGNORED} is true: {called} needs it to be false, Spark's default")
+    sources = str(session.conf.get(_FIRST_SOURCES, _PARQUET))
+    if _PARQUET not in [source.strip().lower() for source in sources.split(",")]:
+        raise ConfigurationError(
+            f"the setting {_FIRST_SOURCES} is {sources!r}: {called} needs {_PARQUET} in it, as in Spark's default"
+        )
     return session
 
 

@@ -26,7 +26,7 @@ from pyspark_txnlog.file_index import (
     ROW,
     check_file_system,
     classic_session,
-    index_of,
+    whole_rows,
 )
 from pyspark_txnlog.options import READ, ReadOptions
 from pyspark_txnlog.schema import arrow_of, stored_columns
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["frame_of", "option_texts", "read_options", "scan"]
 
-_JOINED_PARTITION: Final = "__partition"
-_JOINED_BASE: Final = "__base_offset"
+_JOINED_PARTITION: Final = "__segment_partition"
+_JOINED_BASE: Final = "__segment_offset"
 _LOG_APPEND_TIME: Final = 1
 
 
@@ -133,12 +133,7 @@ def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
 def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
     """The rows of one topic's segments, all of them whole files."""
     topic = tasks[0]
-    reader = spark.read.schema(stored_columns(topic.schema))
-    # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
-    reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
-    reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
-    with index_of(tasks) as folder:
-        rows = reader.parquet(folder)
+    rows = whole_rows(spark, tasks, stored_columns(topic.schema))
     shared = [name for name in schema.fieldNames() if name in _shared_columns(topic)]
     if shared:
         rows = _with_shared(spark, rows, tasks, shared)

@@ -172,6 +172,38 @@ def test_only_columns_that_are_asked_for_are_read_from_files(spark: SparkSession
     assert "MapInArrow" not in plan
 
 
+def test_rows_are_numbered_only_for_queries_that_use_the_offset(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t", 2)
+    commit(store, range(10))
+    found = scan(spark, store.uri, "t")
+    for unnumbered in (found.groupBy().count(), found.selectExpr("sum(length(value))"), found.where("partition = 1")):
+        assert "row_index" not in plan_of(unnumbered.drop("offset")), plan_of(unnumbered)
+    assert "row_index" in plan_of(found.select("offset"))
+
+
+def test_offsets_are_the_same_in_joins_of_a_frame_with_itself(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t", 2)
+    commit(store, range(10))
+    commit(store, range(10, 30))
+    one = scan(spark, store.uri, "t")
+    both = one.alias("one").join(one.alias("two"), ["partition", "offset"]).where("one.value = two.value")
+    assert both.count() == one.count() == 30
+    assert one.where("offset >= 3").union(one.where("offset < 3")).distinct().count() == 30
+
+
+@pytest.mark.parametrize("setting", ["spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"])
+def test_offsets_do_not_depend_on_how_spark_runs_a_query(spark: SparkSession, store: Store, setting: str) -> None:
+    store.create_topic("t", 2)
+    commit(store, range(10))
+    spark.conf.set(setting, "false")
+    try:
+        found = scan(spark, store.uri, "t")
+        check_same(found, expected(store, "t"))
+        assert found.where("offset < 3").count() == 6
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_filter_on_the_partition_leaves_out_files(spark: SparkSession, store: Store) -> None:
     store.create_topic("t", 2)
     commit(store, range(10), partition=0)
@@ -258,12 +290,31 @@ def test_wrong_arguments_are_refused(spark: SparkSession, store: Store) -> None:
         scan("spark", store.uri, "t")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="option 'columns'"):
         scan(spark, store.uri, "t", columns=["a"])
-    spark.conf.set("spark.sql.streaming.fileStreamSink.ignoreMetadata", "true")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("spark.sql.streaming.fileStreamSink.ignoreMetadata", "true", "ignoreMetadata is true"),
+        ("spark.sql.sources.useV1SourceList", "csv", "useV1SourceList is 'csv'"),
+        (
+            "spark.sql.optimizer.excludedRules",
+            "org.apache.spark.sql.execution.datasources.SchemaPruning",
+            "excludedRules, which is 'org.*SchemaPruning'",
+        ),
+    ],
+)
+def test_settings_under_which_spark_cannot_read_a_list_of_files_are_refused(
+    spark: SparkSession, store: Store, name: str, value: str, said: str
+) -> None:
+    store.create_topic("t")
+    commit(store, range(3))
+    spark.conf.set(name, value)
     try:
-        with pytest.raises(ConfigurationError, match="ignoreMetadata is true"):
+        with pytest.raises(ConfigurationError, match=said):
             scan(spark, store.uri, "t")
     finally:
-        spark.conf.unset("spark.sql.streaming.fileStreamSink.ignoreMetadata")
+        spark.conf.unset(name)
 
 
 def test_a_store_that_spark_cannot_open_names_the_python_source(spark: SparkSession) -> None:
