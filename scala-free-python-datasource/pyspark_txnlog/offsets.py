@@ -49,15 +49,26 @@ def parse_json(name: str, value: str, expected: str) -> Any:
     """What an option's JSON text holds.
 
     Raises:
-        ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one.
+        ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one, or a name twice.
     """
+
+    def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for key, item in pairs:
+            if key in named:
+                raise ConfigurationError(f"option {name!r} has {arguments.shown(key)} twice: expected each name once")
+            named[key] = item
+        return named
+
     try:
-        return json.loads(value)
+        return json.loads(value, object_pairs_hook=named_once)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
             f"{arguments.shown(value)}; {expected}"
         ) from None
+    except ConfigurationError:
+        raise
     except (ValueError, RecursionError):  # a number with thousands of digits; lists in lists without end
         raise ConfigurationError(f"option {name!r} is not JSON that can be read; {expected}") from None
 

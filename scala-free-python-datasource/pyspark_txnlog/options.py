@@ -16,7 +16,7 @@ from pyspark_txnlog.admission import TriggerLimits
 from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.asof import AsOf, as_of_options
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
-from pyspark_txnlog.catalog import is_create_table, kept_options, with_table_options, without_table_properties
+from pyspark_txnlog.catalog import is_create_table, kept_options, without_table_properties
 from pyspark_txnlog.conditions import parse_filters
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
@@ -35,8 +35,6 @@ from sparktxn import ConfigurationError, arguments, did_you_mean
 from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from sparktxn.scan.conditions import Condition
 
 __all__ = [
@@ -49,7 +47,7 @@ __all__ = [
     "Option",
     "ReadOptions",
     "WriteOptions",
-    "options_of_table",
+    "option_named",
     "parse_given",
 ]
 
@@ -130,6 +128,14 @@ def _names(name: str, value: str) -> tuple[str, ...]:
     return names
 
 
+def _topics(name: str, value: str) -> tuple[str, ...]:
+    """Return the names of a list as Kafka's source takes them: empty ones do not count, and each counts once."""
+    topics = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not topics:
+        raise _refuse(name, value, "names of topics separated by commas")
+    return topics
+
+
 def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
     expected = 'JSON such as {"flights":[0,1]}'
     parsed = parse_json(name, value, f"expected {expected}")
@@ -182,7 +188,7 @@ class Option(NamedTuple):
 
 OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
-    Option("subscribe", _READS, None, _names, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
+    Option("subscribe", _READS, None, _topics, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
     Option("subscribePattern", _READS, None, _pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
     Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
     Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
@@ -206,7 +212,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("alignment.timeout.action", _STREAM, "fail", _choice("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
     Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as [["key","=","DE"],["amount",">=",10]]; also <, <=, >, in (a list), starts with, is null, is not null. Segments without such a row are not decoded.'),
-    Option("includeHeaders", _ALL, "false", _boolean, "Whether rows have, or are written with, the column `headers`."),
+    Option("includeHeaders", _ALL, "false", _boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
     Option("includeTxnMetadata", _READS, "false", _boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("groupIdPrefix", _READS, None, _identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
@@ -254,7 +260,7 @@ def _known(name: str, use: str) -> Option | None:
         ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector refuses.
     """
     uses = _READS if use == SCHEMA else frozenset({use})
-    option = _option_named(name)
+    option = option_named(name)
     if option is not None and (option.uses | option.ignored) & uses:
         return option
     if name.startswith(KAFKA_PREFIX):
@@ -281,7 +287,8 @@ _PATH_MISSING: Final = (
 _NO_OPTIONS: Final = (
     "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "
     "was created with columns, by saveAsTable() or without the option catalogTable. Create the table without columns, "
-    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write"
+    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write. Nor does it for INSERT INTO of "
+    "rows that have just the table's columns: give them as in INSERT INTO t WITH (path '...', topic '...') SELECT"
 )
 
 
@@ -304,9 +311,9 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
             # Credentials are among these: an error does not show them.
             store[name] = arguments.text(f"option {name!r}", value, secret=True)
             continue
-        if use == SCHEMA and is_create_table(given) and _option_named(name) is not None:
+        if use == SCHEMA and is_create_table(given) and option_named(name) is not None:
             # A table keeps the options of its writes too.
-            option = _option_named(name)
+            option = option_named(name)
         else:
             option = _known(name, use)
         if option is not None:
@@ -414,7 +421,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             fail_on_data_loss=values["failOnDataLoss"],
             entries=entries,
             as_of=as_of,
-            table_options=kept_options(given) if values["catalogTable"] else None,
+            table_options=kept_options(given, keep=values["catalogTable"]),
             commit_group=_group_to_commit(values),
         )
 
@@ -572,18 +579,6 @@ def _has_offset(bound: Bound, word: str, offset: int) -> bool:
     return bound.offsets == word
 
 
-def _option_named(name: str) -> Option | None:
+def option_named(name: str) -> Option | None:
+    """Return the option that `name`, lower-case, means; None for a setting of the store, of Kafka's clients, or unknown."""
     return _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))
-
-
-def options_of_table(given: Mapping[str, str], schema: StructType, use: str) -> dict[str, str]:
-    """Return the options of `given` over those that a catalog's table keeps for `use`.
-
-    A table keeps what reads and writes of it need, in batches and in streams: each takes what it knows.
-    """
-
-    def is_taken(name: str) -> bool:
-        option = _option_named(name)
-        return option is None or option.name == "table" or use in option.uses
-
-    return with_table_options(given, schema, is_taken)

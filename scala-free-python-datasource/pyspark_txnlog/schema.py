@@ -7,7 +7,6 @@ record's transaction when `includeTxnMetadata` is true, or `columns` or a schema
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from pyspark_txnlog.catalog import TABLE_OPTIONS_KEY
+from pyspark_txnlog.catalog import keep_options
 from pyspark_txnlog.options import ReadOptions
 from sparktxn import ConfigurationError, check_columns, did_you_mean, output_schema
 from sparktxn.scan.columns import (
@@ -98,7 +97,7 @@ def spark_schema(arrow: pa.Schema, table_options: Mapping[str, str] | None) -> S
     """Return Spark's schema for `arrow`, with what a table of the catalog keeps (None for other reads)."""
     fields = [StructField(field.name, _spark_type(field.type)) for field in arrow]
     if table_options is not None:
-        fields[0].metadata = {TABLE_OPTIONS_KEY: json.dumps(table_options)}
+        keep_options(fields, table_options)
     return StructType(fields)
 
 

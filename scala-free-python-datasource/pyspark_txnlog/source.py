@@ -59,8 +59,9 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one read view."""
         from pyspark_txnlog.batch_reader import make_reader
-        from pyspark_txnlog.options import READ, ReadOptions, options_of_table
+        from pyspark_txnlog.options import READ, ReadOptions
         from pyspark_txnlog.system_tables import SystemTableReader, TableOptions, names_table
+        from pyspark_txnlog.table_options import options_of_table
 
         given = options_of_table(self.options, schema, READ)
         if names_table(given):
@@ -69,15 +70,17 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in whole transactions."""
-        from pyspark_txnlog.options import READ_STREAM, options_of_table
+        from pyspark_txnlog.options import READ_STREAM
         from pyspark_txnlog.streams import make_stream_reader
+        from pyspark_txnlog.table_options import options_of_table
 
         return make_stream_reader(options_of_table(self.options, schema, READ_STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one transaction."""
         from pyspark_txnlog.batch_writer import TxnLogWriter
-        from pyspark_txnlog.options import WRITE, WriteOptions, options_of_table
+        from pyspark_txnlog.options import WRITE, WriteOptions
+        from pyspark_txnlog.table_options import options_of_table
 
         return TxnLogWriter(WriteOptions.parse(options_of_table(self.options, schema, WRITE), WRITE), schema, overwrite)
 
@@ -86,8 +89,8 @@ class DefaultSource(DataSource):
 
         In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
         """
-        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions, options_of_table
+        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
         from pyspark_txnlog.stream_writer import TxnLogStreamWriter
 
-        options = WriteOptions.parse(options_of_table(self.options, schema, WRITE_STREAM), WRITE_STREAM)
-        return TxnLogStreamWriter(options, schema)
+        # What a table keeps is not in `schema`: for toTable() too Spark passes on that of the rows alone.
+        return TxnLogStreamWriter(WriteOptions.parse(self.options, WRITE_STREAM), schema)

@@ -79,7 +79,7 @@ class TableOptions(Struct, frozen=True, kw_only=True):
             entries=entry_range(values),
             limit=values.get("limit"),
             as_of=as_of_options(values),
-            table_options=kept_options(given) if values.get("catalogTable", True) else None,
+            table_options=kept_options(given, keep=values.get("catalogTable", True)),
         )
 
 

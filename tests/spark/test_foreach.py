@@ -83,6 +83,18 @@ def test_wrong_options_are_refused_at_once(store: Store) -> None:
         foreach_batch(store.uri, even_and_odd, topic="t")
 
 
+def test_options_may_be_numbers_and_truth_values(store: Store) -> None:
+    store.create_topic("t")
+    foreach_batch(store.uri, topic="t", createTopic=True, createTopicPartitions=2)
+    with pytest.raises(ConfigurationError, match="'createTopicPartitions' is '0'"):
+        foreach_batch(store.uri, topic="t", createTopicPartitions=0)
+    with pytest.raises(TypeError, match="option 'topic' is None: expected a str"):
+        foreach_batch(store.uri, topic=None)
+    given: Any = {"storage.token": b"hidden"}
+    with pytest.raises(TypeError, match=r"option 'storage\.token' is of type bytes: expected a str"):
+        foreach_batch(store.uri, topic="t", **given)
+
+
 @pytest.mark.parametrize("outputs", [5, "x", {}, True], ids=repr)
 def test_outputs_are_a_function(store: Store, outputs: Any) -> None:
     with pytest.raises(TypeError, match=r"^outputs is "):

@@ -62,8 +62,11 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ({**READING, "maxoffsetspertrigger": "0"}, READ_STREAM, "'maxOffsetsPerTrigger' is '0': .* from 1"),
         ({**READING, "isolationlevel": "read_comitted"}, READ, "did you mean 'read_committed'"),
         ({**READING, "kafka.isolation.level": "none"}, READ, "option 'isolationLevel' is 'none'"),
-        ({**READING, "subscribe": "a,,b"}, READ, "'subscribe' is 'a,,b': expected names"),
-        ({**READING, "subscribe": "a,a"}, READ, "each name once"),
+        ({**READING, "subscribe": " , "}, READ, "'subscribe' is ' , ': expected names of topics separated by commas"),
+        ({**READING, "columns": "value,,key"}, READ, "'columns' is 'value,,key': expected names"),
+        ({**READING, "columns": "key,key"}, READ, "each name once"),
+        ({"path": "/s", "assign": '{"a":[0],"a":[1]}'}, READ, "'assign' has 'a' twice: expected each name once"),
+        ({**READING, "startingoffsets": '{"a":{"0":5,"0":6}}'}, READ, "'startingOffsets' has '0' twice"),
         ({**READING, "includeheaders": "yes"}, READ, "'includeHeaders' is 'yes': expected true or false"),
         ({"path": "/s", "assign": '{"a":[0,-1]}'}, READ, "'assign' has .* for topic 'a'"),
         ({"path": "/s", "assign": '{"a":[0'}, READ, "'assign' is not JSON at line 1, column 8"),
@@ -172,6 +175,10 @@ def test_a_timestamp_for_all_partitions_comes_first_then_timestamps_then_offsets
     assert ReadOptions.parse({**READING, "startingoffsets": "latest", **by_timestamp}, READ).starting.times == {
         "a": {0: 7}
     }
+
+
+def test_topics_are_listed_as_in_sparks_kafka_source() -> None:
+    assert ReadOptions.parse({**READING, "subscribe": " a,,b , a,"}, READ).topics == ("a", "b")
 
 
 def test_kafkas_names_stand_for_ours() -> None:

@@ -63,7 +63,9 @@ def test_views_as_of_one_time_show_one_entry(spark: SparkSession, store: Store) 
     store.create_topic("t")
     commit(store, range(2))
     entry = store.view([]).entry
-    pyspark_txnlog.register_views(spark, store.uri, prefix="old_", asOfTimestamp="-0 seconds", includeHeaders="true")
+    pyspark_txnlog.register_views(spark, store.uri, prefix="old_", asOfTimestamp="-0 seconds", includeHeaders=True)
+    assert pyspark_txnlog.history(spark, store.uri, startingEntry=entry).count() == 1
+    pyspark_txnlog.register_views(spark, store.uri, prefix="old_", asOfEntry=entry, includeHeaders=True)
     commit(store, range(2, 4))
     assert values(spark.sql("select value, headers from old_t")) == [0, 1]
     assert spark.sql("select max(entry) from old_entries").first() == (entry,)
@@ -122,6 +124,88 @@ def test_statements_of_a_table(spark: SparkSession, store: Store, table: str) ->
             spark.sql(statement)
 
 
+@pytest.fixture
+def two_tables(spark: SparkSession, store: Store, table: str) -> Iterator[str]:
+    """Make tables of the topics ``from``, which has a record, and ``to``; return the name of the latter."""
+    for topic in ("from", "to"):
+        store.create_topic(topic)
+    commit(store, range(1), "from")
+    create(spark, store, table, topic="from", startingOffsets="earliest")
+    spark.sql("drop table if exists target")
+    create(spark, store, "target", topic="to")
+    yield "target"
+    spark.sql("drop table if exists target")
+
+
+def ends(store: Store) -> tuple[int, int]:
+    partitions = store.view(["from", "to"]).partitions
+    return partitions["from", 0].log_end_offset, partitions["to", 0].log_end_offset
+
+
+UNKNOWN = r"Spark does not say which table they are written to.*INSERT INTO t WITH"
+
+
+def test_rows_of_a_table_are_not_written_back_to_it(
+    spark: SparkSession, store: Store, two_tables: str, table: str, tmp_path: Path
+) -> None:
+    before = ends(store)
+    rows = spark.table(table)
+    for write in (
+        lambda: spark.sql(f"insert into {two_tables} select * from {table}"),
+        lambda: rows.write.insertInto(two_tables),
+        lambda: rows.write.format("txnlog").mode("append").saveAsTable(two_tables),
+        lambda: rows.select("key", "value").write.format("txnlog").mode("append").save(),
+    ):
+        with pytest.raises(PySparkException, match=UNKNOWN):
+            write()
+    with pytest.raises(PySparkException, match="no topic to write to"):
+        rows.select("key", "value").write.format("txnlog").mode("append").save(store.uri)
+    stream = spark.readStream.table(table).select("key", "value").writeStream.trigger(availableNow=True)
+    query = stream.option("checkpointLocation", str(tmp_path)).toTable(two_tables)
+    with pytest.raises(PySparkException, match=r"'path' is missing.*toTable\(\) of a stream needs them again"):
+        query.awaitTermination()
+    assert ends(store) == before
+
+
+def test_rows_of_a_table_go_where_the_options_or_a_projection_say(
+    spark: SparkSession, store: Store, two_tables: str, table: str
+) -> None:
+    start = ends(store)[0]
+    target = f"with (path '{store.uri}', topic 'to')"
+    spark.sql(f"insert into {two_tables} {target} select * from {table}")
+    spark.sql(f"insert into {two_tables} (key, value) select key, value from {table}")
+    spark.table(table).select("value").writeTo(two_tables).append()
+    spark.table(table).write.format("txnlog").mode("append").option("topic", "to").save(store.uri)
+    assert values(spark.table(two_tables)) == [0] * 4
+    assert ends(store)[0] == start
+    schema = spark.table(table).schema
+    other = spark.read.schema(schema).format("txnlog").option("subscribe", "to").load(store.uri)
+    assert other.count() == 4
+
+
+def test_rows_with_just_the_columns_of_a_typed_table_need_its_options(
+    spark: SparkSession, store: Store, table: str
+) -> None:
+    rows = spark.sql("select array(1) many, 7 id")
+    rows.write.format("txnlog").mode("append").options(topic="typed", createTopic="true").save(store.uri)
+    create(spark, store, table, topic="typed")
+    with pytest.raises(PySparkException, match=r"no options were given.*INSERT INTO t WITH \(path"):
+        rows.writeTo(table).append()
+    spark.sql(f"insert into {table} with (path '{store.uri}', topic 'typed') select array(2) many, 8 id")
+    spark.sql(f"insert into {table} select array(3) a, 9 b")
+    assert sorted(row.id for row in spark.table(table).collect()) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("given", ["options (path '{uri}')", "location '{uri}'"])
+def test_a_table_without_a_topic_says_what_is_missing(
+    spark: SparkSession, store: Store, table: str, given: str
+) -> None:
+    with pytest.raises(PySparkException, match=r"exactly one of the options 'subscribe', .*: none is given"):
+        spark.sql(f"create table {table} using txnlog {given.format(uri=store.uri)}")
+    with pytest.raises(PySparkException, match="option 'path' is missing"):
+        spark.sql(f"create table {table} using txnlog")
+
+
 def test_a_table_of_a_system_table_can_be_read_only(spark: SparkSession, store: Store, table: str) -> None:
     store.create_topic("t")
     create(spark, store, table, table="entries")
@@ -129,7 +213,7 @@ def test_a_table_of_a_system_table_can_be_read_only(spark: SparkSession, store: 
     commit(store, range(1))
     assert spark.table(table).count() > 1
     with pytest.raises(PySparkException, match="option 'table' belongs to read, not to write"):
-        spark.sql(f"insert into {table} select * from {table}")
+        spark.sql(f"insert into {table} (entry) values (1)")
 
 
 def test_a_table_takes_no_credentials(spark: SparkSession, store: Store, table: str) -> None:
@@ -149,15 +233,21 @@ def test_a_table_takes_no_credentials(spark: SparkSession, store: Store, table: 
         ("storage.token", "hidden"),
         ("kafka.ssl.keystore.password", "hidden"),
         ("kafka.sasl.jaas.config", "hidden"),
+        ("storage.endpoint_url", "http://me:hidden@host:9000"),
+        ("storage.config_kwargs", '{"proxies": {"https": "http://me:hidden@proxy"}}'),
+        ("storage.client_kwargs", '{"headers": {"Authorization": "hidden"}}'),
     ],
 )
 def test_what_may_be_a_credential_is_not_kept(name: str, value: str) -> None:
     given = {"option.path": "s3://b/s", "option.topic": "t", "path": "s3://b/s", "topic": "t"}
     assert kept_options(given) == {"path": "s3://b/s", "topic": "t"}
-    harmless = {f"option.{key}": "x" for key in ("storage.profile", "storage.endpoint_url", "kafka.group.id")}
-    assert kept_options({**given, **harmless}) is not None
+    harmless = {f"option.{key}": "http://x" for key in ("storage.profile", "storage.endpoint_url", "kafka.group.id")}
+    assert kept_options({**given, **harmless, "option.kafka.sasl.mechanism": "PLAIN"}) is not None
+    assert kept_options(given, keep=False) is None
     with pytest.raises(ConfigurationError, match=r"may be a credential.*AWS_ACCESS_KEY_ID.*storage\.profile") as caught:
         kept_options({**given, f"option.{name}": value})
     assert "hidden" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="may be a credential"):
+        kept_options({**given, f"option.{name}": value}, keep=False)
     # A read with credentials creates no table.
     assert kept_options({"path": "s3://b/s", name: value}) is None
