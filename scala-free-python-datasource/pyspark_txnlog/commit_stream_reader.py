@@ -19,7 +19,7 @@ from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import committed_start
 from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of, topic_id_of
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, is_known, offset_in, progress_of
 from pyspark_txnlog.views import pin_view
 from sparktxn import StoreError, ViewExpired
 
@@ -157,7 +157,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         # The view that chose `end` may be newer than it. Another process takes that of its entry.
         if view is None or view.entry < end["entry"]:
             view = self._view_at(end["entry"])
-        floors = self._starts(view, start)
+        floors = self._starts_between(view, start, end)
         columns = read_columns(view.topics.values(), self._schema)
         parts: list[InputPartition] = []
         for after_entry, some in (
@@ -185,16 +185,10 @@ def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | No
 
 
 def _known(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
-    """The partitions of topics that `start` knows: they go on after its entry."""
-    topics = set(_known_topics(view, start))
-    return {key: floor for key, floor in floors.items() if key[0] in topics}
+    """The partitions that `start` knows: they go on after its entry."""
+    return {key: floor for key, floor in floors.items() if is_known(view, key, start)}
 
 
 def _fresh(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
-    """The partitions of topics that are new since `start`: they are read from the log's first entry on."""
-    topics = set(_known_topics(view, start))
-    return {key: floor for key, floor in floors.items() if key[0] not in topics}
-
-
-def _known_topics(view: ReadView, start: Progress) -> Iterable[str]:
-    return (topic for topic, topic_id in start["topicIds"].items() if topic_id_of(view, topic) == topic_id)
+    """The partitions that are new since `start`: they are read from the log's first entry on."""
+    return {key: floor for key, floor in floors.items() if not is_known(view, key, start)}

@@ -84,9 +84,15 @@ class ProgressListener(StreamingQueryListener):
             return {query_id: dict(gauges) for query_id, gauges in self._gauges.items()}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Note the name: gauges begin with the first progress."""
+        """Note the name, and that a query which had ended runs again. Gauges begin with the first progress."""
+        query_id = str(event.id)
         with self._lock:
-            self._names[str(event.id)] = event.name or ""
+            self._names[query_id] = event.name or ""
+            gauges = self._gauges.get(query_id)
+            if gauges is None:
+                return
+            gauges.update(running=1, failed=0)
+        self._publish()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Log the progress, and replace the query's gauges."""

@@ -146,6 +146,21 @@ def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["spark.prom"]
 
 
+def test_a_query_that_is_started_again_runs_before_it_has_read_anything(tmp_path: Path) -> None:
+    listener = ProgressListener(prometheus_file=tmp_path / "spark.prom")
+    listener.onQueryProgress(progress(LATEST))
+    ended: Any = SimpleNamespace(id=uuid.UUID(int=1), exception="it broke")
+    listener.onQueryTerminated(ended)
+    started: Any = SimpleNamespace(id=uuid.UUID(int=1), name="again")
+    listener.onQueryStarted(started)
+    (gauges,) = listener.gauges().values()
+    assert (gauges["running"], gauges["failed"], gauges["batch_rows"]) == (1, 0, 150)
+    assert (
+        f'txnlog_stream_running{{query_id="{uuid.UUID(int=1)}",query="again"}} 1'
+        in (tmp_path / "spark.prom").read_text()
+    )
+
+
 def test_a_query_without_the_source_has_no_gauges(caplog: pytest.LogCaptureFixture) -> None:
     listener = ProgressListener()
     rate = SimpleNamespace(startOffset="0", endOffset="5", latestOffset="5")
