@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_txnlog.asof import AS_OF_OPTIONS
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ
 from pyspark_txnlog.sessions import check_session
 from pyspark_txnlog.stores import open_store
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["history", "register_views"]
 
 
-def history(spark: SparkSession, uri: str, *, limit: int | None = None, **options: str) -> DataFrame:
+def history(spark: SparkSession, uri: str, *, limit: int | None = None, **options: Any) -> DataFrame:
     """Return what each entry of the log did, newest first: the system table ``entries``.
 
     Args:
@@ -37,7 +38,7 @@ def history(spark: SparkSession, uri: str, *, limit: int | None = None, **option
     """
     check_session(spark)
     limit = arguments.integer_or_none("limit", limit, 1)
-    read = spark.read.format("txnlog").options(**options).option("table", "entries")
+    read = spark.read.format("txnlog").options(**option_texts(None, options)).option("table", "entries")
     if limit is not None:
         read = read.option("limit", str(limit))
     return read.load(uri).orderBy("entry", ascending=False)
@@ -50,7 +51,7 @@ def register_views(
     prefix: str = "",
     system_prefix: str | None = None,
     topics: Iterable[str] | None = None,
-    **options: str,
+    **options: Any,
 ) -> list[str]:
     """Make a temporary view of each topic and each system table; return the views' names as SQL takes them.
 
@@ -74,6 +75,7 @@ def register_views(
     check_session(spark)
     prefix = arguments.text("prefix", prefix)
     system_prefix = prefix if system_prefix is None else arguments.text("system_prefix", system_prefix)
+    options = option_texts(None, options)
     settings = {name.lower(): value for name, value in options.items() if _is_setting(name)}
     store = open_store(uri, settings)
     names = [topic.name for topic in store.topics()] if topics is None else arguments.identifiers("topics", topics)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_txnlog.batch_reader import TaskPartition, TxnLogReader, read_schema
 from pyspark_txnlog.conditions import refuse_filters
-from pyspark_txnlog.native_scan import option_texts
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
 from sparktxn import INTERNAL_TOPICS, ConfigurationError, arguments, read_task
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from pyspark_txnlog.batch_writer import prepare_write, stage_rows
 from pyspark_txnlog.errorlines import one_line_errors
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.stores import commit_batch
 from pyspark_txnlog.stream_writer import QUERY_ID, RUN_ID
@@ -33,7 +34,7 @@ _STAGED: Final = "segments"
 
 
 def foreach_batch(
-    uri: str, outputs: Outputs | None = None, *, query_id: str | None = None, **options: str
+    uri: str, outputs: Outputs | None = None, *, query_id: str | None = None, **options: Any
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `DataStreamWriter.foreachBatch` that writes each micro-batch exactly once.
 
@@ -53,7 +54,7 @@ def foreach_batch(
     """
     arguments.function("outputs", outputs)
     query_id = None if query_id is None else arguments.identifier("query_id", query_id)
-    parsed = WriteOptions.parse({"path": uri, **options}, WRITE_STREAM)
+    parsed = WriteOptions.parse({"path": uri, **option_texts(None, options)}, WRITE_STREAM)
     if outputs is not None and parsed.topic is not None:
         raise ConfigurationError("option 'topic' does not go with outputs, which name the topics: give one of them")
 

@@ -28,6 +28,7 @@ from pyspark_txnlog.file_index import (
     classic_session,
     index_of,
 )
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
 from pyspark_txnlog.schema import arrow_of, stored_columns
 from sparktxn import arguments, segment_values, whole_files
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from sparktxn import ReadTask
 
-__all__ = ["frame_of", "option_texts", "read_options", "scan"]
+__all__ = ["frame_of", "read_options", "scan"]
 
 _JOINED_PARTITION: Final = "__partition"
 _JOINED_BASE: Final = "__base_offset"
@@ -110,24 +111,6 @@ def read_options(uri: str, topics: object, options: object, named: Mapping[str, 
         chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
         given["subscribe"] = arguments.text("topics", chosen)
     return given
-
-
-def option_texts(options: object, named: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as Spark hands them over: numbers and truth values as text.
-
-    Raises:
-        TypeError: a value is of another type, or `options` is no dict.
-    """
-    given = {**arguments.mapping("options", {} if options is None else options), **named}
-    texts = {}
-    for name, value in given.items():
-        if isinstance(value, bool):
-            texts[name] = str(value).lower()
-        elif isinstance(value, int):
-            texts[name] = str(value)
-        else:
-            texts[name] = arguments.text(f"option {name!r}", value, secret=True)
-    return texts
 
 
 def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:

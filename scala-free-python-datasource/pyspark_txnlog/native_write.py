@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pyspark_txnlog.batch_writer import commit_write, prepare_write
 from pyspark_txnlog.foreach import stage_frame
-from pyspark_txnlog.native_scan import option_texts
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import WRITE, WriteOptions
 from sparktxn import arguments
 

@@ -49,10 +49,22 @@ def parse_json(name: str, value: str, expected: str) -> Any:
     """What an option's JSON text holds.
 
     Raises:
-        ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one.
+        ConfigurationError: it is not JSON, or nested too deep, or holds a number too long to be one, or a name twice.
     """
+
+    def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # The last one would count, and what the others say be lost.
+        found: dict[str, Any] = {}
+        for key, member in pairs:
+            if key in found:
+                raise ConfigurationError(f"option {name!r} names {arguments.shown(key)} twice: expected each name once")
+            found[key] = member
+        return found
+
     try:
-        return json.loads(value)
+        return json.loads(value, object_pairs_hook=named_once)
+    except ConfigurationError:
+        raise
     except json.JSONDecodeError as error:
         raise ConfigurationError(
             f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
