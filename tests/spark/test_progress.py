@@ -126,6 +126,15 @@ def test_a_progress_is_one_line_and_a_set_of_gauges(caplog: pytest.LogCaptureFix
     assert (gauges["batch_entries"], gauges["backlog_seconds"], gauges["running"]) == (4, 2.5, 1)
 
 
+def test_the_line_of_a_query_in_offset_order_counts_no_transactions(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "sparktxn.spark"):
+        ProgressListener().onQueryProgress(progress({"backlogRows": 5, "backlogMs": 1000, "stalledMs": 20_000}))
+    assert caplog.messages == [
+        "query 'the \"query\"' micro-batch 3: 150 rows, to entry 14, in 1.234 s; "
+        "backlog 5 rows, 1.0 s, stalled for 20.0 s"
+    ]
+
+
 def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "spark.prom"
     listener = ProgressListener(prometheus_file=file)
