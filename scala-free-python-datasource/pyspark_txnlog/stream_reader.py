@@ -151,7 +151,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
 
         The query may have been started again with others: the next micro-batch reads these from their start. `view` may
-        be older than a topic that `end` names, and has no record of it then.
+        be older than a topic or partition that `end` names, and has no record of it then.
 
         Raises:
             ConfigurationError: the view of `end` has expired, a topic was deleted since, and failOnDataLoss is set.
@@ -165,8 +165,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             assigned = None if self._options.assigned is None else self._options.assigned.get(topic, ())
             for number in map(int, end["topics"][topic]):
-                if assigned is None or number in assigned:
-                    starts[topic, number] = self._start_of(view, (topic, number), start)
+                key = (topic, number)
+                if key in view.partitions and (assigned is None or number in assigned):
+                    starts[key] = self._start_of(view, key, start)
         return starts
 
     def _start_of(self, view: ReadView, key: Partition, start: Progress) -> int:

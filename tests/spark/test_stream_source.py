@@ -137,6 +137,21 @@ class TestStartedAgain:
         assert numbers_between(again, start, query.offset) == [0, 1, 2]
         assert Query(again, query.offset).run() == [50, 51, 52]
 
+    def test_a_micro_batch_may_end_before_a_partition_was_added(self, store: Store, order: str) -> None:
+        store.create_topic("t1")
+        commit(store, range(2), "t1")
+        commit(store, range(2, 4), "t1")
+        AdminClient({"bootstrap.servers": store.uri}).create_partitions([_three_partitions("t1")])["t1"].result()
+        commit(store, range(4, 6), "t1", partition=2)
+        options = {"subscribe": "t1", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "order": order}
+        query = Query(stream_reader(store, **options))
+        start = query.offset
+        assert query.run() == [0, 1]
+        again = stream_reader(store, **options)
+        assert numbers_between(again, start, query.offset) == [0, 1]
+        more = Query(again, query.offset)
+        assert [more.run(), more.run()] == [[2, 3], [4, 5]]
+
     @pytest.mark.parametrize("what", [{"subscribe": "t,u"}, {"subscribePattern": "."}, {"assign": '{"t":[0],"u":[0]}'}])
     def test_a_micro_batch_may_end_before_a_topic_was_created(
         self, store: Store, order: str, what: dict[str, str]
