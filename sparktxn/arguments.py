@@ -134,7 +134,7 @@ def text(name: str, value: object, *, secret: bool = False) -> str:
         ConfigurationError: it has halves of surrogate pairs.
     """
     if not isinstance(value, str):
-        if secret and value is not None:
+        if secret:
             raise TypeError(f"{name} is of type {type(value).__name__}: expected a str")
         raise _wrong_type(name, value, "a str")
     plain = str.__str__(value)

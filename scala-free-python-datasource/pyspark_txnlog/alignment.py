@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from sparktxn.clock import Clock
 
 __all__ = ["Alignment", "Ends", "Stall", "readable_ends", "warn_of_stall"]
+
+_REPORTED_EACH_MS: Final = 10_000
+"""How often a query that stands still says so: as often as Spark says of another one that it is idle."""
 
 
 class Alignment(Struct, frozen=True, kw_only=True):
@@ -71,11 +74,20 @@ class Stall:
         self._alignment = alignment
         self._clock = clock or SystemClock()
         self._since_s: float | None = None
+        self._reported_ms = 0
 
     @property
     def duration_ms(self) -> int | None:
         """How long it has lasted; None if there is none."""
         return None if self._since_s is None else int((self._clock.monotonic_s() - self._since_s) * 1000)
+
+    def is_to_be_reported(self) -> bool:
+        """Return whether the stall has lasted for another 10 seconds. The caller then reports it."""
+        lasted_ms = self.duration_ms
+        if lasted_ms is None or lasted_ms - self._reported_ms < _REPORTED_EACH_MS:
+            return False
+        self._reported_ms = lasted_ms
+        return True
 
     def is_given_up(self, ends: Ends, entry: int) -> bool:
         """Note where a read of the log at `entry` may end; True if the query is to go on without whole transactions.
@@ -90,6 +102,7 @@ class Stall:
             return False
         if self._since_s is None:
             self._since_s = self._clock.monotonic_s()
+            self._reported_ms = 0
             warn_of_stall(entry)
         timeout_ms, lasted_ms = self._alignment.timeout_ms, self.duration_ms or 0
         if timeout_ms is None or lasted_ms < timeout_ms:

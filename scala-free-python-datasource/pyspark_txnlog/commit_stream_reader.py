@@ -1,14 +1,14 @@
 """The streaming source in commit order: micro-batches of what some entries of the log have committed.
 
 Its progress is the last entry whose transactions have been read. The offsets with it are a floor for each partition:
-what was not read lies from there on.
+what was not read lies from there on. New partitions catch up within the limits: ``behind`` says how far they have come.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -16,10 +16,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark_txnlog.batch_reader import TaskPartition, task_rows
 from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
-from pyspark_txnlog.groups import committed_start
+from pyspark_txnlog.groups import committed_start, entry_behind
 from pyspark_txnlog.offsets import LATEST, Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of, topic_id_of
+from pyspark_txnlog.stream_reader import (
+    Progress,
+    TxnLogStreamReader,
+    backlog,
+    is_known,
+    offset_in,
+    progress_of,
+)
 from pyspark_txnlog.views import pin_view
 from sparktxn import StoreError, ViewExpired
 
@@ -30,6 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["CommitOrderStreamReader"]
 
 _log = logging.getLogger("sparktxn.spark")
+
+_Group = tuple[int, dict["Partition", int]]
+"""Partitions with the offset from which they are read, after the entry up to which they have been read."""
+
+_Place = TypeVar("_Place", int, tuple[int, int])
 
 
 @with_one_line_errors
@@ -85,33 +97,47 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         """
         view = self._view_after(start)
         self._view = view
-        floors = self._starts(view, start)
+        groups = _by_entry(view, start, self._starts(view, start))
         self._chosen = (start, 0)
-        cut = self._limited(view, start, floors, limit)
-        if cut is None:
-            return start
-        fresh = self._cut(view, 0, _fresh(view, start, floors), to_entry=cut.entry)
-        progress = self._progress(view, cut.entry, {**cut.unread, **fresh.unread})
-        # Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
-        moved = any(progress[name] != start[name] for name in ("topics", "topicIds"))
-        if not (cut.rows or fresh.rows or moved):
-            return start
-        self._chosen = (progress, cut.transactions + fresh.transactions)
-        return progress
-
-    def _limited(
-        self, view: ReadView, start: Progress, floors: dict[Partition, int], limit: ReadLimit
-    ) -> CommitCut | None:
-        """Where a micro-batch within the limits ends; None if it is to wait."""
-        known = _known(view, start, floors)
         if isinstance(limit, ReadAllAvailable):
-            return self._cut(view, start["entry"], known)
+            cuts = [self._cut(view, after_entry, some) for after_entry, some in groups]
+            unread = {key: offset for cut in cuts for key, offset in cut.unread.items()}
+            return self._choose(start, self._progress(view, view.entry, unread), cuts)
         # A query that reads what is available now would wait without end: nothing more is to come.
-        if self._last_view is None and self._pace.waits(lambda: self._cut(view, start["entry"], known).rows):
-            return None
+        if self._last_view is None and self._pace.waits(
+            lambda: sum(self._cut(view, after_entry, some).rows for after_entry, some in groups)
+        ):
+            return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        bytes_max = self._options.trigger.bytes_max
-        return self._cut(view, start["entry"], known, rows_max=rows_max, bytes_max=bytes_max)
+        return self._limited(view, start, groups, rows_max=rows_max, bytes_max=self._options.trigger.bytes_max)
+
+    def _limited(self, view: ReadView, start: Progress, groups: list[_Group], **limits: int | None) -> Progress:
+        """Return where a micro-batch within the limits ends.
+
+        Partitions that are behind the others, such as those of a new topic, catch up before the others go on.
+        """
+        entry = start["entry"]
+        level: dict[Partition, int] = {}
+        for after_entry, some in groups:
+            if after_entry < entry:
+                cut = self._cut(view, after_entry, some, to_entry=entry, **limits)
+                if cut.rows:
+                    rest = _behind(cut.entry, some) if cut.entry < entry else {}
+                    return self._choose(start, {**self._progress(view, entry, {**level, **cut.unread}), **rest}, [cut])
+            level.update(some)
+        cut = self._cut(view, entry, level, **limits)
+        return self._choose(start, self._progress(view, cut.entry, cut.unread), [cut])
+
+    def _choose(self, start: Progress, end: Progress, cuts: Iterable[CommitCut]) -> Progress:
+        """Return `end`, or `start` if there is nothing between them.
+
+        Without rows too, where the offsets move past aborted records: what was removed below them is then no loss.
+        """
+        moved = any(end[name] != start[name] for name in ("topics", "topicIds"))
+        if not moved and not any(cut.rows for cut in cuts):
+            return start
+        self._chosen = (end, sum(cut.transactions for cut in cuts))
+        return end
 
     def _cut(self, view: ReadView, after_entry: int, floors: dict[Partition, int], **limits: int | None) -> CommitCut:
         return self._store().commit_cut(view, after_entry, bounds=_bounds(floors), **limits)
@@ -136,11 +162,9 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         """What `view` has after the progress `end`."""
         log_starts = {key: view.partitions[key].log_start_offset for key in partitions}
         floors = {key: max(log_start, offset_in(end, key, log_start)) for key, log_start in log_starts.items()}
-        known, fresh = _known(view, end, floors), _fresh(view, end, floors)
+        groups = _by_entry(view, end, floors)
         try:
-            cuts = [self._cut(view, 0, fresh)] if fresh else []
-            if end["entry"] < view.entry:
-                cuts.append(self._cut(view, end["entry"], known))
+            cuts = [self._cut(view, after_entry, some) for after_entry, some in groups if after_entry < view.entry]
         except (StoreError, ViewExpired) as error:
             _log.warning("the backlog of the query is not known: %s", error)
             return {}
@@ -157,18 +181,19 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         # The view that chose `end` may be newer than it. Another process takes that of its entry.
         if view is None or view.entry < end["entry"]:
             view = self._view_at(end["entry"])
-        floors = self._starts(view, start)
+        floors = self._starts_between(view, start, end)
         columns = read_columns(view.topics.values(), self._schema)
         parts: list[InputPartition] = []
-        for after_entry, some in (
-            (start["entry"], _known(view, start, floors)),
-            (0, _fresh(view, start, floors)),
+        for (to_entry, after_entry), some in _grouped(
+            floors, lambda key: (_read_to(view, end, key), _read_to(view, start, key))
         ):
-            rows = self._cut(view, after_entry, some, to_entry=end["entry"]).rows
+            if after_entry >= to_entry:
+                continue
+            rows = self._cut(view, after_entry, some, to_entry=to_entry).rows
             tasks = self._store().plan_commits(
                 view,
                 after_entry,
-                to_entry=end["entry"],
+                to_entry=to_entry,
                 bounds=_bounds(some),
                 columns=columns,
                 rows_per_task=task_rows(rows, self._options),
@@ -184,17 +209,31 @@ def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | No
     return {key: (floor, None) for key, floor in floors.items()}
 
 
-def _known(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
-    """The partitions of topics that `start` knows: they go on after its entry."""
-    topics = set(_known_topics(view, start))
-    return {key: floor for key, floor in floors.items() if key[0] in topics}
+def _read_to(view: ReadView, progress: Progress, key: Partition) -> int:
+    """Return the entry up to which a progress has read a partition: 0 for one that is new since."""
+    if not is_known(view, key, progress):
+        return 0
+    entry: int = progress["entry"]
+    return entry_behind(progress, key, entry)
 
 
-def _fresh(view: ReadView, start: Progress, floors: dict[Partition, int]) -> dict[Partition, int]:
-    """The partitions of topics that are new since `start`: they are read from the log's first entry on."""
-    topics = set(_known_topics(view, start))
-    return {key: floor for key, floor in floors.items() if key[0] not in topics}
+def _behind(entry: int, floors: Iterable[Partition]) -> Progress:
+    """Return what a progress says of partitions that it has read up to `entry` only, and the others further."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(floors):
+        topics.setdefault(topic, []).append(number)
+    return {"behind": {"entry": entry, "topics": topics}}
 
 
-def _known_topics(view: ReadView, start: Progress) -> Iterable[str]:
-    return (topic for topic, topic_id in start["topicIds"].items() if topic_id_of(view, topic) == topic_id)
+def _by_entry(view: ReadView, progress: Progress, floors: dict[Partition, int]) -> list[_Group]:
+    """The partitions by the entry up to which `progress` has read them, those that are read furthest first."""
+    return _grouped(floors, lambda key: _read_to(view, progress, key))
+
+
+def _grouped(
+    floors: dict[Partition, int], place: Callable[[Partition], _Place]
+) -> list[tuple[_Place, dict[Partition, int]]]:
+    groups: dict[_Place, dict[Partition, int]] = {}
+    for key, floor in floors.items():
+        groups.setdefault(place(key), {})[key] = floor
+    return sorted(groups.items(), key=lambda group: group[0], reverse=True)

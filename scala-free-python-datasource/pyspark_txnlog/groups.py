@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_txnlog.offsets import Partition
     from sparktxn import ReadView, Store
 
-__all__ = ["CommittedStart", "GroupStart", "committed_start", "offsets_of_batch", "offsets_of_progress"]
+__all__ = ["CommittedStart", "GroupStart", "committed_start", "entry_behind", "offsets_of_batch", "offsets_of_progress"]
 
 _METADATA: Final = re.compile(r"txnlog:entry=([1-9][0-9]{0,18})")
 
@@ -90,11 +90,18 @@ def offsets_of_progress(progresses: Iterable[Mapping[str, Any]], group_id: str) 
             for number, offset in by_partition.items():
                 key = (topic, int(number))
                 offsets.setdefault(key, []).append(int(offset))
-                entries.setdefault(key, set()).add(entry)
+                entries.setdefault(key, set()).add(entry_behind(progress, key, entry))
     partitions = [
         TopicPartition(*key, min(read_to), _metadata_of(entries[key])) for key, read_to in sorted(offsets.items())
     ]
     return ConsumerGroupTopicPartitions(group_id, partitions)
+
+
+def entry_behind(progress: Mapping[str, Any], partition: Partition, entry: int) -> int:
+    """Return the entry up to which a progress has read a partition that is behind the others; `entry` if it is not."""
+    behind = progress.get("behind")
+    topic, number = partition
+    return int(behind["entry"]) if behind is not None and number in behind["topics"].get(topic, ()) else entry
 
 
 def _metadata_of(entries: set[int]) -> str | None:

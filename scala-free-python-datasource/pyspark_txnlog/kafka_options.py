@@ -70,17 +70,18 @@ _warned: set[tuple[str, ...]] = set()
 
 
 def check_setting(setting: str, use: str, *, writing: bool) -> None:
-    """Raise unless a setting that is mapped to no option may be ignored. `setting` is lower-case, without ``kafka.``.
+    """Raise unless a setting, without ``kafka.``, that is mapped to no option may be ignored.
 
     Raises:
         ConfigurationError: Spark's Kafka connector refuses it too, or it looks like another setting misspelt.
     """
+    known = setting.lower()
     refused = REFUSED_WRITING if writing else REFUSED_READING
-    if setting in refused:
-        raise ConfigurationError(f"Kafka option {setting!r} is not supported: {refused[setting]}")
-    if setting in _KNOWN or setting in MAPPED_SETTINGS or setting.startswith(_FAMILIES):
+    if known in refused:
+        raise ConfigurationError(f"Kafka option {known!r} is not supported: {refused[known]}")
+    if known in _KNOWN or known in MAPPED_SETTINGS or known.startswith(_FAMILIES):
         return
-    nearest = difflib.get_close_matches(setting, sorted((*_KNOWN, *MAPPED_SETTINGS)), n=1, cutoff=_MISSPELT_CUTOFF)
+    nearest = difflib.get_close_matches(known, sorted((*_KNOWN, *MAPPED_SETTINGS)), n=1, cutoff=_MISSPELT_CUTOFF)
     if nearest:
         name, meant = KAFKA_PREFIX + setting, KAFKA_PREFIX + nearest[0]
         raise ConfigurationError(f"unknown option {name!r} for {use} of txnlog; did you mean {meant!r}?")

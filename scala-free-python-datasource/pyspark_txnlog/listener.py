@@ -84,9 +84,15 @@ class ProgressListener(StreamingQueryListener):
             return {query_id: dict(gauges) for query_id, gauges in self._gauges.items()}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Note the name: gauges begin with the first progress."""
+        """Note the name, and that a query which had ended runs again. Gauges begin with the first progress."""
+        query_id = str(event.id)
         with self._lock:
-            self._names[str(event.id)] = event.name or ""
+            self._names[query_id] = event.name or ""
+            gauges = self._gauges.get(query_id)
+            if gauges is None:
+                return
+            gauges.update(running=1, failed=0)
+        self._publish()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Log the progress, and replace the query's gauges."""
@@ -98,7 +104,7 @@ class ProgressListener(StreamingQueryListener):
         with self._lock:
             self._names[query_id] = progress.name or ""
             self._gauges[query_id] = found
-        _log.info(_line(progress.name or query_id, found))
+        _log.info(_line(progress.name or query_id, found, _counts_transactions(progress)))
         self._publish()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -159,6 +165,12 @@ def gauges_of(progress: StreamingQueryProgress) -> Gauges | None:
     return {name: gauges[name] for name in GAUGES}
 
 
+def _counts_transactions(progress: StreamingQueryProgress) -> bool:
+    """Return whether a source of the query reads in commit order: in offset order none is counted."""
+    reports = [_json(source.latestOffset) for source in progress.sources]
+    return any(isinstance(report, dict) and "batchTransactions" in report for report in reports)
+
+
 def _source_gauges(source: Any) -> Gauges | None:
     start, end, latest = (_json(text) for text in (source.startOffset, source.endOffset, source.latestOffset))
     if not isinstance(end, dict) or "topicIds" not in end or "entry" not in end:
@@ -183,11 +195,12 @@ def _json(text: object) -> Any:
         return None
 
 
-def _line(name: str, gauges: Mapping[str, float]) -> str:
+def _line(name: str, gauges: Mapping[str, float], counts_transactions: bool) -> str:
+    transactions = f", {gauges['batch_transactions']:.0f} transactions" if counts_transactions else ""
     stalled = f", stalled for {gauges['stalled_seconds']:.1f} s" if gauges["stalled_seconds"] else ""
     return (
-        f"query {name!r} micro-batch {gauges['batch_id']:.0f}: {gauges['batch_rows']:.0f} rows, "
-        f"{gauges['batch_transactions']:.0f} transactions, to entry {gauges['entry']:.0f}, in "
+        f"query {name!r} micro-batch {gauges['batch_id']:.0f}: {gauges['batch_rows']:.0f} rows{transactions}, "
+        f"to entry {gauges['entry']:.0f}, in "
         f"{gauges['batch_duration_seconds']:.3f} s; backlog {gauges['backlog_rows']:.0f} rows, "
         f"{gauges['backlog_seconds']:.1f} s{stalled}"
     )

@@ -16,7 +16,7 @@ from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.offsets import Partition, partitions_of
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of, topic_id_of
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of
 from pyspark_txnlog.views import pin_view
 from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, rows_at_most
 
@@ -70,6 +70,8 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
         """The end of the next micro-batch; `start` itself if there is no whole transaction to read, or too little.
 
+        Spark reports a query's progress with a micro-batch only. So a stall makes one without rows, each 10 seconds.
+
         Raises:
             KafkaException: the query has stood still for `alignment.timeout.ms`.
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
@@ -81,7 +83,12 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         self._view = view
         self._chosen_ends = ends
         offset = progress_of(self._store(), view, view.entry, ends)
-        return start if all(offset[name] == start[name] for name in ("topics", "topicIds")) else offset
+        if any(offset[name] != start[name] for name in ("topics", "topicIds")):
+            return offset
+        # A query that reads what is available now ends: it would report the stall without end.
+        if self._last_view is None and self._stall.is_to_be_reported():
+            return {**offset, "stalledMs": self._stall.duration_ms}
+        return start
 
     def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
         """Where a micro-batch within the limits ends: at `starts` if it is to wait."""
@@ -150,12 +157,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
         view = self._view_at(end["entry"])
-        starts = self._starts(view, start)
-        # Only an expired view can have a topic with another id than `end`: its offsets say nothing of that one.
-        known = {topic for topic, topic_id in end["topicIds"].items() if topic_id_of(view, topic) == topic_id}
-        ranges = {
-            key: (first, max(first, offset_in(end, key, first)) if key[0] in known else first)
-            for key, first in starts.items()
-        }
+        starts = self._starts_between(view, start, end)
+        ranges = {key: (first, max(first, offset_in(end, key, first))) for key, first in starts.items()}
         columns = read_columns(view.topics.values(), self._schema)
         return plan_partitions(self._store(), view, ranges, columns, self._options)

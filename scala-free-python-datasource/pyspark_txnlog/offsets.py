@@ -53,10 +53,11 @@ def parse_json(name: str, value: str, expected: str) -> Any:
     """
 
     def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # The last one would count, and what the others say be lost.
         named: dict[str, Any] = {}
         for key, item in pairs:
             if key in named:
-                raise ConfigurationError(f"option {name!r} has {arguments.shown(key)} twice: expected each name once")
+                raise ConfigurationError(f"option {name!r} names {arguments.shown(key)} twice: expected each name once")
             named[key] = item
         return named
 
@@ -138,14 +139,16 @@ def _of_topic(name: str, topic: str, numbers: Any, what: str, minimum: int) -> d
 
 
 def partitions_of(view: ReadView, assigned: Mapping[str, tuple[int, ...]] | None) -> list[Partition]:
-    """The partitions to read, in order: those that are assigned, or all of the view.
+    """The partitions to read, in order: those that are assigned, of topics in the view, or all of the view.
 
     Raises:
         ConfigurationError: an assigned partition does not exist.
     """
     if assigned is None:
         return sorted(view.partitions)
-    partitions = sorted((topic, partition) for topic, numbers in assigned.items() for partition in numbers)
+    partitions = sorted(
+        (topic, partition) for topic, numbers in assigned.items() if topic in view.topics for partition in numbers
+    )
     for topic, partition in partitions:
         partition_exists("assign", view, topic, partition)
     return partitions

@@ -1,7 +1,7 @@
 """The options of the source: one table, parsed once on the driver into frozen values.
 
-Spark hands options over in lower case, and all of them to every use of the source; messages show the spelling of the
-table. `docs` prints the table as it is.
+Spark hands options over in lower case, and all of them to every use of the source. Messages show the spelling of the
+table, and unknown names as they were given. `docs` prints the table as it is.
 """
 
 from __future__ import annotations
@@ -253,27 +253,28 @@ def _resolve(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def _known(name: str, use: str) -> Option | None:
-    """Return the option that `name`, lower-case, means for `use`; None for a setting of Kafka's clients without one.
+def _known(given_name: str, use: str) -> Option | None:
+    """Return the option that `given_name` means for `use`; None for a setting of Kafka's clients without one.
 
     Raises:
         ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector refuses.
     """
+    name = given_name.lower()
     uses = _READS if use == SCHEMA else frozenset({use})
     option = option_named(name)
     if option is not None and (option.uses | option.ignored) & uses:
         return option
     if name.startswith(KAFKA_PREFIX):
-        check_setting(name.removeprefix(KAFKA_PREFIX), use, writing=use in _WRITES)
+        check_setting(given_name[len(KAFKA_PREFIX) :], use, writing=use in _WRITES)
         return None
     if option is None:
-        raise _unknown(name, use)
+        raise _unknown(given_name, use)
     raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
 
 
 def _unknown(name: str, use: str) -> ConfigurationError:
     known = [option.name for option in OPTIONS if use == SCHEMA or use in option.uses]
-    nearest = did_you_mean(_resolve(name), [option.lower() for option in known])
+    nearest = did_you_mean(_resolve(name.lower()), [option.lower() for option in known])
     for option in known:
         nearest = nearest.replace(f"{option.lower()!r}", f"{option!r}")
     return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
@@ -315,7 +316,7 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
             # A table keeps the options of its writes too.
             option = option_named(name)
         else:
-            option = _known(name, use)
+            option = _known(given_name, use)
         if option is not None:
             parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
             if values.setdefault(option.name, parsed) != parsed:

@@ -23,7 +23,7 @@ from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of
 from pyspark_txnlog.stores import open_store
-from pyspark_txnlog.views import open_view
+from pyspark_txnlog.views import open_view, open_view_of_existing
 from sparktxn import ConfigurationError, KafkaException, StoreError, ViewExpired
 from sparktxn.clock import SystemClock
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.clock import Clock
 
-__all__ = ["Progress", "TxnLogStreamReader", "backlog", "offset_in", "progress_of", "topic_id_of"]
+__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "progress_of", "topic_id_of"]
 
 _log = logging.getLogger("sparktxn.spark")
 
@@ -92,7 +92,14 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return open_store(self._options.path, self._options.store)
 
     def _newest_view(self, entry: int) -> ReadView:
-        return open_view(self._store(), self._options, at_least_entry=entry)
+        """Return the newest view, which is of `entry` or a later one.
+
+        Raises:
+            CommandRefused: a topic that is named does not exist, and failOnDataLoss is set.
+        """
+        if self._options.fail_on_data_loss:
+            return open_view(self._store(), self._options, at_least_entry=entry)
+        return open_view_of_existing(self._store(), self._options, at_least_entry=entry)
 
     def _view_after(self, start: Progress) -> ReadView:
         """The view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
@@ -120,47 +127,73 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._view is not None and self._view.entry == entry:
             return self._view
         try:
-            return open_view(self._store(), self._options, entry=entry)
+            # A limited micro-batch may end at an entry before that of a topic's creation.
+            return open_view_of_existing(self._store(), self._options, entry=entry)
         except ViewExpired:
             # The rows are the same unless retention or compaction has removed some of them since.
             _log.warning("the view at entry %d has expired: its micro-batch is read in the newest one", entry)
             return self._newest_view(entry)
 
     def _starts(self, view: ReadView, start: Progress) -> dict[Partition, int]:
-        """Where each partition goes on: partitions that are new since `start` begin at their earliest record."""
-        lost = self._lost_topics(view, start)
-        fail = self._options.fail_on_data_loss
-        starts = {}
-        for key in partitions_of(view, self._options.assigned):
-            earliest = view.partitions[key].log_start_offset
-            offset = earliest if key[0] in lost else offset_in(start, key, earliest)
-            starts[key] = within_log(view, key, offset, fail=fail)
-        return starts
-
-    def _lost_topics(self, view: ReadView, start: Progress) -> set[str]:
-        """The topics of `start` that no longer exist: their offsets mean nothing to a topic of the same name.
+        """Where each partition goes on: partitions that are new since `start` begin at their earliest record.
 
         Raises:
-            ConfigurationError: there are some, and failOnDataLoss is set.
+            ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
+            RetentionPassed: records that were not read were removed since `start`, and failOnDataLoss is set.
         """
-        lost = set()
         for topic, topic_id in start["topicIds"].items():
-            found = topic_id_of(view, topic)
-            # A topic that is named exists, or there is no view: this one is no longer subscribed.
-            if found == topic_id or (found is None and self._options.pattern is None):
+            # A topic that is not there and not asked for is no longer subscribed.
+            if topic_id_of(view, topic) != topic_id and self._is_read(topic):
+                self._report_loss(view, topic, topic_id)
+        return {key: self._start_of(view, key, start) for key in partitions_of(view, self._options.assigned)}
+
+    def _starts_between(self, view: ReadView, start: Progress, end: Progress) -> dict[Partition, int]:
+        """Where each partition of the micro-batch from `start` to `end` goes on: only those that `end` names.
+
+        The query may have been started again with others: the next micro-batch reads these from their start. `view` may
+        be older than a topic or partition that `end` names, and has no record of it then.
+
+        Raises:
+            ConfigurationError: the view of `end` has expired, a topic was deleted since, and failOnDataLoss is set.
+            RetentionPassed: the same of removed records.
+        """
+        starts = {}
+        for topic, topic_id in end["topicIds"].items():
+            if topic_id_of(view, topic) != topic_id:
+                if view.entry > end["entry"] and self._is_read(topic):
+                    self._report_loss(view, topic, topic_id)
                 continue
-            what = "was deleted" if found is None else "was deleted and created again"
-            if self._options.fail_on_data_loss:
-                raise ConfigurationError(
-                    f"topic {topic!r} {what} since the query's checkpoint was written: records may be lost, and its "
-                    "offsets mean other records now. Set the option failOnDataLoss to false to continue with the "
-                    "records of existing topics, or start the query with a new checkpoint"
-                )
-            if (topic, topic_id) not in self._lost:
-                self._lost.add((topic, topic_id))
-                _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
-            lost.add(topic)
-        return lost
+            assigned = None if self._options.assigned is None else self._options.assigned.get(topic, ())
+            for number in map(int, end["topics"][topic]):
+                key = (topic, number)
+                if key in view.partitions and (assigned is None or number in assigned):
+                    starts[key] = self._start_of(view, key, start)
+        return starts
+
+    def _start_of(self, view: ReadView, key: Partition, start: Progress) -> int:
+        earliest = view.partitions[key].log_start_offset
+        offset = offset_in(start, key, earliest) if is_known(view, key, start) else earliest
+        return within_log(view, key, offset, fail=self._options.fail_on_data_loss)
+
+    def _is_read(self, topic: str) -> bool:
+        return self._options.pattern is not None or topic in self._options.topics
+
+    def _report_loss(self, view: ReadView, topic: str, topic_id: int) -> None:
+        """Warn once that the topic with the id no longer exists: its offsets mean nothing to one of the same name.
+
+        Raises:
+            ConfigurationError: failOnDataLoss is set.
+        """
+        what = "was deleted" if topic_id_of(view, topic) is None else "was deleted and created again"
+        if self._options.fail_on_data_loss:
+            raise ConfigurationError(
+                f"topic {topic!r} {what} since the query's checkpoint was written: records may be lost, and its "
+                "offsets mean other records now. Set the option failOnDataLoss to false to continue with the "
+                "records of existing topics, or start the query with a new checkpoint"
+            )
+        if (topic, topic_id) not in self._lost:
+            self._lost.add((topic, topic_id))
+            _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
 
 
 def progress_of(store: Store, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
@@ -191,3 +224,9 @@ def offset_in(progress: Progress, partition: Partition, missing: int = -1) -> in
 def topic_id_of(view: ReadView, topic: str) -> int | None:
     """Return the id of a topic in a view; None if it is not there."""
     return view.topics[topic].topic_id if topic in view.topics else None
+
+
+def is_known(view: ReadView, partition: Partition, progress: Progress) -> bool:
+    """Return whether a progress has an offset of the partition, of this topic and not of a deleted one of its name."""
+    topic = partition[0]
+    return progress["topicIds"].get(topic) == topic_id_of(view, topic) and offset_in(progress, partition) >= 0

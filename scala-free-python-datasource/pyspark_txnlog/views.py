@@ -9,13 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspark_txnlog.groups import CommittedStart
+from sparktxn import INTERNAL_TOPICS, CommandRefused, ErrorCode
 from sparktxn.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark_txnlog.options import ReadOptions
     from sparktxn import ReadView, Store
 
-__all__ = ["PinnedView", "open_view", "pin_view"]
+__all__ = ["PinnedView", "open_view", "open_view_of_existing", "pin_view"]
 
 
 class PinnedView(Struct, frozen=True):
@@ -58,3 +59,19 @@ def open_view(
     topics = {name: topic for name, topic in view.topics.items() if matches(name)}
     partitions = {key: partition for key, partition in view.partitions.items() if key[0] in topics}
     return replace(view, topics=topics, partitions=partitions)
+
+
+def open_view_of_existing(store: Store, options: ReadOptions, **at: int) -> ReadView:
+    """Return the view that `open_view` returns, without the named topics that do not exist in it.
+
+    Raises:
+        CommandRefused: the entry is not in the log.
+        ViewExpired: a vacuum has passed the entry.
+    """
+    try:
+        return open_view(store, options, **at)
+    except CommandRefused as refused:
+        if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    known = store.view(None, **at).topics.keys() | INTERNAL_TOPICS
+    return open_view(store, replace(options, topics=tuple(topic for topic in options.topics if topic in known)), **at)

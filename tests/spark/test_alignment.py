@@ -62,6 +62,39 @@ def test_a_stream_that_stands_still_warns_once_and_reports_for_how_long(store: S
 
 
 @pytest.mark.filterwarnings("ignore:the read stands still")
+def test_a_stall_makes_a_micro_batch_without_rows_each_ten_seconds(store: Store, stalled: Producer) -> None:
+    """Spark updates a query's progress with a micro-batch only."""
+    clock = ManualClock()
+    reader = stream_reader(store, clock, order="offset", startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    for lasted_ms in (10_000, 20_000):
+        clock.sleep(9.9)
+        assert reader.latestOffset(start, ALL) == start
+        clock.sleep(0.1)
+        end = reader.latestOffset(start, ALL)
+        assert end["stalledMs"] == lasted_ms
+        assert numbers_between(reader, start, end) == []
+        assert reader.latestOffset(end, ALL) == end
+        start = end
+    stalled.commit_transaction()
+    end = reader.latestOffset(start, ALL)
+    assert "stalledMs" not in end
+    assert numbers_between(reader, start, end) == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:the read stands still")
+def test_a_stall_does_not_keep_a_query_running_that_reads_what_is_available(store: Store, stalled: Producer) -> None:
+    clock = ManualClock()
+    reader = stream_reader(store, clock, order="offset", startingOffsets="earliest")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    for _ in range(2):
+        assert reader.latestOffset(start, ALL) == start
+        clock.sleep(60)
+
+
+@pytest.mark.filterwarnings("ignore:the read stands still")
 def test_after_the_timeout_it_fails(store: Store, stalled: Producer) -> None:
     clock = ManualClock()
     options = {"order": "offset", "startingOffsets": "earliest", "alignment.timeout.ms": "5000"}

@@ -154,6 +154,36 @@ def test_topics_that_are_new_are_read_from_their_first_record(store: Store) -> N
     assert more.run() == [3]
 
 
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "2"}, {"maxBytesPerTrigger": "1"}], ids=["rows", "bytes"])
+def test_topics_that_are_new_catch_up_within_the_limits(store: Store, limit: dict[str, str]) -> None:
+    for name in ("u", "v"):
+        store.create_topic(name, 2)
+    for first in (0, 2, 4):
+        commit(store, range(first, first + 2), topic="u", partition=first % 4 // 2)
+    commit(store, range(20, 22), topic="v")
+    commit(store, range(10, 12))
+    commit(store, range(12, 14))
+    query = Query(stream_reader(store, startingOffsets="earliest", **limit))
+    assert [query.run(), query.run()] == [[10, 11], [12, 13]]
+    commit(store, range(14, 16))
+    more = Query(stream_reader(store, subscribe="t,u", **limit), query.offset)
+    assert more.run() == [0, 1]
+    assert (more.reader.reportLatestOffset() or {})["backlogRows"] == 6
+    offsets = [more.offset]
+    # In the middle of it comes another topic, which has to wait, and the driver is killed after each micro-batch.
+    for expected in ([2, 3], [4, 5], [20, 21], [14, 15], []):
+        more = Query(stream_reader(store, subscribe="t,u,v", **limit), offsets[-1])
+        assert more.run() == expected
+        again = stream_reader(store, subscribe="t,u,v", **limit)
+        assert numbers_between(again, offsets[-1], more.offset) == expected
+        offsets.append(more.offset)
+    assert [offset.get("behind", {}).get("topics") for offset in offsets] == [{"u": [0, 1]}] * 2 + [None] * 4
+    # Without a limit all is read at once.
+    everything = Query(stream_reader(store, subscribe="t,u,v"), offsets[0])
+    assert everything.run(ReadAllAvailable()) == [2, 3, 4, 5, 14, 15, 20, 21]
+    assert everything.is_idle()
+
+
 def delete_before(store: Store, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": store.uri})
     for future in admin.delete_records([TopicPartition("t", 0, offset)]).values():

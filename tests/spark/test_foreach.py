@@ -79,6 +79,10 @@ def test_a_query_in_update_mode_goes_on_where_it_stopped(
 def test_wrong_options_are_refused_at_once(store: Store) -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'topic'"):
         foreach_batch(store.uri, topik="t")
+    with pytest.raises(ConfigurationError, match=r"unknown option 'transactionalID_' .* 'transactionalId'"):
+        foreach_batch(store.uri, topic="t", transactionalID_="t")
+    with pytest.raises(ConfigurationError, match="'createTopicPartitions' is '0'"):
+        foreach_batch(store.uri, topic="t", createTopic=True, createTopicPartitions=0)
     with pytest.raises(ConfigurationError, match="'topic' does not go with outputs"):
         foreach_batch(store.uri, even_and_odd, topic="t")
 

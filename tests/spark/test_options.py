@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog.asof import AsOf
+from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
 from pyspark_txnlog.times import TimeAgo
 from sparktxn import ConfigurationError
@@ -65,8 +66,6 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ({**READING, "subscribe": " , "}, READ, "'subscribe' is ' , ': expected names of topics separated by commas"),
         ({**READING, "columns": "value,,key"}, READ, "'columns' is 'value,,key': expected names"),
         ({**READING, "columns": "key,key"}, READ, "each name once"),
-        ({"path": "/s", "assign": '{"a":[0],"a":[1]}'}, READ, "'assign' has 'a' twice: expected each name once"),
-        ({**READING, "startingoffsets": '{"a":{"0":5,"0":6}}'}, READ, "'startingOffsets' has '0' twice"),
         ({**READING, "includeheaders": "yes"}, READ, "'includeHeaders' is 'yes': expected true or false"),
         ({"path": "/s", "assign": '{"a":[0,-1]}'}, READ, "'assign' has .* for topic 'a'"),
         ({"path": "/s", "assign": '{"a":[0'}, READ, "'assign' is not JSON at line 1, column 8"),
@@ -75,6 +74,8 @@ READING = {"path": "/s", "subscribe": "a,b"}
         ({**READING, "startingoffsets": '{"a":5}'}, READ, "has 5 for topic 'a': expected offsets by partition"),
         ({**READING, "startingoffsets": '{"a":{"x":5}}'}, READ, "partition 'x' for topic 'a'"),
         ({**READING, "startingoffsets": '{"a":{"0":-3}}'}, READ, "offset -3 for partition 0 of topic 'a'"),
+        ({"path": "/s", "assign": '{"a":[0],"a":[1]}'}, READ, "'assign' names 'a' twice: expected each name once"),
+        ({**READING, "startingoffsets": '{"a":{"0":3,"0":4}}'}, READ, "'startingOffsets' names '0' twice"),
         ({**READING, "startingoffsets": '{"c":{"0":3}}'}, READ, "topic 'c', which is not read"),
         ({**READING, "startingoffsets": '{"a":{"0":5.0}}'}, READ, "offset 5.0 for partition 0 of topic 'a'"),
         ({**READING, "startingoffsets": '{"a":{"0":true}}'}, READ, "offset True for partition 0 of topic 'a'"),
@@ -125,6 +126,26 @@ def test_a_wrong_reading_option_is_named(given: dict[str, str], use: Any, messag
 def test_a_wrong_writing_option_is_named(given: dict[str, str], use: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         WriteOptions.parse(given, use)
+
+
+@pytest.mark.parametrize("name", ["startingOfsets", "kafka.Session.Timeout.Msec", "TxnLog.startingOfsets"])
+def test_an_unknown_name_is_shown_as_it_was_given(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"unknown option {name!r} for read of txnlog; did you mean"):
+        ReadOptions.parse({**READING, name: "5"}, READ)
+
+
+def test_calls_take_numbers_and_truth_values_as_spark_does() -> None:
+    numpy = pytest.importorskip("numpy")
+    named = {"a": 5, "b": True, "c": numpy.int32(-7), "d": numpy.bool_(False), "e": "text"}
+    assert option_texts({"f": 10**30}, named) == {
+        "f": "1" + 30 * "0", "a": "5", "b": "true", "c": "-7", "d": "false", "e": "text",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "kind"), [(5.0, "float"), (None, "NoneType"), ({"a": 1}, "dict"), (b"x", "bytes")])
+def test_a_value_of_another_type_is_named_and_not_shown(value: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"^option 'storage.key' is of type {kind}: expected a str, a whole number"):
+        option_texts({"storage.key": value}, {})
 
 
 def test_a_stream_to_a_table_needs_its_options_again() -> None:

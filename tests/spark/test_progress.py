@@ -126,6 +126,15 @@ def test_a_progress_is_one_line_and_a_set_of_gauges(caplog: pytest.LogCaptureFix
     assert (gauges["batch_entries"], gauges["backlog_seconds"], gauges["running"]) == (4, 2.5, 1)
 
 
+def test_the_line_of_a_query_in_offset_order_counts_no_transactions(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "sparktxn.spark"):
+        ProgressListener().onQueryProgress(progress({"backlogRows": 5, "backlogMs": 1000, "stalledMs": 20_000}))
+    assert caplog.messages == [
+        "query 'the \"query\"' micro-batch 3: 150 rows, to entry 14, in 1.234 s; "
+        "backlog 5 rows, 1.0 s, stalled for 20.0 s"
+    ]
+
+
 def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "spark.prom"
     listener = ProgressListener(prometheus_file=file)
@@ -144,6 +153,21 @@ def test_the_prometheus_file_is_replaced_whole(tmp_path: Path) -> None:
     assert f"txnlog_stream_running{{{labels}}} 0\n" in text
     assert f"txnlog_stream_failed{{{labels}}} 1\n" in text
     assert [path.name for path in tmp_path.iterdir()] == ["spark.prom"]
+
+
+def test_a_query_that_is_started_again_runs_before_it_has_read_anything(tmp_path: Path) -> None:
+    listener = ProgressListener(prometheus_file=tmp_path / "spark.prom")
+    listener.onQueryProgress(progress(LATEST))
+    ended: Any = SimpleNamespace(id=uuid.UUID(int=1), exception="it broke")
+    listener.onQueryTerminated(ended)
+    started: Any = SimpleNamespace(id=uuid.UUID(int=1), name="again")
+    listener.onQueryStarted(started)
+    (gauges,) = listener.gauges().values()
+    assert (gauges["running"], gauges["failed"], gauges["batch_rows"]) == (1, 0, 150)
+    assert (
+        f'txnlog_stream_running{{query_id="{uuid.UUID(int=1)}",query="again"}} 1'
+        in (tmp_path / "spark.prom").read_text()
+    )
 
 
 def test_a_query_without_the_source_has_no_gauges(caplog: pytest.LogCaptureFixture) -> None:

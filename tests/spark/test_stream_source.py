@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from pyspark_txnlog.source import DefaultSource
-from sparktxn import ConfigurationError, Producer, Store
+from sparktxn import CommandRefused, ConfigurationError, Producer, Store
 from sparktxn.admin import AdminClient
 from sparktxn.testing.clocks import ManualClock
 from tests.spark.readers import VALUE, Query, batch_reader, commit, numbers_between, numbers_of, stream_reader
@@ -101,6 +101,76 @@ def _three_partitions(topic: str) -> Any:
     return NewPartitions(topic, 3)
 
 
+@pytest.mark.parametrize("order", ["commit", "offset"])
+class TestStartedAgain:
+    """A query that was stopped, or killed in a micro-batch, and continues with the same or with other topics."""
+
+    def test_partitions_that_were_not_assigned_are_read_from_their_first_record(self, store: Store, order: str) -> None:
+        store.create_topic("t", 2)
+        commit(store, range(2), partition=0)
+        commit(store, range(10, 12), partition=1)
+        query = Query(stream_reader(store, assign='{"t":[0]}', startingOffsets="earliest", order=order))
+        assert query.run() == [0, 1]
+        more = Query(stream_reader(store, subscribe="t", order=order), query.offset)
+        assert more.run() == [10, 11]
+        commit(store, range(2, 4), partition=1)
+        assert more.run() == [2, 3]
+
+    @pytest.mark.parametrize("is_created_later", [False, True])
+    def test_a_micro_batch_has_no_rows_of_a_topic_that_is_subscribed_since(
+        self, store: Store, order: str, is_created_later: bool
+    ) -> None:
+        def create() -> None:
+            store.create_topic("u")
+            commit(store, range(50, 53), "u")
+
+        store.create_topic("t")
+        commit(store, range(3))
+        if not is_created_later:
+            create()
+        query = Query(stream_reader(store, startingOffsets="earliest", order=order))
+        start = query.offset
+        query.run()
+        if is_created_later:
+            create()
+        again = stream_reader(store, subscribe="t,u", order=order)
+        assert numbers_between(again, start, query.offset) == [0, 1, 2]
+        assert Query(again, query.offset).run() == [50, 51, 52]
+
+    def test_a_micro_batch_may_end_before_a_partition_was_added(self, store: Store, order: str) -> None:
+        store.create_topic("t1")
+        commit(store, range(2), "t1")
+        commit(store, range(2, 4), "t1")
+        AdminClient({"bootstrap.servers": store.uri}).create_partitions([_three_partitions("t1")])["t1"].result()
+        commit(store, range(4, 6), "t1", partition=2)
+        options = {"subscribe": "t1", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "order": order}
+        query = Query(stream_reader(store, **options))
+        start = query.offset
+        assert query.run() == [0, 1]
+        again = stream_reader(store, **options)
+        assert numbers_between(again, start, query.offset) == [0, 1]
+        more = Query(again, query.offset)
+        assert [more.run(), more.run()] == [[2, 3], [4, 5]]
+
+    @pytest.mark.parametrize("what", [{"subscribe": "t,u"}, {"subscribePattern": "."}, {"assign": '{"t":[0],"u":[0]}'}])
+    def test_a_micro_batch_may_end_before_a_topic_was_created(
+        self, store: Store, order: str, what: dict[str, str]
+    ) -> None:
+        store.create_topic("t")
+        commit(store, range(2))
+        commit(store, range(2, 4))
+        store.create_topic("u")
+        commit(store, range(50, 53), "u")
+        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "order": order, **what}
+        query = Query(stream_reader(store, **options))
+        start = query.offset
+        assert query.run() == [0, 1]
+        again = stream_reader(store, **options)
+        assert numbers_between(again, start, query.offset) == [0, 1]
+        more = Query(again, query.offset)
+        assert [more.run(), more.run()] == [[2, 3], [50, 51, 52]]
+
+
 class TestCreatedAgain:
     @pytest.mark.parametrize("count", [3, 5])
     def test_the_query_continues_at_the_new_topics_start_if_it_is_allowed(
@@ -120,6 +190,33 @@ class TestCreatedAgain:
             "topic 't' was deleted and created again: the query continues with the records of existing topics"
         ]
         assert query.is_idle()
+
+    @pytest.mark.parametrize("order", ["commit", "offset"])
+    @pytest.mark.parametrize("what", [{"subscribe": "t,u"}, {"assign": '{"t":[0],"u":[0]}'}], ids=["names", "assigned"])
+    def test_a_query_goes_on_between_the_two_if_it_is_allowed(
+        self, store: Store, caplog: pytest.LogCaptureFixture, order: str, what: dict[str, str]
+    ) -> None:
+        for name in ("t", "u"):
+            store.create_topic(name)
+        options = {"startingOffsets": "earliest", "order": order, **what}
+        query = Query(stream_reader(store, failOnDataLoss="false", **options))
+        strict = Query(stream_reader(store, **options))
+        commit(store, range(3))
+        assert query.run() == strict.run() == [0, 1, 2]
+        delete_topic(store, "t")
+        commit(store, range(5, 7), "u")
+        with pytest.raises(CommandRefused, match="topic 't' does not exist"):
+            strict.run()
+        start = query.offset
+        with caplog.at_level(logging.WARNING, "sparktxn"):
+            assert query.run() == [5, 6]
+        assert "topic 't' was deleted: the query continues" in caplog.text
+        assert query.is_idle()
+        store.create_topic("t")
+        commit(store, range(10, 12))
+        again = stream_reader(store, failOnDataLoss="false", **options)
+        assert numbers_between(again, start, query.offset) == [5, 6]
+        assert query.run() == [10, 11]
 
     def test_a_micro_batch_that_is_planned_again_reads_what_the_old_topic_had(self, store: Store) -> None:
         store.create_topic("t")
