@@ -19,6 +19,9 @@ Pick = Callable[[int], int]
 Partitioner = Callable[[bytes | None, int, Pick], int]
 """(key, partition count, pick) to a partition."""
 
+_UNDECIDED: Final = -1
+"""In the place of a partition: the caller's `pick` chooses it."""
+
 _UINT32: Final = 0xFFFFFFFF
 _INT32_MAX: Final = 0x7FFFFFFF
 _SIGN: Final = 0x80000000
@@ -125,4 +128,16 @@ def partitions_of_keys(name: str, keys: pa.Array, partition_count: int, pick: Pi
         ConfigurationError: there is no partitioner called `name`.
     """
     choose = partitioner(name)
-    return pa.array([choose(key, partition_count, pick) for key in keys.to_pylist()], pa.int32())
+    # Each key once, however many rows have it: hashing is most of what dividing rows costs.
+    encoded = keys.dictionary_encode()
+    by_key = [choose(key, partition_count, _undecided) for key in encoded.dictionary.to_pylist()]
+    without_key = choose(None, partition_count, _undecided)
+    chosen = pa.array(by_key, pa.int32()).take(encoded.indices).fill_null(without_key)
+    if _UNDECIDED in by_key or (without_key == _UNDECIDED and encoded.null_count):
+        rows = chosen.to_pylist()
+        chosen = pa.array([pick(partition_count) if row == _UNDECIDED else row for row in rows], pa.int32())
+    return chosen
+
+
+def _undecided(partition_count: int) -> int:
+    return _UNDECIDED

@@ -38,7 +38,11 @@ def row_above(rows: pa.Table, bytes_max: int) -> int | None:
     """
     if rows.nbytes <= bytes_max:
         return None
-    largest: int = pc.max(row_bytes(rows.select(rows.column_names[:-1]))).as_py()
+    sized = rows.select(rows.column_names[:-1])
+    # The largest values of all columns rarely are in one row, and still rarely are too large together.
+    if sum(map(_largest_bytes, sized.columns)) <= bytes_max:
+        return None
+    largest: int = pc.max(row_bytes(sized)).as_py()
     return largest if largest > bytes_max else None
 
 
@@ -63,6 +67,17 @@ def _column_bytes(column: pa.ChunkedArray) -> int:
         return sum(_total(record_bytes(chunk)) for chunk in column.chunks)
     value_count: int = len(column) - column.null_count
     return value_count * _width_bytes(column.type)
+
+
+def _largest_bytes(column: pa.ChunkedArray) -> int:
+    """The bytes of the largest value of a column."""
+    if column.null_count == len(column):
+        return 0
+    if _is_sized(column.type):
+        return int(pc.max(pc.binary_length(column)).as_py())
+    if pa.types.is_nested(column.type):
+        return max((pc.max(record_bytes(chunk)).as_py() for chunk in column.chunks if len(chunk)), default=0)
+    return _width_bytes(column.type)
 
 
 def _text_bytes(chunk: pa.Array) -> int:

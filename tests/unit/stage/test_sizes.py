@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.format.segment import RECORD_SCHEMA
-from sparktxn.stage.recordsizes import payload_bytes, record_bytes, row_bytes, rows_that_fit
+from sparktxn.stage.recordsizes import payload_bytes, record_bytes, row_above, row_bytes, rows_that_fit
 
 rows = st.lists(
     st.fixed_dictionaries(
@@ -72,3 +72,11 @@ def test_rows_that_fit_are_within_the_limit(plain: list[dict[str, Any]], room: i
     assert sum(row_bytes(table.slice(0, count)).to_pylist()) <= room
     assert sum(row_bytes(table).to_pylist()) == payload_bytes(table)
     assert count == table.num_rows or sum(row_bytes(table.slice(0, count + 1)).to_pylist()) + 16 * (count + 1) > room
+
+
+@given(rows, st.integers(0, 40))
+def test_a_row_above_a_limit_is_the_largest(plain: list[dict[str, Any]], limit: int) -> None:
+    table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)
+    # The timestamp is no part of a record's size.
+    largest = max((plain_size(row) - 8 for row in plain), default=0)
+    assert row_above(table, limit) == (largest if largest > limit else None)
