@@ -134,7 +134,7 @@ def text(name: str, value: object, *, secret: bool = False) -> str:
         ConfigurationError: it has halves of surrogate pairs.
     """
     if not isinstance(value, str):
-        raise _wrong_type(name, "***" if secret else value, "a str")
+        raise TypeError(f"{name} is {f'a {type(value).__name__}' if secret else described(value)}: expected a str")
     plain = str.__str__(value)
     try:
         plain.encode()
