@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from pyspark_txnlog.bounds import Bound
     from sparktxn import ReadTask, ReadView, Store
 
-__all__ = ["TaskPartition", "TxnLogReader", "make_reader", "plan_partitions", "read_partition", "read_schema"]
+__all__ = [
+    "FilteringTxnLogReader",
+    "TaskPartition",
+    "TxnLogReader",
+    "make_reader",
+    "plan_partitions",
+    "read_partition",
+    "read_schema",
+]
 
 _BATCH_ROWS: Final = 10_000
 """Spark takes batches of this size fastest."""
@@ -51,6 +59,13 @@ _TASK_ROWS_MIN: Final = 50_000
 """A task with fewer rows costs more than it saves; a full segment has as many by default."""
 
 _PUSH_DOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_SCANS_ARE_PLANNED_APART: Final = hasattr(DataSourceReader, "pushLimit")
+"""Whether each scan of a DataFrame keeps its own plan, as in releases of Spark whose readers take limits, too.
+
+Spark 4.3 gives all scans of a DataFrame the plan that it has made last, whether they are parts of one query or of
+several. The conditions of one scan would take rows from another.
+"""
 
 
 class TaskPartition(InputPartition):
@@ -86,8 +101,9 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
 
     Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
     and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
+    Where scans share a plan, no reader takes filters.
     """
-    if _PUSH_DOWN_WORKER in sys.modules and pinned is not None:
+    if _PUSH_DOWN_WORKER in sys.modules and _SCANS_ARE_PLANNED_APART and pinned is not None:
         return FilteringTxnLogReader(options, schema, pinned)
     return TxnLogReader(options, schema, pinned)
 

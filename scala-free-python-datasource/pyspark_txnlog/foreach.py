@@ -104,11 +104,15 @@ def stage_frame(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequenc
 
     With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit.
     """
+    names = frame.columns
 
     @one_line_errors
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        segments = stage_rows(plan, topic, batches, inline=True)
+        named = (batch.rename_columns(names) for batch in batches)
+        segments = stage_rows(plan, topic, named, inline=True)
         yield pa.record_batch([pa.array([pickle.dumps(segments)], pa.binary())], names=[_STAGED])
 
-    rows = frame.mapInArrow(stage, f"{_STAGED} binary").collect()
+    # mapInArrow() finds no column whose name has a dot or a backtick.
+    numbered = frame.toDF(*(f"_{number}" for number in range(len(names))))
+    rows = numbered.mapInArrow(stage, f"{_STAGED} binary").collect()
     return [segment for row in rows for segment in pickle.loads(row[_STAGED])]

@@ -155,18 +155,20 @@ def _compared_with_nan(column: Any, operator: str) -> Any:
 
 def may_hold(metadata: pq.FileMetaData, conditions: Sequence[Condition]) -> bool:
     """Return False if the statistics of a Parquet file show that none of its rows meets all `conditions`."""
-    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    columns = {(leaf.path, leaf.name): index for index, leaf in enumerate(leaves)}
     return any(
         all(_may_hold(metadata.row_group(group), columns, condition) for condition in conditions)
         for group in range(metadata.num_row_groups)
     )
 
 
-def _may_hold(group: pq.RowGroupMetaData, columns: dict[str, int], condition: Condition) -> bool:
-    index = columns.get(condition.column)
+def _may_hold(group: pq.RowGroupMetaData, columns: dict[tuple[str, str], int], condition: Condition) -> bool:
+    # The path alone may be that of a nested column's field: names of columns may have dots.
+    index = columns.get((condition.column, condition.column))
     if index is None:
         # A nested column has other paths. One that is null in every row may be left out of the file.
-        nested = any(path.startswith(f"{condition.column}.") for path in columns)
+        nested = any(path.startswith(f"{condition.column}.") for path, _ in columns)
         return nested or condition.operator == "is null"
     statistics = group.column(index).statistics
     if statistics is None:

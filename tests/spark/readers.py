@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_txnlog.batch_reader import TxnLogReader, make_reader, read_schema
+from pyspark_txnlog.batch_reader import FilteringTxnLogReader, TxnLogReader, make_reader, read_schema
 from pyspark_txnlog.options import READ, READ_STREAM, ReadOptions
 from pyspark_txnlog.stream_reader import TxnLogStreamReader
 from pyspark_txnlog.streams import stream_reader_of
@@ -39,6 +39,12 @@ def batch_reader(store: Store, /, **options: str) -> TxnLogReader:
     parsed = ReadOptions.parse(_given(store, options), READ)
     schema, pinned = read_schema(parsed)
     return make_reader(parsed, schema, pinned)
+
+
+def filtering_reader(store: Store, /, **options: str) -> FilteringTxnLogReader:
+    """Make the reader of a batch whose conditions Spark pushes down."""
+    parsed = ReadOptions.parse(_given(store, options), READ)
+    return FilteringTxnLogReader(parsed, *read_schema(parsed))
 
 
 def read_schema_of(store: Store, /, **options: str) -> StructType:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 
 from pyspark_txnlog.skipping import is_on_timestamp, without_skipped
 from sparktxn import Producer, ReadTask, Store
+from tests.spark.readers import commit, filtering_reader, numbers_of
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -83,6 +84,20 @@ def test_other_conditions_are_left_to_spark(condition: Any, taken: bool) -> None
     assert is_on_timestamp(condition, "timestamp") is taken
 
 
+@pytest.mark.parametrize("order", ["commit", "offset"])
+def test_a_reader_does_not_open_the_segments_that_it_need_not_read(store: Store, order: str) -> None:
+    store.create_topic("t", settings={"append.inline.bytes": "0"})
+    for first in (1_000, 2_000, 3_000):
+        produce(store, first, first + 500)
+    (oldest, *_) = (segment for task in tasks(store) for segment in task.segments)
+    (file,) = Path(store.uri).rglob(oldest.name)
+    file.unlink()
+    reader = filtering_reader(store, order=order)
+    conditions = [GreaterThanOrEqual(("timestamp",), moment(2_500)), LessThan(("timestamp",), moment(3_500))]
+    assert list(reader.pushFilters(conditions)) == conditions, "Spark compares what is left"
+    assert numbers_of(reader) == [2000, 2500, 3000, 3500]
+
+
 @pytest.fixture
 def push_down(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -92,16 +107,19 @@ def push_down(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("push_down")
-@pytest.mark.parametrize("order", ["commit", "offset"])
-def test_spark_does_not_open_the_segments_that_it_need_not_read(spark: SparkSession, store: Store, order: str) -> None:
-    store.create_topic("t", settings={"append.inline.bytes": "0"})
-    for first in (1_000, 2_000, 3_000):
-        produce(store, first, first + 500)
-    (oldest, *_) = (segment for task in tasks(store) for segment in task.segments)
-    rows = spark.read.format("txnlog").options(subscribe="t", order=order).load(store.uri)
-    late = rows.where("timestamp >= timestamp_millis(2500) and timestamp < timestamp_millis(3500)")
-    expected = values(late)
-    assert expected == [2500, 3000]
-    (file,) = Path(store.uri).rglob(oldest.name)
-    file.unlink()
-    assert values(late) == expected
+def test_the_conditions_of_one_scan_take_no_rows_from_another(spark: SparkSession, store: Store) -> None:
+    """Spark 4.3 gives all scans of a DataFrame the plan that it has made last."""
+    store.create_topic("t", 2)
+    for partition in (0, 1):
+        commit(store, range(10 * partition, 10 * partition + 10), partition=partition)
+    rows = spark.read.format("txnlog").option("subscribe", "t").load(store.uri)
+    assert values(rows.where("partition = 0")) == list(range(10))
+    assert values(rows) == list(range(20))
+    assert values(rows.where("partition = 0 or offset >= 5")) == [*range(10), *range(15, 20)]
+    first, second = rows.where("partition = 0"), rows.where("partition = 1")
+    assert values(first.union(second)) == list(range(20))
+    assert values(first.union(rows)) == sorted([*range(20), *range(10)])
+    assert first.join(second, "partition").count() == 0
+    rows.createOrReplaceTempView("rows")
+    counts = "select (select count(*) from rows where timestamp > now()), (select count(*) from rows)"
+    assert tuple(spark.sql(counts).first() or ()) == (0, 20)

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyspark_txnlog
 from pyspark_txnlog import scan_stream, write
 from sparktxn import ConfigurationError, Store
 from tests.spark.readers import batch_reader, commit
@@ -61,6 +62,16 @@ def test_a_version_is_written_once(numbers: Numbers, store: Store) -> None:
         write(numbers(0, 10), store.uri, "t", txnAppId="job", txnVersion=7)
     write(numbers(10, 20), store.uri, "t", {"txnAppId": "job", "txnVersion": 8})
     assert sorted(stored(store)) == list(range(20))
+
+
+def test_names_of_columns_may_have_dots_and_backticks(spark: SparkSession, store: Store) -> None:
+    rows = spark.sql("select id `a.b`, id * 2 `a b``c`, struct(id x) UPPER from range(3)")
+    write(rows, store.uri, "t", createTopic=True)
+    pyspark_txnlog.foreach_batch(store.uri, topic="t", query_id="q")(rows, 0)
+    reader = batch_reader(store)
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    expected = [{"a.b": number, "a b`c": number * 2, "UPPER": {"x": number}} for number in range(3)]
+    assert sorted(found, key=str) == sorted([*expected, *expected], key=str)
 
 
 def test_topics_by_column_typed_topics_and_new_topics(spark: SparkSession, numbers: Numbers, store: Store) -> None:

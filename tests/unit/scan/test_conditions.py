@@ -124,3 +124,14 @@ def test_a_footer_that_cannot_be_read_is_damage() -> None:
     with pytest.raises(DamagedObject, match="footer"):
         parquet_footer(b"PAR1 but no more", "a/segment.parquet")
     assert parquet_footer(b"ARROW1", "a/segment.arrow") is None
+
+
+def test_a_column_with_a_dot_in_its_name_is_not_the_field_of_a_nested_one() -> None:
+    schema = pa.schema([("place.x", pa.int64()), ("place", pa.struct([("x", pa.int64())]))])
+    rows = pa.Table.from_pylist([{"place.x": 5, "place": {"x": 1}}, {"place.x": None, "place": None}], schema)
+    stored = rows.append_column("_timestamp", pa.array([MOMENTS[0]] * 2, SCHEMA.field("moment").type))
+    footer = parquet_footer(encode_segment(stored, segment_format="parquet", compression="zstd"), "segment")
+    assert footer is not None
+    for operator, value in (("=", 5), (">", 1), ("in", (5,)), ("is null", None), ("is not null", None)):
+        assert may_hold(footer, [Condition("place.x", operator, value)]), operator
+    assert not may_hold(footer, [Condition("place.x", "=", 1)])
