@@ -72,8 +72,8 @@ def test_secret_text_is_not_shown() -> None:
         with pytest.raises((TypeError, ConfigurationError)) as caught:
             arguments.text("storage.secret", value, secret=True)
         assert "hidden" not in str(caught.value)
-    for other, shown in ((b"hidden", "a bytes"), (1.5, "a float"), (None, "a NoneType")):
-        with pytest.raises(TypeError, match=f"^storage.secret is {shown}: expected a str$"):
+    for other, shown in ((b"hidden", "bytes"), (1.5, "float"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=f"^storage.secret is of type {shown}: expected a str$"):
             arguments.text("storage.secret", other, secret=True)
 
 
