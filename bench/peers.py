@@ -98,6 +98,8 @@ def compare(ours: dict[str, Any], peers: dict[str, Any], rows: int) -> list[Figu
     txnlog, dropping = ours["txnlog micro-batches"], ours["dropping micro-batches"]
     more_ms = median(txnlog) - median(dropping)
     figures.append(Figure("Spark, micro-batch: more than a sink that drops", more_ms, "ms", 15.0, True))
+    unsynced_ms = median(ours["unsynced micro-batches"]) - median(dropping)
+    figures.append(Figure("Spark, micro-batch: the same with store.fsync=false", unsynced_ms, "ms"))
     for sink, times, target in (("sink", txnlog, 1.1), ("a sink that drops", dropping, None)):
         first, last = median(times[:_AGE_BATCHES]), median(times[-_AGE_BATCHES:])
         note = f"{first:.0f} and {last:.0f} ms, of {len(times):,}"

@@ -46,6 +46,8 @@ _COMPARED: Final[tuple[tuple[str, str, str, float | None], ...]] = (
     ("write", "format", "parquet", 1.3),
     ("write", "dropping", "parquet", None),
     ("write", "format", "dropping", None),
+    ("write", "parquet by partition", "parquet", None),
+    ("write", "write()", "parquet by partition", None),
 )
 """(use, ours, the peer's, how many times the peer's time ours may take; None where it is only stated)."""
 

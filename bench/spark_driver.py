@@ -44,6 +44,8 @@ from sparktxn import Producer, Store
 from sparktxn.scan.plan import ReadTask
 
 ABORTED = 1_000
+SEGMENT_ROWS = 50_000
+OPEN_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 _BATCH_ROWS = 10_000
 
 
@@ -155,7 +157,23 @@ def write_cases(spark: SparkSession, folder: str, rows: int) -> list[Case]:
         ("write()", lambda: write(frame, log, "t")),
         ("format", lambda: frame.write.format("txnlog").mode("append").option("topic", "t").save(log)),
         ("dropping", lambda: frame.write.format("dropping").mode("append").save()),
+        ("parquet by partition", lambda: write_by_partition(spark, frame, f"{folder}/by-partition")),
     ]
+
+
+def write_by_partition(spark: SparkSession, frame: DataFrame, folder: str) -> None:
+    """Has Spark's own writer make files as segments are: of one partition each, with as many rows, at zstd's level 1.
+
+    With as many writers open as there are partitions, Spark does not sort the rows.
+    """
+    chosen = frame.withColumn("partition", (F.crc32("key") % PARTITIONS).cast("int"))
+    writer = chosen.write.mode("append").partitionBy("partition").option("maxRecordsPerFile", SEGMENT_ROWS)
+    writer = writer.options(**{"compression": "zstd", "parquet.compression.codec.zstd.level": "1"})
+    spark.conf.set(OPEN_WRITERS, str(PARTITIONS))
+    try:
+        writer.option("parquet.enable.dictionary#value", "false").parquet(folder)
+    finally:
+        spark.conf.unset(OPEN_WRITERS)
 
 
 def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
@@ -201,17 +219,24 @@ def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
 
 def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[float]]:
     """Micro-batches into a topic, and into a sink that drops them."""
-    with Store.open(f"{folder}/streamed", create=True) as store:
-        store.create_topic("t", PARTITIONS)
     spark.dataSource.register(DroppingSource)
     sinks: dict[str, Sink] = {
         "dropping": lambda writer: writer.format("dropping"),
-        "txnlog": lambda writer: writer.format("txnlog").option("topic", "t").option("path", f"{folder}/streamed"),
+        "txnlog": lambda writer: writer.format("txnlog").options(topic="t", path=_new_store(f"{folder}/streamed")),
+        "unsynced": lambda writer: writer.format("txnlog").options(
+            **{"topic": "t", "path": _new_store(f"{folder}/unsynced"), "store.fsync": "false"}
+        ),
     }
     return {
         f"{name} micro-batches": micro_batches(spark, f"{folder}/checkpoint-{name}", sink, batches)
         for name, sink in sinks.items()
     }
+
+
+def _new_store(folder: str) -> str:
+    with Store.open(folder, create=True) as store:
+        store.create_topic("t", PARTITIONS)
+    return folder
 
 
 def plan_format(folder: str) -> dict[str, float]:
