@@ -92,7 +92,7 @@ def test_options_may_be_numbers_and_truth_values(store: Store) -> None:
     foreach_batch(store.uri, topic="t", createTopic=True, createTopicPartitions=2)
     with pytest.raises(ConfigurationError, match="'createTopicPartitions' is '0'"):
         foreach_batch(store.uri, topic="t", createTopicPartitions=0)
-    with pytest.raises(TypeError, match="option 'topic' is None: expected a str"):
+    with pytest.raises(TypeError, match="option 'topic' is of type NoneType: expected a str"):
         foreach_batch(store.uri, topic=None)
     given: Any = {"storage.token": b"hidden"}
     with pytest.raises(TypeError, match=r"option 'storage\.token' is of type bytes: expected a str"):
