@@ -101,6 +101,16 @@ def _three_partitions(topic: str) -> Any:
     return NewPartitions(topic, 3)
 
 
+def started_again(store: Store, **options: str) -> Query:
+    """Run the micro-batch of the numbers 0 and 1, repeat it in another reader, and return the query that goes on."""
+    query = Query(stream_reader(store, **options))
+    start = query.offset
+    assert query.run() == [0, 1]
+    again = stream_reader(store, **options)
+    assert numbers_between(again, start, query.offset) == [0, 1]
+    return Query(again, query.offset)
+
+
 @pytest.mark.parametrize("order", ["commit", "offset"])
 class TestStartedAgain:
     """A query that was stopped, or killed in a micro-batch, and continues with the same or with other topics."""
@@ -144,12 +154,7 @@ class TestStartedAgain:
         AdminClient({"bootstrap.servers": store.uri}).create_partitions([_three_partitions("t1")])["t1"].result()
         commit(store, range(4, 6), "t1", partition=2)
         options = {"subscribe": "t1", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "order": order}
-        query = Query(stream_reader(store, **options))
-        start = query.offset
-        assert query.run() == [0, 1]
-        again = stream_reader(store, **options)
-        assert numbers_between(again, start, query.offset) == [0, 1]
-        more = Query(again, query.offset)
+        more = started_again(store, **options)
         assert [more.run(), more.run()] == [[2, 3], [4, 5]]
 
     @pytest.mark.parametrize("what", [{"subscribe": "t,u"}, {"subscribePattern": "."}, {"assign": '{"t":[0],"u":[0]}'}])
@@ -162,12 +167,7 @@ class TestStartedAgain:
         store.create_topic("u")
         commit(store, range(50, 53), "u")
         options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "order": order, **what}
-        query = Query(stream_reader(store, **options))
-        start = query.offset
-        assert query.run() == [0, 1]
-        again = stream_reader(store, **options)
-        assert numbers_between(again, start, query.offset) == [0, 1]
-        more = Query(again, query.offset)
+        more = started_again(store, **options)
         assert [more.run(), more.run()] == [[2, 3], [50, 51, 52]]
 
 
