@@ -6,6 +6,7 @@ The summary says how long each group took. The S3 servers are shared by all grou
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import time
 from collections import defaultdict
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.collector import ends_cycles
+from tests.handles import close_handles_of_spark, open_handles
 from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
@@ -84,6 +86,22 @@ def the_collector_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
         request.session.stash[_STUCK] = True
         faulthandler.dump_traceback(all_threads=True)
         raise AssertionError("a collection that began in this module never ends: a finalizer waits, see the stacks")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_open(the_collector_goes_on: None) -> Iterator[None]:
+    """Name the module after which a handle is neither closed nor dropped: its threads would stay for all that follow.
+
+    Handles that the Spark data source keeps for its next step are closed here.
+    """
+    before = open_handles()
+    yield
+    close_handles_of_spark()
+    deadline_s = time.monotonic() + 30
+    while (left := open_handles() - before) > 0 and time.monotonic() < deadline_s:
+        gc.collect()
+        time.sleep(0.01)  # a thread gives back what dropped handles held
+    assert left <= 0, f"this module leaves {left} logs or memberships open: close them, or let go of their handles"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.groups import offsets_of_batch
 from sparktxn import ProducerFenced, SinkCommit, Store
@@ -20,19 +23,50 @@ _log = logging.getLogger("sparktxn.spark")
 
 _Address = tuple[str, tuple[tuple[str, str], ...]]
 
-_stores: dict[_Address, Store] = {}
+_STORES_MAX: Final = 16
+"""How many stores a process keeps open: a Python worker of a long session may meet any number of them."""
+
+_stores: OrderedDict[_Address, Store] = OrderedDict()
+_choosing = threading.Lock()
 
 
 def open_store(path: str, options: Mapping[str, str], *, create: bool = False) -> Store:
-    """This process's handle of the store; Python workers live on between Spark's steps.
+    """Return this process's handle of the store, kept for the next step of Spark; close nothing that it returns.
+
+    Python workers live on between Spark's steps. Beyond `_STORES_MAX` stores the handle that was asked for the longest
+    ago is let go: what still uses it keeps it open, and after that its log is closed.
 
     Raises:
         StoreNotFound: there is no store, and `create` is False.
     """
     address = _address(path, options)
-    if address not in _stores:
-        _stores[address] = Store.open(path, options=options, create=create)
-    return _stores[address]
+    with _choosing:
+        store = _stores.get(address)
+        if store is not None:
+            _stores.move_to_end(address)
+            return store
+    return _keep(address, Store.open(path, options=options, create=create))
+
+
+def _keep(address: _Address, store: Store) -> Store:
+    """Return `store`, after making it the handle for `address`; the one before it stays open for those who use it."""
+    with _choosing:
+        _stores[address] = store
+        _stores.move_to_end(address)
+        if len(_stores) > _STORES_MAX:
+            _stores.popitem(last=False)
+    return store
+
+
+def _start_anew_in_child() -> None:
+    """Forget the parent's handles, which a forked child must not use, and a lock that another thread may have held."""
+    global _choosing
+    _choosing = threading.Lock()
+    _stores.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_in_child)
 
 
 def _address(path: str, options: Mapping[str, str]) -> _Address:
@@ -68,9 +102,8 @@ def commit_batch(
     try:
         result = commit(open_store(options.path, options.store))
     except ProducerFenced:
-        # The old handle stays open: a reader of this process may be using it.
-        store = _stores[_address(options.path, options.store)] = Store.open(options.path, options=options.store)
-        result = commit(store)
+        store = Store.open(options.path, options=options.store)
+        result = commit(_keep(_address(options.path, options.store), store))
     if result.mismatch is not None:
         _report_mismatch(sink, result.mismatch)
 

@@ -77,16 +77,6 @@ def written_by_spark(uri: str, topic: str, table: Any) -> None:
 PATHS: Final[list[Callable[[str, str, Any], None]]] = [produced, staged, written_by_spark]
 
 
-@pytest.fixture(autouse=True)
-def close_handles_of_spark() -> Iterator[None]:
-    """Close what the data source keeps open for the next step of a job."""
-    from pyspark_txnlog import stores
-
-    yield
-    while stores._stores:
-        stores._stores.popitem()[1].close()
-
-
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     address = str(tmp_path / "store")
