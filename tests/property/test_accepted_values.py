@@ -107,7 +107,10 @@ HOSTILE = {
 }
 
 SENSIBLE: dict[str, Any] = {
-    "request_id": None,  # a new one each time
+    # A new one each time.
+    "request_id": "",
+    "intent_id": "",
+    "segment": "",
     "name": "typed",
     "topic_id": 1,
     "partition": 0,
@@ -135,6 +138,8 @@ SENSIBLE: dict[str, Any] = {
     "member_id": "",
     "instance_id": "",
     "member_epoch": 1,
+    "changed_entry": 1,
+    "log_end_offset": 2,
     "topics": ("typed",),
     "session_timeout_ms": 1_000,
     "rebalance_timeout_ms": 1_000,
@@ -182,16 +187,25 @@ def members_of(kind: Any) -> tuple[inspect.Field, ...]:
     return struct.fields
 
 
+def sensible(field: inspect.Field) -> Any:
+    """A value of a member that the decoder takes; a member without a default must have one in `SENSIBLE`."""
+    if field.name in SENSIBLE:
+        return SENSIBLE[field.name]
+    assert not field.required, f"say in SENSIBLE what a sensible value of {field.name!r} is"
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
 @st.composite
-def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0) -> Any:
-    """A command of one of the kinds, whose members are sensible ones, but `hostile_min` to two of them."""
+def commands_(draw: st.DrawFn, kinds: list[Any], hostile_min: int = 0, hostile_max: int = 2) -> Any:
+    """A command of one of the kinds, whose members are sensible ones, but `hostile_min` to `hostile_max` of them."""
     kind = draw(st.sampled_from(kinds))
-    fields = {field.name: field.type for field in members_of(kind)}
-    hostile = draw(st.lists(st.sampled_from(sorted(fields)), min_size=hostile_min, max_size=2))
+    fields = {field.name: field for field in members_of(kind)}
+    hostile = draw(st.lists(st.sampled_from(sorted(fields)), min_size=hostile_min, max_size=hostile_max))
     unique = str(draw(st.integers(0, 10**9)))
     values = {}
-    for name, type_ in fields.items():
-        value: Any = SENSIBLE.get(name)
+    for field in fields.values():
+        value: Any = sensible(field)
+        name, type_ = field.name, field.type
         if name in ("request_id", "intent_id"):
             value = unique
         elif name == "segment":
@@ -263,6 +277,16 @@ def read_everything(log: PureLog) -> None:
                 assert decode_transaction_index(encode_transaction_index(record.aborted), "i") == record.aborted
         elif isinstance(record, PartitionState):
             assert record.log_start_offset <= last_stable_offset(record) <= record.log_end_offset
+
+
+@pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_a_command_of_sensible_values_can_be_decoded(kind: Any, data: st.DataObject) -> None:
+    """Or else the tests below would try hardly any."""
+    command = data.draw(commands_([kind], hostile_max=0))
+    body = LogEntry(format=FORMAT_VERSION, entry=1, token="t", previous="0" * 8, timestamp_ms=1, commands=(command,))
+    assert decode_entry(encode_entry(body)[0], entry(1), 1).commands == (command,)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
