@@ -95,7 +95,7 @@ SPARK = """\
 
 Options of `format("txnlog")`. Names are not case-sensitive; the prefixes `kafka.` and `txnlog.` are accepted. The
 store's settings and `storage.*` are options too. A batch checks the limits of a stream's triggers and ignores them,
-with a warning.
+with a warning. One that has no effect without another option is warned of as well.
 """
 
 KAFKA = """\

@@ -58,10 +58,11 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         An offset or a time that an option gives for a partition is a lower bound: what lies below it is never read.
 
         Raises:
-            ConfigurationError: an offset, a time or a partition that an option names does not exist.
+            ConfigurationError: an entry, offset, time or partition that an option names does not exist.
         """
         after_entry = self._options.entries.after
-        view = self._newest_view(after_entry)
+        view = self._newest_view(0)
+        self._options.entries.check_first(view)
         partitions = partitions_of(view, self._options.assigned)
         if after_entry:
             return self._progress(view, after_entry, {key: view.partitions[key].log_start_offset for key in partitions})

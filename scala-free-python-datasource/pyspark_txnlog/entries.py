@@ -31,12 +31,26 @@ class EntryRange(Struct, frozen=True, kw_only=True):
         """The entry before the first."""
         return 0 if self.first is None else self.first - 1
 
+    def check_first(self, view: ReadView) -> None:
+        """Raise unless the log at `view` has the first entry, or ends right before it.
+
+        A job that goes on where its last run ended may find nothing new: that is no error.
+
+        Raises:
+            ConfigurationError: `startingEntry` is after the entry that follows the view's.
+        """
+        if self.after > view.entry:
+            raise ConfigurationError(
+                f"option 'startingEntry' is {self.first}: expected at most {view.entry + 1}, the next one of the log"
+            )
+
     def last_in(self, view: ReadView) -> int:
         """Return the last entry of a read of `view`.
 
         Raises:
-            ConfigurationError: `endingEntry` is after the view's entry.
+            ConfigurationError: `endingEntry` is after the view's entry, or `startingEntry` is after the next one.
         """
+        self.check_first(view)
         if self.last is not None and self.last > view.entry:
             raise ConfigurationError(
                 f"option 'endingEntry' is {self.last}: the read ends at entry {view.entry} of the log at most"

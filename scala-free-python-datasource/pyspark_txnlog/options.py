@@ -18,6 +18,7 @@ from pyspark_txnlog.asof import AsOf, as_of_options
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
 from pyspark_txnlog.catalog import is_create_table, kept_options, without_table_properties
 from pyspark_txnlog.conditions import parse_filters
+from pyspark_txnlog.effects import warn_without_effect
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import (
@@ -333,12 +334,19 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
 
 
 def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what `parse_given` returns, with defaults filled in."""
+    """Return what `parse_given` returns, with defaults filled in, after a warning for options without an effect."""
     values, store = parse_given(given, use)
+    if use != SCHEMA:
+        warn_without_effect({name: values[name] for name in values if not _is_ignored(name, use)}, use)
     for option in OPTIONS:
         if option.name not in values and option.default is not None:
             values[option.name] = option.parse(option.name, option.default)
     return values, store
+
+
+def _is_ignored(name: str, use: str) -> bool:
+    """True for an option that `warn_ignored` has named already."""
+    return use in _BY_LOWER[name.lower()].ignored
 
 
 def _shown(options: ReadOptions | WriteOptions) -> str:

@@ -33,8 +33,8 @@ _choosing = threading.Lock()
 def open_store(path: str, options: Mapping[str, str], *, create: bool = False) -> Store:
     """Return this process's handle of the store, kept for the next step of Spark; close nothing that it returns.
 
-    Python workers live on between Spark's steps. Beyond `_STORES_MAX` stores the handle that was asked for the longest
-    ago is let go: what still uses it keeps it open, and after that its log is closed.
+    Python workers live on between Spark's steps. Beyond `_STORES_MAX` stores, the handle that was asked for the longest
+    ago is let go. A reader that still uses it keeps it open; its log is closed after that.
 
     Raises:
         StoreNotFound: there is no store, and `create` is False.

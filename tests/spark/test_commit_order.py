@@ -298,6 +298,19 @@ class TestEntries:
         assert Query(stream_reader(store, startingEntry=str(entry))).run() == [0, 1, 2, 3, 4]
         assert Query(stream_reader(store, startingEntry=str(entry + 1))).run() == [3, 4]
 
+    def test_a_start_after_the_next_entry_is_refused(self, store: Store) -> None:
+        """A start at the next entry is not: a job that goes on where its last run ended found nothing new."""
+        commit(store, range(3))
+        entry = store.view(["t"]).entry
+        first = str(entry + 1)
+        assert numbers_of(batch_reader(store, startingEntry=first)) == []
+        assert Query(stream_reader(store, startingEntry=first)).run() == []
+        late, expected = str(entry + 2), f"'startingEntry' is {entry + 2}: expected at most {first}"
+        with pytest.raises(ConfigurationError, match=expected):
+            batch_reader(store, startingEntry=late).partitions()
+        with pytest.raises(ConfigurationError, match=expected):
+            stream_reader(store, startingEntry=late).initialOffset()
+
     @pytest.mark.parametrize(
         ("options", "named"),
         [
