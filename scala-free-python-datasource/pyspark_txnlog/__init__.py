@@ -69,11 +69,15 @@ def register(spark: SparkSession) -> None:
 
     That is so when the package was shipped with ``--py-files``, or lies on a path that only the driver has.
 
+    From here on large partitions are read by as many tasks as the session runs at a time. The executors that it has now
+    count. Call it again when a cluster has grown. Spark logs that another source of this name was replaced.
+
     Spark looks for data sources with the Python of the environment variable ``PYSPARK_PYTHON``, or else with the first
     ``python3`` on the PATH. If ``format("txnlog")`` fails with ``DATA_SOURCE_NOT_FOUND`` although the package is
     installed, that Python is another one: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is built.
     """
-    from pyspark_txnlog.sessions import check_session
+    from pyspark_txnlog.sessions import check_session, parallelism_of
+    from pyspark_txnlog.source import source_for
 
     check_session(spark)
-    spark.dataSource.register(DefaultSource)
+    spark.dataSource.register(source_for(parallelism_of(spark)))

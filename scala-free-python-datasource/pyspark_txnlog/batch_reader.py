@@ -211,10 +211,12 @@ def plan_partitions(
 def task_rows(total: int, options: ReadOptions) -> int:
     """How many of `total` rows a task takes at most.
 
-    A planning process of Spark cannot ask the session how parallel it is: the machine's cores are the best guess.
+    A planning process of Spark cannot ask the session how parallel it is. The number that `register` has noted counts
+    the executors of that moment, which may have been few: the machine's cores are the least.
     """
     if options.partitions_min is None:
-        spread = max(_TASK_ROWS_MIN, math.ceil(total / (os.cpu_count() or 1)))
+        tasks = max(os.cpu_count() or 1, options.parallelism or 1)
+        spread = max(_TASK_ROWS_MIN, math.ceil(total / tasks))
     else:
         spread = max(1, math.ceil(total / options.partitions_min))
     return spread if options.rows_per_task is None else min(spread, options.rows_per_task)

@@ -204,7 +204,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("minOffsetsPerTrigger", _STREAM, None, _integer(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
     Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
     Option("maxBytesPerTrigger", _STREAM, None, _integer(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
-    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: as many as the machine that plans has cores, where a task then has 50,000 records or more."),
+    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
     Option("maxRecordsPerPartition", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("order", _READS, None, _choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
@@ -385,13 +385,20 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     as_of: AsOf
     table_options: dict[str, str] | None
     commit_group: str | None = None
+    parallelism: int | None = None
 
     def __repr__(self) -> str:
         return _shown(self)
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], use: Literal["read", "readStream", "read or readStream"]) -> ReadOptions:
-        """The options of `given` for `use`.
+    def parse(
+        cls,
+        given: Mapping[str, str],
+        use: Literal["read", "readStream", "read or readStream"],
+        *,
+        parallelism: int | None = None,
+    ) -> ReadOptions:
+        """The options of `given` for `use`, in a session that runs `parallelism` tasks at a time (None: not known).
 
         Raises:
             ConfigurationError: an option is wrong, or two of them contradict each other.
@@ -432,6 +439,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             as_of=as_of,
             table_options=kept_options(given, keep=values["catalogTable"]),
             commit_group=_group_to_commit(values),
+            parallelism=parallelism,
         )
 
 

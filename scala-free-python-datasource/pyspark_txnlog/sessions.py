@@ -14,7 +14,7 @@ from sparktxn import ConfigurationError, arguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECOMMENDED", "check_session", "session"]
+__all__ = ["RECOMMENDED", "check_session", "parallelism_of", "session"]
 
 RECOMMENDED: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -28,6 +28,9 @@ _SETTINGS: Final = {"spark.pyspark.python": _WORKER, "spark.pyspark.driver.pytho
 
 _PROGRAM: Final = "import sys, pyspark_txnlog, sparktxn; print(*sys.version_info[:2], sparktxn.__version__, sep='.')"
 _CHECK_TIMEOUT_S: Final = 60
+
+_PARALLELISM: Final = ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism")
+"""What says, in this order, how many tasks Spark makes of rows that have no partitions of their own."""
 
 _SESSIONS: Final = ("pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession")
 
@@ -125,3 +128,16 @@ def check_session(spark: object) -> None:
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(spark).__mro__}
     if kinds.isdisjoint(_SESSIONS):
         raise TypeError(f"spark is {arguments.described(spark)}: expected a SparkSession")
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """Return how many tasks `spark` runs at a time by its settings or, if they do not say, by its executors' cores.
+
+    A client of Spark Connect sees the settings alone; then it is 1.
+    """
+    for setting in _PARALLELISM:
+        value = spark.conf.get(setting, None)
+        if value is not None:
+            return int(value)
+    context = getattr(spark, "_sc", None)
+    return 1 if context is None else int(context.defaultParallelism)

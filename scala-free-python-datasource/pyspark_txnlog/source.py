@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark_txnlog.views import PinnedView
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "source_for"]
 
 
 @with_one_line_errors
@@ -34,6 +34,7 @@ class DefaultSource(DataSource):
     """
 
     _pinned: PinnedView | None = None
+    _parallelism: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -66,7 +67,8 @@ class DefaultSource(DataSource):
         given = options_of_table(self.options, schema, READ)
         if names_table(given):
             return SystemTableReader(TableOptions.parse(given, READ), schema, self._pinned)
-        return make_reader(ReadOptions.parse(given, READ), schema, self._pinned)
+        options = ReadOptions.parse(given, READ, parallelism=self._parallelism)
+        return make_reader(options, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in whole transactions."""
@@ -74,7 +76,8 @@ class DefaultSource(DataSource):
         from pyspark_txnlog.streams import make_stream_reader
         from pyspark_txnlog.table_options import options_of_table
 
-        return make_stream_reader(options_of_table(self.options, schema, READ_STREAM), schema)
+        given = options_of_table(self.options, schema, READ_STREAM)
+        return make_stream_reader(given, schema, parallelism=self._parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one transaction."""
@@ -94,3 +97,13 @@ class DefaultSource(DataSource):
 
         # What a table keeps is not in `schema`: for toTable() too Spark passes on that of the rows alone.
         return TxnLogStreamWriter(WriteOptions.parse(self.options, WRITE_STREAM), schema)
+
+
+def source_for(parallelism: int) -> type[DefaultSource]:
+    """Return the source for a session that runs `parallelism` tasks at a time.
+
+    The class travels to Spark's planning processes by value, and the number with it: they do not know the session.
+    """
+    return type(
+        DefaultSource.__name__, (DefaultSource,), {"_parallelism": parallelism, "__doc__": DefaultSource.__doc__}
+    )
