@@ -80,9 +80,7 @@ def main(folder: str, jars: str, packages: str, servers: str, rows: int, rounds:
         found |= measured(kafka_cases(spark, servers, rows), rounds)
         kafka = {"kafka.bootstrap.servers": servers, "topic": "streamed"}
         sinks["kafka"] = lambda writer: writer.format("kafka").options(**kafka)
-    for name, sink in sinks.items():
-        found[f"{name} micro-batches"] = micro_batches(spark, f"{folder}/checkpoint-{name}", sink, batches)
-    print(json.dumps(found))
+    print(json.dumps(found | micro_batches(spark, folder, sinks, batches)))
 
 
 if __name__ == "__main__":

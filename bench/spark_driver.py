@@ -220,23 +220,17 @@ def read_cases(spark: SparkSession, log: str, rows: int) -> list[Case]:
 def streamed(spark: SparkSession, folder: str, batches: int) -> dict[str, list[float]]:
     """Micro-batches into a topic, and into a sink that drops them."""
     spark.dataSource.register(DroppingSource)
+    for name in ("streamed", "unsynced"):
+        with Store.open(f"{folder}/{name}", create=True) as store:
+            store.create_topic("t", PARTITIONS)
+    synced = {"topic": "t", "path": f"{folder}/streamed"}
+    unsynced = {"topic": "t", "path": f"{folder}/unsynced", "store.fsync": "false"}
     sinks: dict[str, Sink] = {
         "dropping": lambda writer: writer.format("dropping"),
-        "txnlog": lambda writer: writer.format("txnlog").options(topic="t", path=_new_store(f"{folder}/streamed")),
-        "unsynced": lambda writer: writer.format("txnlog").options(
-            **{"topic": "t", "path": _new_store(f"{folder}/unsynced"), "store.fsync": "false"}
-        ),
+        "txnlog": lambda writer: writer.format("txnlog").options(**synced),
+        "unsynced": lambda writer: writer.format("txnlog").options(**unsynced),
     }
-    return {
-        f"{name} micro-batches": micro_batches(spark, f"{folder}/checkpoint-{name}", sink, batches)
-        for name, sink in sinks.items()
-    }
-
-
-def _new_store(folder: str) -> str:
-    with Store.open(folder, create=True) as store:
-        store.create_topic("t", PARTITIONS)
-    return folder
+    return micro_batches(spark, folder, sinks, batches)
 
 
 def plan_format(folder: str) -> dict[str, float]:
