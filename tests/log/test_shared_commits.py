@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,8 +47,9 @@ def store_with_checkpoints_in_time() -> Store:
 
 
 @pytest.fixture
-def store() -> Store:
-    return make_store()
+def store() -> Iterator[Store]:
+    with make_store() as made:
+        yield made
 
 
 def other_process(store: Store) -> Store:

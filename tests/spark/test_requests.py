@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +35,7 @@ class Driver:
         self.options = WriteOptions.parse({"path": address, "topic": "t", **options}, WRITE_STREAM)
         self.proxy = proxy
         self.patch = patch
-        self.handles: dict[str, dict[object, Store]] = {"plan": {}, "commit": {}}
+        self.handles: dict[str, OrderedDict[object, Store]] = {"plan": OrderedDict(), "commit": OrderedDict()}
 
     def worker(self, name: str) -> None:
         self.patch.setattr(stores, "_stores", self.handles[name])
@@ -103,7 +104,7 @@ def test_a_micro_batch_makes_few_requests(driver: Driver, uploads: int) -> None:
 
 
 def test_knowledge_that_leads_to_an_error_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "_stores", {})
+    monkeypatch.setattr(stores, "_stores", OrderedDict())
     address = str(tmp_path / "store")
     with Store.open(address, create=True) as other:
         other.create_topic("first")
