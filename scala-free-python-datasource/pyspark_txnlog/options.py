@@ -6,7 +6,6 @@ table, and unknown names as they were given. `docs` prints the table as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -22,16 +21,24 @@ from pyspark_txnlog.effects import warn_without_effect
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import (
-    COMMITTED,
     EARLIEST,
     LATEST,
-    Offsets,
-    parse_json,
     parse_offsets,
     parse_timestamps,
-    topic_named,
 )
-from pyspark_txnlog.times import TimeAgo, is_relative, parse_duration_ms, parse_time, parse_time_ago
+from pyspark_txnlog.option_values import (
+    choice_parser,
+    parse_assignment,
+    parse_boolean,
+    parse_identifier,
+    parse_names,
+    parse_pattern,
+    parse_start,
+    parse_text,
+    parse_topics,
+    whole_number_parser,
+)
+from pyspark_txnlog.times import parse_duration_ms, parse_time
 from sparktxn import ConfigurationError, arguments, did_you_mean
 from sparktxn.store import PARTITION_COUNT_MAX
 
@@ -73,105 +80,6 @@ _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 _ALIASES: Final = {"rowspertask": "maxrecordsperpartition"}
 
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
-
-
-def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"option {name!r} is {arguments.shown(value)}: expected {expected}")
-
-
-def _text(name: str, value: str) -> str:
-    if not value.strip():
-        raise _refuse(name, value, "text")
-    return value.strip()
-
-
-def _identifier(name: str, value: str) -> str:
-    return arguments.identifier(f"option {name!r}", _text(name, value))
-
-
-def _boolean(name: str, value: str) -> bool:
-    lowered = value.strip().lower()
-    if lowered not in ("true", "false"):
-        raise _refuse(name, value, "true or false")
-    return lowered == "true"
-
-
-def _integer(minimum: int, maximum: int = arguments.INT64_MAX) -> Callable[[str, str], int]:
-    def parse(name: str, value: str) -> int:
-        digits = value.strip()
-        parsed = int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None
-        if parsed is None or not minimum <= parsed <= maximum:
-            raise _refuse(name, value, f"a whole number from {minimum} to {maximum}")
-        return parsed
-
-    return parse
-
-
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def parse(name: str, value: str) -> str:
-        word = value.strip().lower()
-        if word not in allowed:
-            raise ConfigurationError(
-                f"option {name!r} is {value!r}: expected one of {', '.join(allowed)}{did_you_mean(word, allowed)}"
-            )
-        return word
-
-    return parse
-
-
-def _names(name: str, value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(","))
-    if not all(names):
-        raise _refuse(name, value, "names separated by commas, none of them empty")
-    if len(set(names)) < len(names):
-        raise _refuse(name, value, "each name once")
-    return names
-
-
-def _topics(name: str, value: str) -> tuple[str, ...]:
-    """Return the names of a list as Kafka's source takes them: empty ones do not count, and each counts once."""
-    topics = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-    if not topics:
-        raise _refuse(name, value, "names of topics separated by commas")
-    return topics
-
-
-def _assignment(name: str, value: str) -> dict[str, tuple[int, ...]]:
-    expected = 'JSON such as {"flights":[0,1]}'
-    parsed = parse_json(name, value, f"expected {expected}")
-    if not isinstance(parsed, dict) or not parsed:
-        raise _refuse(name, value, expected)
-    for topic, partitions in parsed.items():
-        topic_named(name, topic)
-        whole = isinstance(partitions, list) and all(
-            type(number) is int and 0 <= number <= arguments.INT32_MAX for number in partitions
-        )
-        if not whole or not partitions:
-            raise ConfigurationError(
-                f"option {name!r} has {arguments.shown(partitions)} for topic {topic!r}: expected a list of "
-                f"partition numbers, as in {expected}"
-            )
-    return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
-
-
-def _start(name: str, value: str) -> Offsets | TimeAgo:
-    if is_relative(value):
-        return parse_time_ago(name, value)
-    if value.strip().lower() == COMMITTED:
-        return COMMITTED
-    return parse_offsets(name, value)
-
-
-def _pattern(name: str, value: str) -> str:
-    try:
-        re.compile(_text(name, value))
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigurationError(
-            f"option {name!r} is {arguments.shown(value)}: expected a regular expression as Python has them ({error})"
-        ) from None
-    return value.strip()
-
 
 class Option(NamedTuple):
     """One option: its name, the uses that know it, its default as text, how it is parsed, and what it means.
@@ -188,58 +96,58 @@ class Option(NamedTuple):
 
 
 OPTIONS: Final[tuple[Option, ...]] = (
-    Option("path", _ALL, None, _text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
-    Option("subscribe", _READS, None, _topics, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
-    Option("subscribePattern", _READS, None, _pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
-    Option("assign", _READS, None, _assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
-    Option("topic", _ALL, None, _identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
+    Option("path", _ALL, None, parse_text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
+    Option("subscribe", _READS, None, parse_topics, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
+    Option("subscribePattern", _READS, None, parse_pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
+    Option("assign", _READS, None, parse_assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
+    Option("topic", _ALL, None, parse_identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
     Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time: milliseconds since 1970, a time with its zone, or `-10 minutes`. Comes before the two options that follow."),
     Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
-    Option("startingOffsets", _READS, None, _start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
-    Option("startingOffsetsByTimestampStrategy", _READS, "error", _choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
+    Option("startingOffsets", _READS, None, parse_start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
+    Option("startingOffsetsByTimestampStrategy", _READS, "error", choice_parser("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
     Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
     Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
     Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
-    Option("maxOffsetsPerTrigger", _STREAM, None, _integer(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one.", _BATCH),
-    Option("minOffsetsPerTrigger", _STREAM, None, _integer(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
+    Option("maxOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one.", _BATCH),
+    Option("minOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
     Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
-    Option("maxBytesPerTrigger", _STREAM, None, _integer(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
-    Option("minPartitions", _READS, None, _integer(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
-    Option("maxRecordsPerPartition", _READS, None, _integer(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
-    Option("isolationLevel", _READS, "read_committed", _choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
-    Option("order", _READS, None, _choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
-    Option("alignment", _READS, None, _choice("transaction", "lso"), "For `order=offset`, which it implies. By default, transaction, a read ends where no transaction is cut; with lso at the last stable offsets, as Kafka does."),
-    Option("alignment.timeout.ms", _STREAM, None, _integer(0), "How long a stream with `alignment=transaction` stands still where transactions overlap in a chain. Default: without end, with a warning.", _BATCH),
-    Option("alignment.timeout.action", _STREAM, "fail", _choice("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
-    Option("columns", _READS, None, _names, "Columns to read, in this order; others are neither fetched nor decoded."),
+    Option("maxBytesPerTrigger", _STREAM, None, whole_number_parser(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
+    Option("minPartitions", _READS, None, whole_number_parser(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
+    Option("maxRecordsPerPartition", _READS, None, whole_number_parser(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
+    Option("isolationLevel", _READS, "read_committed", choice_parser("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
+    Option("order", _READS, None, choice_parser("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
+    Option("alignment", _READS, None, choice_parser("transaction", "lso"), "For `order=offset`, which it implies. By default, transaction, a read ends where no transaction is cut; with lso at the last stable offsets, as Kafka does."),
+    Option("alignment.timeout.ms", _STREAM, None, whole_number_parser(0), "How long a stream with `alignment=transaction` stands still where transactions overlap in a chain. Default: without end, with a warning.", _BATCH),
+    Option("alignment.timeout.action", _STREAM, "fail", choice_parser("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
+    Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as [["key","=","DE"],["amount",">=",10]]; also <, <=, >, in (a list), starts with, is null, is not null. Segments without such a row are not decoded.'),
-    Option("includeHeaders", _ALL, "false", _boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
-    Option("includeTxnMetadata", _READS, "false", _boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
-    Option("failOnDataLoss", _READS, "true", _boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
-    Option("groupIdPrefix", _READS, None, _identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
-    Option("kafka.group.id", _READS, None, _identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
-    Option("autoOffsetReset", _READS, "earliest", _choice("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
-    Option("commitOffsetsOnCheckpoint", _STREAM, "false", _boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
-    Option("commitGroup", _STREAM_WRITES, None, _identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
-    Option("fetchOffset.numRetries", _READS, "3", _integer(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
-    Option("fetchOffset.retryIntervalMs", _READS, "10", _integer(0), "Checked only, as fetchOffset.numRetries."),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, None, _integer(0), "Checked only, as fetchOffset.numRetries."),
-    Option("startingEntry", _READS, None, _integer(1), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
-    Option("endingEntry", _BATCH, None, _integer(1), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
-    Option("asOfEntry", _BATCH, None, _integer(0), "Read the store as it was after this log entry."),
+    Option("includeHeaders", _ALL, "false", parse_boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
+    Option("includeTxnMetadata", _READS, "false", parse_boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
+    Option("failOnDataLoss", _READS, "true", parse_boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
+    Option("groupIdPrefix", _READS, None, parse_identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
+    Option("kafka.group.id", _READS, None, parse_identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
+    Option("autoOffsetReset", _READS, "earliest", choice_parser("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
+    Option("commitOffsetsOnCheckpoint", _STREAM, "false", parse_boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
+    Option("commitGroup", _STREAM_WRITES, None, parse_identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
+    Option("fetchOffset.numRetries", _READS, "3", whole_number_parser(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", whole_number_parser(0), "Checked only, as fetchOffset.numRetries."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, whole_number_parser(0), "Checked only, as fetchOffset.numRetries."),
+    Option("startingEntry", _READS, None, whole_number_parser(1), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
+    Option("endingEntry", _BATCH, None, whole_number_parser(1), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
+    Option("asOfEntry", _BATCH, None, whole_number_parser(0), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", _BATCH, None, parse_time, "Read the store as it was at this time: milliseconds since 1970, a time with its zone such as `2024-05-01T12:00:00Z`, or `-10 minutes`. Excludes the other two."),
-    Option("asOfTransaction", _BATCH, None, _text, "Read the store as it was right after this transaction was committed: its name in the system table `entries`, or `queryId:batchId` of a sink."),
-    Option("table", _BATCH, None, _choice("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
-    Option("limit", _BATCH, None, _integer(1), "For `table=entries`: at most so many entries, the newest."),
-    Option("transactionalId", _WRITES, None, _identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
-    Option("txnAppId", frozenset({WRITE}), None, _identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
-    Option("txnVersion", frozenset({WRITE}), None, _integer(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
-    Option("onReplayMismatch", _WRITES, "skip", _choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
-    Option("createTopic", _WRITES, "false", _boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
-    Option("createTopicPartitions", _WRITES, "1", _integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
-    Option("mergeSchema", _WRITES, "false", _boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
-    Option("partitionKey", _WRITES, None, _identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
-    Option("catalogTable", _ALL, "true", _boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
+    Option("asOfTransaction", _BATCH, None, parse_text, "Read the store as it was right after this transaction was committed: its name in the system table `entries`, or `queryId:batchId` of a sink."),
+    Option("table", _BATCH, None, choice_parser("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
+    Option("limit", _BATCH, None, whole_number_parser(1), "For `table=entries`: at most so many entries, the newest."),
+    Option("transactionalId", _WRITES, None, parse_identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
+    Option("txnAppId", frozenset({WRITE}), None, parse_identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
+    Option("txnVersion", frozenset({WRITE}), None, whole_number_parser(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
+    Option("onReplayMismatch", _WRITES, "skip", choice_parser("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
+    Option("createTopic", _WRITES, "false", parse_boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
+    Option("createTopicPartitions", _WRITES, "1", whole_number_parser(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
+    Option("mergeSchema", _WRITES, "false", parse_boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
+    Option("partitionKey", _WRITES, None, parse_identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
+    Option("catalogTable", _ALL, "true", parse_boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
 )  # fmt: skip
 
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
