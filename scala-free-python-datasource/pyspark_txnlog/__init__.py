@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_txnlog.source import DefaultSource
+from pyspark_txnlog.source import DefaultSource, source_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,6 @@ def register(spark: SparkSession) -> None:
     installed, that Python is another one: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is built.
     """
     from pyspark_txnlog.sessions import check_session, parallelism_of
-    from pyspark_txnlog.source import source_for
 
     check_session(spark)
     spark.dataSource.register(source_for(parallelism_of(spark)))

@@ -215,7 +215,7 @@ def task_rows(total: int, options: ReadOptions) -> int:
     the executors of that moment, which may have been few: the machine's cores are the least.
     """
     if options.partitions_min is None:
-        tasks = max(os.cpu_count() or 1, options.parallelism or 1)
+        tasks = max(os.cpu_count() or 1, options.parallelism)
         spread = max(_TASK_ROWS_MIN, math.ceil(total / tasks))
     else:
         spread = max(1, math.ceil(total / options.partitions_min))

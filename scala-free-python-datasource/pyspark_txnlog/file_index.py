@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
+from pyspark_txnlog.sessions import check_session
 from sparktxn import ConfigurationError, arguments
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def classic_session(spark: object, called: str) -> SparkSession:
 
     Raises:
         TypeError: it is no session.
+        RuntimeError: it is stopped.
         ConfigurationError: it is one of Spark Connect, or its settings keep Spark's readers from taking lists of files.
     """
     from pyspark.sql import SparkSession
@@ -155,6 +157,7 @@ def classic_session(spark: object, called: str) -> SparkSession:
             'process: use format("txnlog"), which works there'
         )
     session = arguments.instance("spark", spark, SparkSession)
+    check_session(session)
     if str(session.conf.get(_IGNORED, "false")).lower() == "true":
         raise ConfigurationError(f"the setting {_IGNORED} is true: {called} needs it to be false, Spark's default")
     sources = str(session.conf.get(_FIRST_SOURCES, _PARQUET))

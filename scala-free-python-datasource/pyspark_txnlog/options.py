@@ -20,12 +20,7 @@ from pyspark_txnlog.conditions import parse_filters
 from pyspark_txnlog.effects import warn_without_effect
 from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
-from pyspark_txnlog.offsets import (
-    EARLIEST,
-    LATEST,
-    parse_offsets,
-    parse_timestamps,
-)
+from pyspark_txnlog.offsets import EARLIEST, LATEST, parse_offsets, parse_timestamps
 from pyspark_txnlog.option_values import (
     choice_parser,
     parse_assignment,
@@ -293,7 +288,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     as_of: AsOf
     table_options: dict[str, str] | None
     commit_group: str | None = None
-    parallelism: int | None = None
+    parallelism: int = 1
 
     def __repr__(self) -> str:
         return _shown(self)
@@ -304,9 +299,9 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
         given: Mapping[str, str],
         use: Literal["read", "readStream", "read or readStream"],
         *,
-        parallelism: int | None = None,
+        parallelism: int = 1,
     ) -> ReadOptions:
-        """The options of `given` for `use`, in a session that runs `parallelism` tasks at a time (None: not known).
+        """The options of `given` for `use`, in a session that runs at least `parallelism` tasks at a time.
 
         Raises:
             ConfigurationError: an option is wrong, or two of them contradict each other.

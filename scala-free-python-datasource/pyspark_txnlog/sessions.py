@@ -120,24 +120,34 @@ def _check(python: str, where: str) -> None:
 
 
 def check_session(spark: object) -> None:
-    """Pass if `spark` is a session, of Spark Connect or not.
+    """Pass if `spark` is a session that runs, of Spark Connect or not.
 
     Raises:
         TypeError: it is something else.
+        RuntimeError: it is stopped.
     """
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(spark).__mro__}
     if kinds.isdisjoint(_SESSIONS):
         raise TypeError(f"spark is {arguments.described(spark)}: expected a SparkSession")
+    context = getattr(spark, "_sc", None)
+    if getattr(spark, "is_stopped", False) if context is None else context._jsc is None:
+        raise RuntimeError("this Spark session is stopped: build another one")
 
 
 def parallelism_of(spark: SparkSession) -> int:
     """Return how many tasks `spark` runs at a time by its settings or, if they do not say, by its executors' cores.
 
     A client of Spark Connect sees the settings alone; then it is 1.
+
+    Raises:
+        ConfigurationError: a setting is no whole number, or below 1.
     """
     for setting in _PARALLELISM:
         value = spark.conf.get(setting, None)
-        if value is not None:
-            return int(value)
+        if value is None:
+            continue
+        if not value.isdecimal() or int(value) < 1:
+            raise ConfigurationError(f"setting {setting} is {value!r}: expected a whole number from 1")
+        return int(value)
     context = getattr(spark, "_sc", None)
     return 1 if context is None else int(context.defaultParallelism)

@@ -34,7 +34,7 @@ class DefaultSource(DataSource):
     """
 
     _pinned: PinnedView | None = None
-    _parallelism: int | None = None
+    _parallelism: int = 1
 
     @classmethod
     def name(cls) -> str:
@@ -104,6 +104,8 @@ def source_for(parallelism: int) -> type[DefaultSource]:
 
     The class travels to Spark's planning processes by value, and the number with it: they do not know the session.
     """
-    return type(
-        DefaultSource.__name__, (DefaultSource,), {"_parallelism": parallelism, "__doc__": DefaultSource.__doc__}
-    )
+
+    class SourceOfSession(DefaultSource):
+        _parallelism = parallelism
+
+    return SourceOfSession

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["RefusedStreamReader", "make_stream_reader", "stream_reader_of"]
 
 
-def make_stream_reader(
-    given: Mapping[str, str], schema: StructType, *, parallelism: int | None = None
-) -> DataSourceStreamReader:
+def make_stream_reader(given: Mapping[str, str], schema: StructType, *, parallelism: int) -> DataSourceStreamReader:
     """Make the reader for the options in `given`, or for wrong ones a reader that raises the error when it is used.
 
     An error raised here would be followed by one of Spark's own, about a variable `reader`, which then is what a user

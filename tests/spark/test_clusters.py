@@ -127,7 +127,8 @@ def test_dependencies_as_an_archive_of_venv_pack(cluster: Cluster, tmp_path: Pat
     work.check()
 
 
-def test_spark_connect_runs_batches_and_streams(tmp_path: Path, work: Work) -> None:
+@pytest.mark.parametrize("register", ["", "1"], ids=["discovered", "registered"])
+def test_spark_connect_runs_batches_and_streams(tmp_path: Path, work: Work, register: str) -> None:
     packages = tmp_path / "connect"
     wanted = ["grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages), *wanted]
@@ -139,6 +140,7 @@ def test_spark_connect_runs_batches_and_streams(tmp_path: Path, work: Work) -> N
         "PYTHONPATH": f"{PATHS}{os.pathsep}{packages}",
         "PYSPARK_PYTHON": sys.executable,
         "CONNECT_TO": "local[2]",
+        "REGISTER": register,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = finished([sys.executable, str(JOB), *work.arguments], environment, 400)

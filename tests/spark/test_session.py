@@ -9,14 +9,15 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from pyspark_txnlog.sessions import RECOMMENDED, check_session
+from pyspark_txnlog.sessions import RECOMMENDED, check_session, parallelism_of
 from sparktxn import ConfigurationError
 from tests.servers import S3Server
 from tests.spark.clusters import PATHS, ROOT
@@ -154,6 +155,15 @@ def test_a_file_of_defaults_writes_and_reads(file: str, tmp_path: Path, moto_ser
     printed = run(tmp_path, store, json.dumps(options), json.dumps(conf), master, SPARK_CONF_DIR=str(settings))
     for name, value in settings_of(file).items():
         assert f'"{name}": "{value}"' in printed, f"{name} has not reached the session"
+
+
+@pytest.mark.parametrize("value", ["abc", "4.0", "-3", "0", ""])
+def test_a_parallelism_that_is_no_number_is_named(value: str) -> None:
+    """Spark checks this setting only when a job starts."""
+    setting = "spark.default.parallelism"
+    spark = SimpleNamespace(conf=SimpleNamespace(get={setting: value}.get))
+    with pytest.raises(ConfigurationError, match=f"setting {setting} is '{value}': expected a whole number from 1"):
+        parallelism_of(cast(Any, spark))
 
 
 @pytest.mark.parametrize("spark", [None, 3, "local[1]", object])
