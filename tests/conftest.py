@@ -13,14 +13,32 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis.internal.conjecture import engine
 
 from tests.collector import ends_cycles
 from tests.handles import close_handles_of_spark, open_handles
+from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
 _STUCK = pytest.StashKey[bool]()
+
+# `make test` draws the same examples each time and keeps none; those of the night follow from `--hypothesis-seed`. What
+# a property costs depends on the machine's other work, so no time fails it. A known failure is an `@example`.
+hypothesis.settings.register_profile(
+    "sparktxn",
+    derandomize=night_seed() is None,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("sparktxn")
+# Hypothesis shrinks for five minutes, and has no setting for it. A larger case that is printed soon is worth more.
+assert engine.MAX_SHRINKING_SECONDS == 300, "hypothesis has renamed or changed its limit of shrinking"
+engine.MAX_SHRINKING_SECONDS = 30
 
 # Groups that are not named here run between the two ends, by name.
 FIRST = ("tests", "unit", "property", "vectors")

@@ -1,0 +1,32 @@
+"""Where tests take their seeds from: fixed ones in `make test`, new ones each night.
+
+`make test` draws nothing at random, so the same source gives the same result. `make nightly` draws one seed, prints it,
+and sets it as the variable SPARKTXN_SEED for all its groups. The same variable replays a failure of the night.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+__all__ = ["SEED_VARIABLE", "night_seed", "seed_of"]
+
+SEED_VARIABLE = "SPARKTXN_SEED"
+
+
+def night_seed() -> int | None:
+    """Return the seed of this night, or of the run to replay; None in `make test`."""
+    given = os.environ.get(SEED_VARIABLE)
+    return None if not given else int(given)
+
+
+def seed_of(test: str, fixed: int = 1) -> int:
+    """Return the seed that `test` draws its history from: `fixed`, or at night one of its own; pytest prints it.
+
+    A test that fails at night is replayed by the variable with the night's seed, and pinned by the number that it has
+    printed here, as a case of its own.
+    """
+    night = night_seed()
+    seed = fixed if night is None else Random(f"{night}/{test}").randrange(1_000_000_000)
+    print(f"{test}: seed {seed}" + ("" if night is None else f", of the night {SEED_VARIABLE}={night}"))
+    return seed
