@@ -166,10 +166,10 @@ def time_left_s(limit_s: float | None) -> float | None:
     return limit_s
 
 
-def acquired_in_time(lock: threading.Lock, limit_s: float | None = None) -> bool:
+def acquired_in_time(lock: threading.Lock | threading.RLock, limit_s: float | None = None) -> bool:
     """Acquire `lock` within `limit_s` (None: no limit) and the deadlines that govern this thread; False if not."""
     left_s = time_left_s(limit_s)
-    return lock.acquire(timeout=-1 if left_s is None else left_s)
+    return lock.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX))
 
 
 def is_time_up(deadline: Deadline) -> bool:

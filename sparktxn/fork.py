@@ -1,10 +1,11 @@
-"""Handles and forks: a handle made before a fork must not be used in the child."""
+"""Handles, forks and copies: a handle must not be used in a forked child, and cannot be copied or pickled."""
 
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
-__all__ = ["ForkGuard"]
+__all__ = ["ForkGuard", "NoCopies"]
 
 _generation = 0
 
@@ -34,3 +35,16 @@ class ForkGuard:
         """Raises RuntimeError in a child process: `what` has threads and connections that did not survive the fork."""
         if self._born != _generation:
             raise RuntimeError(f"this {what} was made before a fork: make a new one in the child process")
+
+
+class NoCopies:
+    """A handle that cannot be copied or pickled: a copy would give back what the first one still uses."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickling, which all begin here.
+
+        Raises:
+            TypeError: always; it says what to do.
+        """
+        name = type(self).__name__
+        raise TypeError(f"a {name} cannot be copied or pickled, it has threads and connections: make another {name}")

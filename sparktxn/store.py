@@ -29,7 +29,7 @@ from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
 from sparktxn.expectations import expectations
-from sparktxn.fork import ForkGuard
+from sparktxn.fork import ForkGuard, NoCopies
 from sparktxn.format.commands import CreateTopic, OffsetCommit
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
@@ -127,7 +127,7 @@ def _clock_of(store: Store) -> Clock:
     return store.log.clock
 
 
-class Store:
+class Store(NoCopies):
     """A store, opened for planning and committing. Handles of one process and address share one log."""
 
     def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:

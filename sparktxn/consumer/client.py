@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
+from sparktxn.consumer.turns import Turns, in_turn
 from sparktxn.dropped import weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.fork import ForkGuard
@@ -42,7 +44,10 @@ _CALLBACKS: Final = ("error_cb", "on_commit")
 
 
 class Consumer(Lookups):
-    """Reads topics of one store, in one group. For one thread at a time.
+    """Reads topics of one store, in one group. Safe for threads: their calls take turns.
+
+    While one thread waits for records in `poll`, another may commit, pause or close. A call that reads returns nothing
+    if another thread reads until its time-out. A callback must not wait for another thread's call of this consumer.
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
     time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
@@ -63,6 +68,7 @@ class Consumer(Lookups):
         self._settings = ConsumerSettings.parse(given)
         self._fork = ForkGuard()
         self._closed = False
+        self._turns = Turns()
         self._store = Store.open(self._settings.uri, options=self._settings.store_options)
         self._log = self._store.log
         self._assignment = Assignment()
@@ -104,6 +110,8 @@ class Consumer(Lookups):
         # Looked up once: poll() is called for every message.
         self._now_s = self._log.clock.monotonic_s
         self._forked = self._fork.forked
+        self._enter = self._turns.state.acquire
+        self._leave = self._turns.state.release
 
     def __enter__(self) -> Consumer:
         return self
@@ -124,14 +132,22 @@ class Consumer(Lookups):
         """
         life = self._membership.life
         now_s = life.polled_s = self._now_s()
-        if self._ready and now_s < self._due_at_s and not life.wakes and not self._forked():
-            return self._ready.popleft()
-        return self._next(self._log.deadline(arguments.timeout_s("timeout", timeout)))
+        if self._ready and now_s < self._due_at_s and not life.wakes and not self._forked() and self._enter(False):
+            try:
+                if self._ready:  # no other thread has taken it
+                    return self._ready.popleft()
+            finally:
+                self._leave()
+        with self._reads(timeout) as (has_turn, deadline):
+            return self._next(deadline) if has_turn else None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
         """Up to `num_messages` messages: fewer only if `timeout` seconds pass."""
         num_messages = arguments.integer("num_messages", num_messages, 0)
-        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
+        with self._reads(timeout) as (has_turn, deadline):
+            return self._gather(num_messages, deadline) if has_turn else []
+
+    def _gather(self, num_messages: int, deadline: Deadline) -> list[Message]:
         messages: list[Message] = []
         try:
             while len(messages) < num_messages:
@@ -178,8 +194,20 @@ class Consumer(Lookups):
                 return None
             if self._ready:
                 return self._ready.popleft()
-            if not self._reading.fill() and (self._reading.is_interrupted or not self._reading.wait(deadline)):
+            if not self._reading.fill() and (self._reading.is_interrupted or not self._waits(deadline)):
                 return None
+
+    def _waits(self, deadline: Deadline) -> bool:
+        """Wait for records while other threads use this consumer. Return False if the call is to end."""
+        return self._turns.waits(self._reading.wait, deadline)
+
+    @contextmanager
+    def _reads(self, timeout: float | None) -> Iterator[tuple[bool, Deadline]]:
+        """Take the turn to read within `timeout` seconds; yield whether it was taken, and until when it may take."""
+        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
+        self._check()
+        with self._turns.reads(deadline) as has_turn:
+            yield has_turn, deadline
 
     def consume_arrow(self, num_records: int = _ARROW_RECORDS, timeout: float | None = -1.0) -> pa.Table | None:
         """Up to `num_records` records as a table; None if there were none within `timeout` seconds.
@@ -192,7 +220,10 @@ class Consumer(Lookups):
             KafkaException: what `poll` returns as a message's error(), but for the end of a partition.
         """
         num_records = arguments.integer("num_records", num_records, 1)
-        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
+        with self._reads(timeout) as (has_turn, deadline):
+            return self._next_table(num_records, deadline) if has_turn else None
+
+    def _next_table(self, num_records: int, deadline: Deadline) -> pa.Table | None:
         while True:
             may_read = self._keep_house()
             self._reading.give_back()
@@ -202,7 +233,7 @@ class Consumer(Lookups):
             chunk = self._reading.next_chunk(num_records, None)
             if chunk is not None:
                 return self._table(chunk, num_records, deadline)
-            if not self._reading.events and not self._reading.wait(deadline):
+            if not self._reading.events and not self._waits(deadline):
                 return None
 
     def _table(self, chunk: Chunk | None, num_records: int, deadline: Deadline) -> pa.Table:
@@ -232,6 +263,7 @@ class Consumer(Lookups):
 
     # Which partitions
 
+    @in_turn
     def subscribe(
         self,
         topics: Sequence[str],
@@ -257,6 +289,7 @@ class Consumer(Lookups):
         self._reading.subscription = subscription
         self._reading.forget()
 
+    @in_turn
     def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group; on_revoke is called here."""
         self._check()
@@ -264,6 +297,7 @@ class Consumer(Lookups):
         self._reading.subscription = None
         self._reading.forget()
 
+    @in_turn
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads exactly `partitions`, each from its offset; without one from the committed offset.
 
@@ -279,10 +313,12 @@ class Consumer(Lookups):
             self._assignment.add(Progress((partition.topic, partition.partition), partition.offset))
         self._reading.forget()
 
+    @in_turn
     def unassign(self) -> None:
         """Reads no partition; a subscription stays."""
         self.assign([])
 
+    @in_turn
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads `partitions` too.
 
@@ -299,6 +335,7 @@ class Consumer(Lookups):
             self._assignment.add(Progress((partition.topic, partition.partition), partition.offset))
         self._reading.look_again()
 
+    @in_turn
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
         """Reads `partitions` no longer.
 
@@ -314,6 +351,7 @@ class Consumer(Lookups):
             self._reading.discard(progress.key)
             self._assignment.remove(progress.key)
 
+    @in_turn
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read."""
         self._check()
@@ -334,6 +372,7 @@ class Consumer(Lookups):
 
     # Where in them
 
+    @in_turn
     def seek(self, partition: TopicPartition) -> None:
         """Goes on at `partition.offset`.
 
@@ -348,6 +387,7 @@ class Consumer(Lookups):
         progress.seek(partition.offset)
         self._reading.look_again()
 
+    @in_turn
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """The next offset of each partition; OFFSET_INVALID while it is unknown; an error if it is not assigned."""
         self._check()
@@ -364,6 +404,7 @@ class Consumer(Lookups):
             found.append(answer)
         return found
 
+    @in_turn
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Hands out no records of `partitions` until `resume`; one that is not assigned is left out."""
         self._check()
@@ -373,6 +414,7 @@ class Consumer(Lookups):
             progress.paused = True
             self._reading.discard(progress.key)
 
+    @in_turn
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Hands out records of `partitions` again; one that is not assigned is left out."""
         self._check()
@@ -393,6 +435,7 @@ class Consumer(Lookups):
         timeout = arguments.timeout_s("timeout", timeout)
         return self._offsets.committed(given, -1.0 if timeout is None else timeout)
 
+    @in_turn
     def commit(
         self,
         message: Message | None = None,
@@ -416,6 +459,7 @@ class Consumer(Lookups):
             return None
         return self._commits.commit(chosen)
 
+    @in_turn
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
         """Stores `message`'s offset plus one, or `offsets`, for the next commit.
 
@@ -433,6 +477,7 @@ class Consumer(Lookups):
         for progress, partition in [(self._assignment.require(partition, code), partition) for partition in chosen]:
             progress.store(partition.offset, partition.metadata, partition.leader_epoch)
 
+    @in_turn
     def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """What `Producer.send_offsets_to_transaction` takes: opaque, may be pickled.
 
@@ -442,6 +487,7 @@ class Consumer(Lookups):
         self._check()
         return self._offsets.metadata(self._settings.group_instance_id)
 
+    @in_turn
     def begin_block(self) -> Bookmark:
         """Note where this consumer is, for `Producer.transaction`; automatic commits wait until `end_block`.
 
@@ -453,6 +499,7 @@ class Consumer(Lookups):
         self._commits.held = True
         return began
 
+    @in_turn
     def end_block(self, began: Bookmark, committed: bool) -> None:
         """Go on after a transaction: from here if it was committed, else from where its block began.
 
@@ -468,6 +515,7 @@ class Consumer(Lookups):
         self._commits.held = False
         self._reading.look_soon()
 
+    @in_turn
     def memberid(self) -> str | None:
         """This consumer's id in its group; None before a classic member has joined.
 
@@ -489,21 +537,25 @@ class Consumer(Lookups):
         if self._forked():
             self._closed = True
             return
-        with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
+        with self._turns.state, self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
+            if not self._closed:
+                self._close(deadline)
+
+    def _close(self, deadline: Deadline) -> None:
+        try:
             try:
-                try:
-                    self._rebalancing.leave()
-                finally:  # on_revoke may raise: the group is left even so
-                    self._commits.close(deadline)
-                self._commits.collect()
-            finally:
-                self._closed = True
-                self._ready.clear()
-                self._reading.forget()
-                self._reader.close(0)
-                self._committer.close(0)
-                self._membership.let_go()
-                self._store.close()
+                self._rebalancing.leave()
+            finally:  # on_revoke may raise: the group is left even so
+                self._commits.close(deadline)
+            self._commits.collect()
+        finally:
+            self._closed = True
+            self._ready.clear()
+            self._reading.forget()
+            self._reader.close(0)
+            self._committer.close(0)
+            self._membership.let_go()
+            self._store.close()
 
     def __del__(self) -> None:
         # Without close(). This may run anywhere, also where a lock is held: another thread ends the workers.

@@ -15,6 +15,7 @@ from sparktxn.arguments import Checked
 from sparktxn.clock import Clock, SystemClock, callers_own_time, in_time
 from sparktxn.dropped import give_back_later
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
+from sparktxn.fork import NoCopies
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
@@ -184,7 +185,7 @@ def _clock_of(producer: TransactionMQProducer) -> Clock:
     return engine.log.clock if engine is not None else SystemClock()
 
 
-class TransactionMQProducer:
+class TransactionMQProducer(NoCopies):
     """Sends half messages, and is asked for their outcomes: those of its whole producer group, from `start()` on.
 
     Any number of threads may send at a time.

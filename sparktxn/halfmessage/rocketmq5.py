@@ -23,6 +23,7 @@ from sparktxn.arguments import Checked
 from sparktxn.background import Background
 from sparktxn.clock import Clock, SystemClock, in_time, time_left_s
 from sparktxn.dropped import give_back_later
+from sparktxn.fork import NoCopies
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.clienterrors import (
     BadRequestException,
@@ -329,7 +330,7 @@ def _clock_of(producer: Producer) -> Clock:
     return engine.log.clock if engine is not None else SystemClock()
 
 
-class Producer:
+class Producer(NoCopies):
     """Sends messages, in transactions or alone, and has its checker asked for transactions of its topics.
 
     Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sparktxn import arguments
+from sparktxn.fork import NoCopies
 
 __all__ = ["WithoutCredentials"]
 
 
-class WithoutCredentials:
+class WithoutCredentials(NoCopies):
     """A client of a store: its credentials are ``storage.*`` settings, or the machine's own."""
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

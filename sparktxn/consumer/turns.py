@@ -1,0 +1,86 @@
+"""One consumer that several threads use: they take turns, and a thread that waits for records lets the others in.
+
+confluent-kafka's consumer is safe for threads, so its programs poll with several, or commit, pause and close from
+another one. Of two reading calls the second waits until the first returns, within its own time-out.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from sparktxn.clock import Deadline, acquired_in_time
+from sparktxn.fork import ForkGuard
+
+__all__ = ["Turns", "in_turn"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Turns:
+    """The two locks of one consumer. Both may be taken again by the thread that has them: callbacks call the consumer.
+
+    `reading` is held by the one call that reads, from its begin to its end. `state` guards all that the consumer knows.
+    A call that reads gives it back while it waits.
+    """
+
+    def __init__(self) -> None:
+        self.state = threading.RLock()
+        self._reading = threading.RLock()
+        self._has_state = True
+
+    @contextmanager
+    def reads(self, deadline: Deadline) -> Iterator[bool]:
+        """Take the turn to read; False, without it, if other threads' calls have not ended by the deadline."""
+        if not acquired_in_time(self._reading, deadline.remaining_s()):
+            yield False
+            return
+        try:
+            if not acquired_in_time(self.state, deadline.remaining_s()):
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                had_state, self._has_state = self._has_state, True
+                if had_state:
+                    self.state.release()
+        finally:
+            self._reading.release()
+
+    def waits(self, wait: Callable[[Deadline], bool], deadline: Deadline) -> bool:
+        """Run `wait` and let other threads in meanwhile; for a call that has the turn to read.
+
+        Return what `wait` returns, or False if the deadline has passed before the others' calls have ended. The call
+        then ends: it touches nothing of the consumer any more.
+        """
+        self.state.release()
+        try:
+            goes_on = wait(deadline)
+        finally:
+            self._has_state = acquired_in_time(self.state, deadline.remaining_s())
+        return goes_on and self._has_state
+
+
+class _User(Protocol):
+    _turns: Turns
+    _fork: ForkGuard
+
+
+U = TypeVar("U", bound=_User)
+
+
+def in_turn(call: Callable[Concatenate[U, P], R]) -> Callable[Concatenate[U, P], R]:
+    """Decorate a consumer's method that changes what it knows, or reads several things of it."""
+
+    @functools.wraps(call)
+    def taking_turns(self: U, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._fork.check("consumer")  # in a forked child the lock may be held by a thread that is not there
+        with self._turns.state:
+            return call(self, *args, **kwargs)
+
+    return taking_turns
