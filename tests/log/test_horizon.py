@@ -308,10 +308,14 @@ def test_hole_32_a_view_below_the_horizon_has_expired(shared, client) -> None:
         client.log.view(None, client.log.deadline(), entry=1)
 
 
-def test_a_store_whose_checkpoints_are_all_gone_says_so(shared, client) -> None:
+def test_a_store_whose_checkpoints_are_all_gone_or_damaged_says_so(shared, client) -> None:
     """Without the entries below the horizon there is no state: an error that names it, not an endless search."""
     horizon = vacuum_behind(shared, client)
-    for name in shared.objects.list_names(names.CHECKPOINTS):
+    heads = list(shared.objects.list_names(names.CHECKPOINTS))
+    for name in heads:
         shared.objects.put(name, b"{damaged")
+    with pytest.raises(DamagedObject, match=heads[-1]):
+        shared.client()
+    shared.objects.delete(heads)
     with pytest.raises(DamagedObject, match=f"entries below {horizon} may be gone"):
         shared.client()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import DamagedObject
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of, segments_of
+from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import aborted_between, segments_between
@@ -72,3 +72,14 @@ def test_many_runs_keep_their_order(
     singly = [of(log.objects, log.folder, [run])[0] for run in log.sealed]
     assert of(log.objects, log.folder, log.sealed) == singly
     assert of(log.objects, log.folder, []) == []
+
+
+def test_the_cache_of_manifests_is_bounded_by_bytes() -> None:
+    segments = tuple(sealed_log().segments) * 10
+    cache = ManifestCache(bytes_max=25 * 700)
+    for number in range(3):
+        cache.add(("store", f"{number}", ""), segments)
+    assert [cache.get(("store", f"{number}", "")) is not None for number in range(3)] == [False, True, True]
+    cache.add(("store", "large", ""), segments * 3)
+    assert cache.get(("store", "large", "")) is None
+    assert cache.get(("store", "2", "")) == segments

@@ -12,6 +12,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_head, encode_head
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, JoinGroup, Vacuum
 from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.look.entryhistory import first_entry
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World
@@ -550,3 +551,30 @@ def test_a_store_with_no_checkpoint_at_its_horizon_says_so(world: World) -> None
     world.objects.delete(heads[:1])
     with pytest.raises(DamagedObject, match="no checkpoint of that entry"):
         world.process().vacuum()
+
+
+def test_a_damaged_head_at_the_horizon_is_called_damaged_and_no_view_expired(world: World) -> None:
+    world.grow(checkpoints=20, transactions=2)
+    world.process().vacuum()
+    oldest, newest = world.heads()
+    assert read_horizon(world.objects) == oldest
+    heads = [name for name in world.names(names.CHECKPOINTS) if names.parse_checkpoint_head(name)]
+    truncate(world, heads[0])
+    with pytest.raises(DamagedObject, match="checkpoint"):
+        world.process().view(oldest)
+    with pytest.raises(ViewExpired):
+        world.process().view(oldest - 2)
+    assert world.process().view(newest).entry == newest
+    assert first_entry(world.objects) == newest + 1
+    truncate(world, heads[1])
+    with pytest.raises(DamagedObject, match="checkpoint"):
+        first_entry(world.objects)
+    with pytest.raises(DamagedObject, match="checkpoint"):
+        world.process().view()
+
+
+def truncate(world: World, name: str) -> None:
+    data = world.objects.get(name)
+    assert data is not None
+    world.objects.delete([name])
+    world.objects.put_if_absent(name, data[:-9])

@@ -11,7 +11,7 @@ from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head,
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import StateRecord
 
-__all__ = ["hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
+__all__ = ["check_heads", "hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
 
 logger = logging.getLogger("sparktxn")
 
@@ -64,6 +64,20 @@ def newest_head(
         if head is not None:
             return head
     return None
+
+
+def check_heads(objects: ObjectStore, first: int, at_most: int | None = None) -> None:
+    """Open the heads of the entries `first` to `at_most`, which no vacuum has passed.
+
+    A reader that finds no usable head calls it: an entry that is lost by damage has not expired.
+
+    Raises:
+        DamagedObject: one of them is damaged.
+    """
+    for name in objects.list_names(CHECKPOINTS):
+        parsed = parse_checkpoint_head(name)
+        if parsed is not None and first <= parsed[0] and (at_most is None or parsed[0] <= at_most):
+            open_head(objects, *parsed)
 
 
 def read_part(objects: ObjectStore, ref: PartRef) -> list[StateRecord]:

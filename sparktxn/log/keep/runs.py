@@ -23,17 +23,22 @@ from sparktxn.structs import AbortedTransaction, ManifestRef, PartitionSegments,
 __all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
 __all__ += ["segments_of"]
 
-_CACHED_SEGMENTS_MAX: Final = 200_000
+_CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
+_SEGMENT_BYTES: Final = 700
+"""What a decoded segment takes in memory: 631 bytes where all its numbers are large, and its place in a tuple."""
 _Key = tuple[str, str, str]
 _Absent = Callable[[str], StoreError]
 """Given an object's name, the error for its absence."""
 
 
 class ManifestCache:
-    """Decoded manifests, by store, object name and checksum: a sealed run never changes. Safe for several threads."""
+    """Decoded manifests, by store, object name and checksum: a sealed run never changes. Safe for several threads.
 
-    def __init__(self, segments_max: int = _CACHED_SEGMENTS_MAX) -> None:
-        self._segments_max = segments_max
+    They take at most `bytes_max` bytes of memory; a manifest that takes more by itself is not held.
+    """
+
+    def __init__(self, bytes_max: int = _CACHED_BYTES_MAX) -> None:
+        self._segments_max = bytes_max // _SEGMENT_BYTES
         self._lock = Lock()
         self._manifests: OrderedDict[_Key, tuple[SegmentRef, ...]] = OrderedDict()
         self._segment_count = 0
@@ -49,11 +54,11 @@ class ManifestCache:
     def add(self, key: _Key, segments: tuple[SegmentRef, ...]) -> None:
         """Hold a manifest's segments, and let go of those that were not asked for longest."""
         with self._lock:
-            if key in self._manifests:
+            if key in self._manifests or len(segments) > self._segments_max:
                 return
             self._manifests[key] = segments
             self._segment_count += len(segments)
-            while self._segment_count > self._segments_max and len(self._manifests) > 1:
+            while self._segment_count > self._segments_max:
                 self._segment_count -= len(self._manifests.popitem(last=False)[1])
 
 

@@ -14,7 +14,7 @@ from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.entry import LogEntry, decode_entry
 from sparktxn.log.follow.confirm import Passed, Premise, confirm, judge, usable_heads
-from sparktxn.log.follow.heads import read_head
+from sparktxn.log.follow.heads import check_heads, read_head
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
@@ -174,7 +174,8 @@ def first_entry(objects: ObjectStore) -> int:
     """Return the oldest entry whose changes can still be computed: 1 if no entry was deleted.
 
     Raises:
-        ViewExpired: no checkpoint is whole.
+        ViewExpired: no checkpoint counts.
+        DamagedObject: one would, and is damaged.
     """
     passed = judge(objects, Premise(1))
     if passed is None:
@@ -184,6 +185,7 @@ def first_entry(objects: ObjectStore) -> int:
         head = read_head(objects, entry, checkpoint)
         if head is not None and usable_heads(objects, [head]):
             return entry + 1
+    check_heads(objects, passed.horizon - 1)
     raise expired(passed.horizon, passed)
 
 
