@@ -155,8 +155,8 @@ class RewrittenRange(Struct, frozen=True, gc=False, array_like=True, forbid_unkn
 class Compaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """What a compaction has done: below `end_offset` the newest record of each key is left.
 
-    `committed_entry` is the greatest entry that committed a transaction with records there, or 0. Tombstones below
-    `tombstones_end` that were the newest of their keys are gone too.
+    `committed_entry` is the greatest entry that committed records there; 0 if no transaction has had any. Tombstones
+    below `tombstones_end` that were the newest of their keys are gone too.
     """
 
     end_offset: Positive

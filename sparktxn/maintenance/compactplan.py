@@ -107,14 +107,9 @@ def _planned(objects: ObjectStore, view: PartitionView, settings: CompactSetting
     if not _is_due(kept, dirty, limits, now_ms):
         return None
     end = taken[-1].end_offset
-    together = [
-        segment.committed_entry
-        for segment in kept
-        if segment.transaction != NO_TRANSACTION or segment.producer_id == NO_PRODUCER_ID
-    ]
     compaction = Compaction(
         end_offset=end,
-        committed_entry=max(together, default=0),
+        committed_entry=_committed_entry(kept, known),
         tombstones_end=_tombstones_end(known, now_ms - limits.delete_retention_ms),
     )
     return CompactTask(
@@ -129,6 +124,17 @@ def _planned(objects: ObjectStore, view: PartitionView, settings: CompactSetting
         size_bytes=sum(segment.file_share_bytes for segment in taken),
         aborted_records=sum(segment.row_count for segment in taken) - sum(segment.row_count for segment in kept),
     )
+
+
+def _committed_entry(kept: list[SegmentRef], known: CompactedPrefix) -> int:
+    """Return up to which entry a reader takes together what the compaction covers; 0 if no transaction is there.
+
+    A record outside transactions counts too: it may have replaced one of a transaction, now or in an earlier one.
+    """
+    has_transactions = known.committed_entry > 0 or any(
+        segment.transaction != NO_TRANSACTION or segment.producer_id == NO_PRODUCER_ID for segment in kept
+    )
+    return max(segment.committed_entry for segment in kept) if has_transactions else 0
 
 
 def _is_due(kept: list[SegmentRef], dirty: list[SegmentRef], limits: _Limits, now_ms: int) -> bool:

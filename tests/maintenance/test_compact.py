@@ -461,3 +461,27 @@ def test_a_record_without_a_key_is_refused_before_anything_is_written(
     prices.plain.flush()
     assert set(objects.list_names("topics/")) == segments
     assert prices.found() == []
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_limited_read_gets_a_transaction_with_the_record_that_has_replaced_its_own(rounds: int) -> None:
+    """A record outside transactions replaces that of a transaction, in one compaction, or again in the next one."""
+    prices = Prices()
+    prices.store.create_topic("other")
+    writer = prices.transactional("job")
+    writer.begin_transaction()
+    writer.produce("prices", "of the transaction", "k", partition=0)
+    writer.produce("other", "of the transaction", "k")
+    writer.commit_transaction()
+    for number in range(rounds):
+        prices.put(("k", f"newer {number}"))
+        compact(prices.store)
+    view = prices.store.view(["prices", "other"])
+    end = prices.store.commit_cut(view, 0, rows_max=1).entry
+    tasks = prices.store.plan_commits(view, 0, to_entry=end)
+    rows = [row for task in tasks for batch in read(prices.store.log.objects, task) for row in batch.to_pylist()]
+    assert [(row["topic"], row["value"]) for row in rows] == [
+        ("prices", f"newer {rounds - 1}".encode()),
+        ("other", b"of the transaction"),
+    ]
+    prices.close()
