@@ -47,8 +47,9 @@ sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 interop: $(STAMP) java ## Runs Kafka's dump tool, a broker, confluent-kafka's modules, stream frameworks, hadoop-aws (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
-nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes, the soak and more
-	@$(PY) -m pytest -m nightly $(ARGS)
+nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate]'
+	@$(PY) -m tests.nightly $(ARGS)
 
 fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
 	@$(PIP) --editable '.[fuzz]'
@@ -77,7 +78,7 @@ java:
 	@.ci/ensure-java
 
 clean: ## Removes the virtual environment and everything that was built
-	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output nightly-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	    .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
