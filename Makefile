@@ -13,6 +13,11 @@ export PYSPARK_PYTHON := $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
 # PINNED=no VENV=.venv-latest: the newest versions of all dependencies, in an environment of their own
 PINNED ?= yes
+# Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: three keep two cores busy.
+WORKERS ?= 3
+IN_WORKERS := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Sets have the same order in each run, so tests draw the same histories from them. `make nightly` draws another seed.
+export PYTHONHASHSEED ?= 0
 # Arguments for pytest, the demo, the benches or the simulator: make test ARGS='-k fencing'
 ARGS ?=
 
@@ -24,7 +29,7 @@ demo: $(STAMP) java ## Runs the main job on real data: exactly-once through two 
 	@$(PY) examples/flights_demo.py $(ARGS)
 
 test: $(STAMP) java ## Runs all tests but the nightly ones and those of `make interop`
-	@$(PY) -m pytest -m 'not nightly and not interop' $(ARGS)
+	@$(PY) -m pytest -m 'not nightly and not interop' $(IN_WORKERS) $(ARGS)
 
 check: $(STAMP) ## Lint, format, types, import layers and prose
 	@$(VENV)/bin/ruff check .
@@ -72,7 +77,7 @@ lock: ## Writes .ci/constraints.txt from the newest versions of all dependencies
 	@rm -rf .venv-lock
 
 coverage: $(STAMP) java ## Runs the tests and writes which lines and branches they reach, as coverage/index.html
-	@$(PY) -m pytest -m 'not nightly and not interop' --cov --cov-report=html:coverage --cov-report=term $(ARGS)
+	@$(PY) -m pytest -m 'not nightly and not interop' $(IN_WORKERS) --cov --cov-report=html:coverage --cov-report=term $(ARGS)
 
 java:
 	@.ci/ensure-java

@@ -1,6 +1,6 @@
-"""Tests run in groups, one per kind of evidence (a folder of `tests/`), the quick ones first.
+"""Tests run in groups, one per kind of evidence (a folder of `tests/`), on several workers side by side.
 
-The summary says how long each group took. The S3 servers are shared by all groups, and started once.
+The summary says how long each group took. Tests that share a Spark session or an S3 server run on one worker.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.servers import MotoServer, S3Server, SeaweedServer
 
 ROOT = Path(__file__).parent
 _STUCK = pytest.StashKey[bool]()
+_PASSED = pytest.StashKey[int]()
 
 # `make test` draws the same examples each time and keeps none; those of the night follow from `--hypothesis-seed`. What
 # a property costs depends on the machine's other work, so no time fails it. A known failure is an `@example`.
@@ -40,9 +41,22 @@ hypothesis.settings.load_profile("sparktxn")
 assert engine.MAX_SHRINKING_SECONDS == 300, "hypothesis has renamed or changed its limit of shrinking"
 engine.MAX_SHRINKING_SECONDS = 30
 
-# Groups that are not named here run between the two ends, by name.
-FIRST = ("tests", "unit", "property", "vectors")
-LAST = ("simulation", "conformance", "crash", "integration", "packaging", "spark", "kills", "demo")
+# Workers take the longest groups first. Groups that are not named here run after them, by name.
+LONGEST = (
+    "spark",
+    "pages",
+    "crash",
+    "kills",
+    "simulation",
+    "maintenance",
+    "stores",
+    "packaging",
+    "integration",
+    "property",
+)
+
+DOT_FOR_EACH = 10
+"""With `-q`, so many tests that pass print one dot."""
 
 
 def group_of(path: Path) -> str:
@@ -52,14 +66,33 @@ def group_of(path: Path) -> str:
 
 
 def _rank(group: str) -> tuple[int, str]:
-    if group in FIRST:
-        return (FIRST.index(group) - len(FIRST), group)
-    return (1 + LAST.index(group) if group in LAST else 0, group)
+    return (LONGEST.index(group) if group in LONGEST else len(LONGEST), group)
+
+
+def worker_group(item: pytest.Item) -> str:
+    """Return what must share a worker with the test: a Spark session, a server, or else the module's fixtures."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    for server in ("moto", "seaweedfs"):
+        if item.get_closest_marker(server):
+            return server
+    return item.nodeid.split("::")[0]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(group_of(item.path)))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(worker_group(item)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
+    """Print a dot for each tenth test that passes, if the run is to be quiet."""
+    if config.get_verbosity() >= 0 or report.when != "call" or not report.passed or hasattr(report, "wasxfail"):
+        return None
+    count = config.stash[_PASSED] = config.stash.get(_PASSED, 0) + 1
+    return "passed", "." if count % DOT_FOR_EACH == 0 else "", "PASSED"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

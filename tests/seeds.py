@@ -23,8 +23,7 @@ def night_seed() -> int | None:
 def seed_of(test: str, fixed: int = 1) -> int:
     """Return the seed that `test` draws its history from: `fixed`, or at night one of its own; pytest prints it.
 
-    A test that fails at night is replayed by the variable with the night's seed, and pinned by the number that it has
-    printed here, as a case of its own.
+    The night's seed in the variable replays a test that failed at night. A pinned test takes the number printed here.
     """
     night = night_seed()
     seed = fixed if night is None else Random(f"{night}/{test}").randrange(1_000_000_000)

@@ -71,10 +71,13 @@ class S3Server:
         return self
 
     def wait_ready(self) -> Self:
-        """Waits until the server stores an object."""
+        """Waits until the server stores an object. One that ended is started again, on other ports."""
         deadline_s = time.monotonic() + self.ready_within_s
-        while not self._stores():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline_s:
+        starts_left = 3  # another process may have taken a port that was free
+        while not self._is_ready():
+            if self._process is not None and self._process.poll() is not None and (starts_left := starts_left - 1):
+                self.start()
+            elif self._process is None or self._process.poll() is not None or time.monotonic() > deadline_s:
                 tail = self._output.read_bytes()[-2000:].decode(errors="replace")
                 self.stop()
                 raise RuntimeError(f"{type(self).__name__} is not ready; its output ends:\n{tail}")
@@ -109,12 +112,14 @@ class S3Server:
         if status not in (200, 409):
             raise RuntimeError(f"bucket {bucket!r} was not created: HTTP {status}, {answer[:300]!r}")
 
-    def _stores(self) -> bool:
+    def _is_ready(self) -> bool:
+        """Return whether this server stores an object: what answers may be another one, on a port that both chose."""
         try:
             self.create_bucket("readiness")
-            return self.request("PUT", "/readiness/probe", b"?")[0] == 200
+            stores = self.request("PUT", "/readiness/probe", b"?")[0] == 200
         except (OSError, http.client.HTTPException, RuntimeError):
             return False
+        return stores and self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
         return self.start().wait_ready()
