@@ -1,7 +1,7 @@
 """Runs the tests of a night: `make nightly`, or `make nightly ARGS='--only edge'` for one of its groups.
 
 A night has one seed, which it prints first and all groups draw from. What it finds is kept in `nightly-output/<seed>`.
-A night that was stopped goes on with `--resume`: groups that have ended green are not run again.
+A night that was stopped continues with `--resume`: groups that have ended green are not run again.
 """
 
 from __future__ import annotations

@@ -36,17 +36,20 @@ class Group(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-def _pytest(name: str, limit_s: float, marks: str, *paths: str, needs: tuple[str, ...] = ("weed",)) -> Group:
-    """Return a group of the tests in `paths` that have the marks."""
+def _pytest(name: str, limit_s: float, marks: str, *rest: str, needs: tuple[str, ...] = ("weed",)) -> Group:
+    """Return a group of the tests that have the marks; `rest` says where they are, and may hold more options."""
     options = ("--hypothesis-seed={seed}", "--junitxml={folder}/junit.xml", "-o", "junit_family=xunit1")
-    return Group(name, limit_s, ("-m", "pytest", "-q", "-m", marks, *options, *paths), needs)
+    return Group(name, limit_s, ("-m", "pytest", "-q", "-m", marks, *options, *rest), needs)
 
 
 _ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
 """Folders whose nightly tests have a group of their own; one group has those of all others."""
 
+_IN_WORKERS: Final = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
+"""As `make test` does. The other groups run one test at a time: they load the machine enough."""
+
 GROUPS: Final = (
-    _pytest("daily", 2_400, "not nightly and not interop", "tests", needs=("java", "weed")),
+    _pytest("daily", 2_400, "not nightly and not interop", *_IN_WORKERS, "tests", needs=("java", "weed")),
     _pytest("edge", 1_200, "nightly", "tests/edge"),
     _pytest("rest", 1_200, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),

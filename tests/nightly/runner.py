@@ -18,11 +18,24 @@ from typing import Final, NamedTuple
 from tests.nightly.groups import ROOT, Group
 from tests.seeds import SEED_VARIABLE
 
-__all__ = ["GREEN", "OUT_OF_TIME", "RED", "AlreadyRunning", "Result", "end", "locked", "result_of", "run_group"]
+__all__ = [
+    "GREEN",
+    "HASH_VARIABLE",
+    "OUT_OF_TIME",
+    "RED",
+    "AlreadyRunning",
+    "Result",
+    "end",
+    "locked",
+    "result_of",
+    "run_group",
+]
 
 GREEN: Final = "green"
 RED: Final = "red"
 OUT_OF_TIME: Final = "out of time"
+HASH_VARIABLE: Final = "PYTHONHASHSEED"
+"""Tests draw from sets, too."""
 GRACE_S: Final = 60.0
 """How long a group may take to clean up and write its results after it was interrupted."""
 
@@ -72,7 +85,7 @@ def run_group(group: Group, seed: int, night: Path, lock: int, grace_s: float = 
     folder.mkdir(parents=True)
     command = [sys.executable, *(part.format(seed=seed, folder=folder) for part in group.arguments)]
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | os.environ
-    environment |= {SEED_VARIABLE: str(seed), "PYTHONUNBUFFERED": "1"}
+    environment |= {SEED_VARIABLE: str(seed), HASH_VARIABLE: str(seed % (1 << 32)), "PYTHONUNBUFFERED": "1"}
     started_s = time.monotonic()
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from tests.nightly.groups import Group
-from tests.nightly.runner import GREEN, result_of
+from tests.nightly.runner import GREEN, HASH_VARIABLE, result_of
 from tests.seeds import SEED_VARIABLE
 
 __all__ = ["summary"]
@@ -52,8 +52,9 @@ def summary(groups: Sequence[Group], seed: int, night: Path) -> str:
 def _replays(group: Group, seed: int, night: Path, tests: list[str]) -> Iterator[str]:
     """Yield the command for each failing test, or for the whole group if no test has said what failed."""
     yield f"  {group.name}: {night / group.name / 'log.txt'}"
+    variables = f"{SEED_VARIABLE}={seed} {HASH_VARIABLE}={seed % (1 << 32)}"
     for test in dict.fromkeys(tests):
-        yield f"""    {SEED_VARIABLE}={seed} make test ARGS="-m '' --hypothesis-seed={seed} '{test}'\""""
+        yield f"""    {variables} make test ARGS="-m '' --hypothesis-seed={seed} '{test}'\""""
     if not tests:
         yield f"    make nightly ARGS='--seed {seed} --only {group.name}'"
 

@@ -162,7 +162,8 @@ def test_a_failing_test_is_named_with_the_command_that_replays_it(
     assert main(["--seed", "7"], [group], tmp_path / "output") == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in lines if line.startswith("red  ")] == [["red", "1", "1", "1"]]
-    replay = """SPARKTXN_SEED=7 make test ARGS="-m '' --hypothesis-seed=7 'test_it.py::TestIt::test_number[2]'\""""
+    variables = "SPARKTXN_SEED=7 PYTHONHASHSEED=7"
+    replay = f"""{variables} make test ARGS="-m '' --hypothesis-seed=7 'test_it.py::TestIt::test_number[2]'\""""
     assert f"    {replay}" in lines
     assert any(line.endswith("s  test_it.py::TestIt::test_number[1]") for line in lines)
 
