@@ -15,7 +15,7 @@ def each(cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., 
     A case with a fixture, a mark or a set-up of its own is one of `pytest.mark.parametrize`.
 
     Raises:
-        AssertionError: cases fail; it names them all, and is raised from the first one's error.
+        AssertionError: cases fail; it names them all, and has the first error as its cause.
     """
 
     known = list(cases)
