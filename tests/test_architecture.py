@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 PACKAGES = (ROOT / "sparktxn", ROOT / "scala-free-python-datasource" / "pyspark_txnlog")
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in MODULES}
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -46,27 +45,26 @@ def test_there_are_modules_to_check() -> None:
     assert len(MODULES) > 20
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_is_short(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= MODULE_LINES_MAX, f"{name_of(path)} has {lines} lines: split it along what it knows"
+def test_a_module_is_short() -> None:
+    lines = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
+    long = {name: count for name, count in lines.items() if count > MODULE_LINES_MAX}
+    assert not long, "split them along what they know"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_are_short(path: Path) -> None:
+def test_functions_are_short() -> None:
     long = {
-        name: lines_without_docstring(node)
-        for name, node in definitions(ast.parse(path.read_text()))
+        f"{module} {name}": lines_without_docstring(node)
+        for module, tree in TREES.items()
+        for name, node in definitions(tree)
         if not isinstance(node, ast.ClassDef) and lines_without_docstring(node) > FUNCTION_LINES_MAX
     }
     assert not long
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_public_names_have_docstrings(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+def test_public_names_have_docstrings() -> None:
     silent = [
-        name
+        f"{module} {name}"
+        for module, tree in TREES.items()
         for name, node in definitions(tree)
         if not any(part.startswith(("_", "test_")) for part in name.split("."))
         and ast.get_docstring(node) is None
@@ -74,7 +72,7 @@ def test_public_names_have_docstrings(path: Path) -> None:
         and not _is_overload(node)
     ]
     assert not silent
-    assert ast.get_docstring(tree) is not None, f"{name_of(path)} has no docstring"
+    assert not [module for module, tree in TREES.items() if ast.get_docstring(tree) is None]
 
 
 def _is_inside_a_function(tree: ast.AST, node: Definition) -> bool:

@@ -7,8 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import sparktxn
 from sparktxn.config.maintenance import SweepSettings, VacuumSettings
 from sparktxn.config.store import StoreSettings
@@ -17,6 +15,7 @@ from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.kafka.settings.producer import ProducerSettings
+from tests.each import each
 
 PACKAGE = Path(sparktxn.__file__).parent
 SAYS_THAT_IT_HAS_NO_EFFECT = ("Only checked", "Kept and not applied")
@@ -32,8 +31,7 @@ ATTRIBUTES = {node.attr for node in NODES if isinstance(node, ast.Attribute)}
 TEXTS = {node.value for node in NODES if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-@pytest.mark.parametrize(
-    "group",
+@each(
     [
         AdminSettings,
         ConsumerSettings,
@@ -42,7 +40,7 @@ TEXTS = {node.value for node in NODES if isinstance(node, ast.Constant) and isin
         StoreSettings,
         SweepSettings,
         VacuumSettings,
-    ],
+    ]
 )
 def test_every_setting_of_a_group_is_read(group: Any) -> None:
     known = {field.name: field.metadata["setting"] for field in dataclasses.fields(group) if field.metadata}

@@ -14,6 +14,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import manifest
 from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
 from sparktxn.structs import SegmentRef
+from tests.each import each
 
 
 def segment(index: int) -> SegmentRef:
@@ -90,7 +91,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "reason"), WRONG)
+@each(WRONG)
 def test_what_cannot_be_is_neither_written_nor_believed(changes: dict[str, Any], reason: str) -> None:
     segments = [segment(1), replace(segment(2), **changes)]
     with pytest.raises(ValueError, match=reason):

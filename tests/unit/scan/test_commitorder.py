@@ -21,6 +21,7 @@ from sparktxn.structs import (
     TopicState,
 )
 from sparktxn.testing.clocks import ManualClock, SeededIds
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
 OBJECTS = memory_store()
@@ -116,10 +117,7 @@ def test_a_transaction_that_was_committed_after_its_segments_were_sealed_is_foun
     assert [(entry, one.base_offset) for entry, one in found] == [(7, 0), (2, 1), (7, 2), (5, 3), (6, 5)]
 
 
-@pytest.mark.parametrize(
-    ("after_entry", "to_entry", "read_runs"),
-    [(0, 1, [0]), (2, 4, [1]), (5, 6, [2]), (6, 7, [0, 1, 2]), (7, 99, []), (2, 99, [0, 1, 2])],
-)
+@each([(0, 1, [0]), (2, 4, [1]), (5, 6, [2]), (6, 7, [0, 1, 2]), (7, 99, []), (2, 99, [0, 1, 2])])
 def test_only_runs_are_read_that_may_hold_what_was_committed_between(
     after_entry: int, to_entry: int, read_runs: list[int]
 ) -> None:
@@ -172,8 +170,7 @@ def two_partitions() -> ReadView:
     )
 
 
-@pytest.mark.parametrize(
-    ("after_entry", "rows_max", "expected"),
+@each(
     [
         (0, None, (99, 7, 700)),
         (0, 1, (4, 3, 300)),
@@ -182,7 +179,7 @@ def two_partitions() -> ReadView:
         (4, 1, (8, 1, 100)),
         (8, 1, (99, 3, 300)),
         (9, 1, (99, 0, 0)),
-    ],
+    ]
 )
 def test_a_limit_takes_the_transactions_of_whole_entries(
     after_entry: int, rows_max: int | None, expected: tuple[int, int, int]

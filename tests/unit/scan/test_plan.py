@@ -9,6 +9,7 @@ from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, 
 from sparktxn.format import names
 from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, segments_between
 from sparktxn.structs import AbortedTransaction
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
 KEY = ("orders", 0)
@@ -32,8 +33,7 @@ def three_sealed_runs_and_two_segments(objects: CountingStore) -> PartitionLog:
     return log
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "bases"),
+@each(
     [
         (0, 83, [0, 10, 21, 31, 42, 52, 63, 73]),
         (9, 10, [0]),
@@ -44,7 +44,7 @@ def three_sealed_runs_and_two_segments(objects: CountingStore) -> PartitionLog:
         (82, 999, [73]),
         (83, 999, []),
         (5, 5, []),
-    ],
+    ]
 )
 def test_segments_of_a_range(start: int, end: int, bases: list[int]) -> None:
     log = three_sealed_runs_and_two_segments(CountingStore())
@@ -204,15 +204,14 @@ def test_uncommitted_readers_get_aborted_rows_too() -> None:
     assert task.segments == tuple(log.segments)
 
 
-@pytest.mark.parametrize(
-    ("rows_per_task", "bounds"),
+@each(
     [
         (None, [(3, 40)]),
         (1, [(3, 11), (11, 21), (21, 31), (31, 40)]),
         (17, [(3, 21), (21, 31), (31, 40)]),
         (20, [(3, 21), (21, 40)]),
         (1000, [(3, 40)]),
-    ],
+    ]
 )
 def test_tasks_tile_the_range_at_segment_boundaries(rows_per_task: int | None, bounds: list[tuple[int, int]]) -> None:
     log = PartitionLog(memory_store())
