@@ -18,7 +18,8 @@ from sparktxn.format.commands import AlterTopic, Append
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.maintenance import CompactReport, compact, verify
 from sparktxn.testing.faultystore import Died
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at, rows
+from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows
+from tests.crash.test_vacuum_points import FAULTS
 from tests.maintenance.vacuumworld import Process
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]

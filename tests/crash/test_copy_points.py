@@ -20,7 +20,8 @@ from sparktxn.maintenance import CopyReport, verify
 from sparktxn.maintenance.storecopy import Copying, Work
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at, rows
+from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows
+from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import Process, RememberingStore
 from tests.world import next_number, open_log
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.crash
 UNIQUE = 20
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs, a vacuumed beginning and a transaction that is open."""
     world = RealWorld(inline=request.param)

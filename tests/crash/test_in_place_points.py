@@ -20,7 +20,8 @@ from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died, Fault
 from sparktxn.transfer import import_in_place
-from tests.crash.test_rewrite_points import FAULTS, at
+from tests.crash.test_rewrite_points import at
+from tests.crash.test_vacuum_points import FAULTS
 from tests.maintenance.vacuumworld import Process, World
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]

@@ -21,7 +21,8 @@ from sparktxn.maintenance.copywork import Work
 from sparktxn.maintenance.topiccopy import TopicCopying
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.crash.test_copy_points import Reader, Target, healthy, opened
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at
+from tests.crash.test_rewrite_points import RealWorld, Rows, at
+from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import TOPIC, Process
 
 pytestmark = pytest.mark.crash
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.crash
 UNIQUE = 20
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs, a vacuumed beginning, a transaction that is open, and a topic that is left out."""
     world = RealWorld(inline=request.param)

@@ -22,9 +22,11 @@ from tests.simulation.truth import digest_of
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+WORLDS = [pytest.param(False, id="files", marks=pytest.mark.nightly), pytest.param(True, id="files and inline")]
+"""The first one has more operations on segments, but none of another kind than the second, so it runs at night."""
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def littered(request: pytest.FixtureRequest) -> World:
     """All kinds of garbage: entries, heads, parts, merged and cut-off runs, segments, and a second writer's runs."""
     world = World(inline=request.param)

@@ -1,4 +1,4 @@
-"""Stores on S3 servers: moto's, which is quick, and SeaweedFS, a real one with another dialect of errors."""
+"""Stores on S3 servers: moto's, which is quick, and at night SeaweedFS, a real one with another dialect of errors."""
 
 from __future__ import annotations
 
@@ -118,6 +118,7 @@ class TestMoto(S3Tests):
         assert ("PUT", f"/{BUCKET}/{faulty_opening.uri.rsplit('/', 1)[1]}/{ENTRY}") in proxy.requests
 
 
+@pytest.mark.nightly
 @pytest.mark.seaweedfs
 class TestSeaweedFS(S3Tests):
     # Losers of a contended name wait for it a second or two, so many names are raced for side by side.
