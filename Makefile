@@ -60,7 +60,7 @@ fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--se
 	@$(PIP) --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
-mutate: $(STAMP) ## Looks for changes of the state machine that no test rejects: make mutate ARGS='groups topics'
+mutate: $(STAMP) ## Looks for changes of the state machine, or of any modules, that no test rejects: make mutate ARGS='--help'
 	@$(PIP) --constraint .ci/constraints.txt --editable '.[mutate]'
 	@$(PY) -m tests.mutation $(ARGS)
 

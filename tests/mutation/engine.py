@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -65,12 +66,18 @@ def _mutants(module: str) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Run the quick tests first, once mutmut knows how long each takes; it loads this module as a plugin of pytest."""
+    """Run the quick modules first, once mutmut knows how long each test takes; it loads this one as a plugin of pytest.
+
+    A module stays whole: others check what it has left open.
+    """
     result = yield
     stats = Path("mutmut-stats.json")
     if stats.exists():
-        seconds = json.loads(stats.read_text())["duration_by_test"]
-        items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+        durations = json.loads(stats.read_text())["duration_by_test"]
+        seconds: dict[Path, float] = defaultdict(float)
+        for item in items:
+            seconds[item.path] += durations.get(item.nodeid, 0.0)
+        items.sort(key=lambda item: (seconds[item.path], item.path))
     return result
 
 

@@ -38,6 +38,8 @@ HASH_VARIABLE: Final = "PYTHONHASHSEED"
 """Tests draw from sets, too."""
 GRACE_S: Final = 60.0
 """How long a group may take to clean up and write its results after it was interrupted."""
+INTERRUPTS: Final = 3
+"""Within that time: a test that catches everything may take one for a failure of its own."""
 
 
 class AlreadyRunning(Exception):
@@ -116,10 +118,11 @@ def result_of(group: Group, night: Path) -> Result | None:
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """Interrupt the group's first process so that it cleans up, then kill whatever is left of the group."""
     family = _family(process.pid)  # before it ends: then nothing says any more whose child a process was
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(grace_s)
+    for _ in range(INTERRUPTS):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace_s / INTERRUPTS)
     _kill(family | _family(process.pid))
     process.wait()
 

@@ -11,6 +11,7 @@ from sparktxn.log.keep.sealing import seal
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.scan.commitorder import CommitCut, commit_cut, committed_between, plan_commits
 from sparktxn.scan.reader import read
+from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
 from sparktxn.structs import (
     NO_TRANSACTION,
     CommittedTransaction,
@@ -26,6 +27,7 @@ from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_stor
 
 OBJECTS = memory_store()
 TOPIC = TopicState("t", 1, 8, {}, None, 1)
+INTERNAL = INTERNAL_TOPICS[min(INTERNAL_TOPICS)]
 NAMES = "00000000000000000000-0000000000000000000"
 
 
@@ -220,6 +222,22 @@ def test_records_below_the_log_start_are_left_out() -> None:
     view = view_of(partition(segment(0, 4, 2), segment(4, 1, 3), log_start=3))
     assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200, {("t", 0): 5}, oldest_ms=0)
     assert [(task.start_offset, task.end_offset) for task in plan_commits(OBJECTS, view, 0)] == [(3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("after_entry", "start_entry", "log_start_entry", "first"), [(4, 0, 0, 5), (4, 7, 0, 7), (4, 0, 8, 8)]
+)
+def test_an_internal_topic_is_read_from_the_latest_of_three_entries(
+    after_entry: int, start_entry: int, log_start_entry: int, first: int
+) -> None:
+    end = first_offset(11)
+    one = PartitionView(INTERNAL, 0, 10, first_offset(log_start_entry), end, end, (), (), (), None, ())
+    view = ReadView(10, 0, {INTERNAL.name: INTERNAL}, {(INTERNAL.name, 0): one})
+    bounds = {(INTERNAL.name, 0): (first_offset(start_entry), None)}
+    cut = commit_cut(OBJECTS, view, after_entry, bounds=bounds)
+    assert (cut.entry, cut.rows) == (10, 11 - first)
+    (task,) = plan_commits(OBJECTS, view, after_entry, bounds=bounds)
+    assert (task.start_offset, task.end_offset) == (first_offset(first), end)
 
 
 def test_tasks_take_whole_segments() -> None:
