@@ -9,6 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install --quiet
 STAMP := $(VENV)/installed
+# Tests and the demo start many processes: without compiled modules, each compiles both packages anew (0.7 s).
+unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
 # PINNED=no VENV=.venv-latest: the newest versions of all dependencies, in an environment of their own

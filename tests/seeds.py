@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-__all__ = ["SEED_VARIABLE", "night_seed", "seed_of"]
+__all__ = ["SEED_VARIABLE", "examples", "night_seed", "seed_of"]
 
 SEED_VARIABLE = "SPARKTXN_SEED"
 
@@ -18,6 +18,11 @@ def night_seed() -> int | None:
     """Return the seed of this night, or of the run to replay; None in `make test`."""
     given = os.environ.get(SEED_VARIABLE)
     return None if not given else int(given)
+
+
+def examples(daily: int, nightly: int) -> int:
+    """Return how many examples a slow property draws: `daily` in `make test`, `nightly` in the night's groups."""
+    return daily if night_seed() is None else nightly
 
 
 def seed_of(test: str, fixed: int = 1) -> int:

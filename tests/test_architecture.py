@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (ROOT / "sparktxn", ROOT / "scala-free-python-datasource" / "pyspark_txnlog")
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in MODULES}
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -20,6 +20,12 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the modules' syntax trees, by name."""
+    return {name_of(path): ast.parse(path.read_text()) for path in MODULES}
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -54,7 +60,7 @@ def test_a_module_is_short() -> None:
 def test_functions_are_short() -> None:
     long = {
         f"{module} {name}": lines_without_docstring(node)
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for name, node in definitions(tree)
         if not isinstance(node, ast.ClassDef) and lines_without_docstring(node) > FUNCTION_LINES_MAX
     }
@@ -64,7 +70,7 @@ def test_functions_are_short() -> None:
 def test_public_names_have_docstrings() -> None:
     silent = [
         f"{module} {name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for name, node in definitions(tree)
         if not any(part.startswith(("_", "test_")) for part in name.split("."))
         and ast.get_docstring(node) is None
@@ -72,7 +78,7 @@ def test_public_names_have_docstrings() -> None:
         and not _is_overload(node)
     ]
     assert not silent
-    assert not [module for module, tree in TREES.items() if ast.get_docstring(tree) is None]
+    assert not [module for module, tree in trees().items() if ast.get_docstring(tree) is None]
 
 
 def _is_inside_a_function(tree: ast.AST, node: Definition) -> bool:

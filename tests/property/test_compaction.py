@@ -299,7 +299,7 @@ def grouping_often() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data(), steps, st.booleans(), st.sampled_from([0, 18, 49_152]))
 def test_every_reader_returns_the_newest_record_of_each_key(
     data: Any, taken: list[Step], keeps_tombstones: bool, inline_bytes: int

@@ -163,7 +163,7 @@ def small_row_groups() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), steps, inline_bytes_)
 def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
     data: Any, taken: list[Step], inline_bytes: int

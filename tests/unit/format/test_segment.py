@@ -48,7 +48,7 @@ def many_records(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(records, min_size=1, max_size=30))
 def test_records_come_back_as_they_were(segment_format: str, rows: list[dict[str, Any]]) -> None:
     table = record_table(rows)
@@ -216,7 +216,7 @@ def test_every_truncation_is_damage(segment_format: str) -> None:
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(place=st.integers(0, 10**6), flip=st.integers(1, 255))
 def test_flipped_bits_are_damage_or_harmless(segment_format: str, place: int, flip: int) -> None:
     data = bytearray(encode_segment(many_records(50), segment_format=segment_format, compression="zstd"))
@@ -237,7 +237,7 @@ def in_row_groups(rows: int, group_rows: int) -> bytes:
     return data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 29), st.integers(1, 30))
 def test_row_groups_come_one_by_one_and_only_those_that_are_asked_for(
     count: int, group_rows: int, start: int, asked: int
@@ -302,7 +302,7 @@ data_types = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data_type=data_types)
 def test_any_nested_type_round_trips(data_type: pa.DataType) -> None:
     assert parse_type(type_text(data_type)).equals(data_type)

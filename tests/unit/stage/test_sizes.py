@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktxn.format.segment import RECORD_SCHEMA
@@ -63,7 +63,6 @@ def test_values_of_every_kind(array: pa.Array, sizes: list[int]) -> None:
     assert payload_bytes(pa.table({"c": array.slice(1)})) == sum(sizes[1:])
 
 
-@settings(deadline=None)
 @given(rows, st.integers(0, 200))
 def test_rows_that_fit_are_within_the_limit(plain: list[dict[str, Any]], room: int) -> None:
     table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)

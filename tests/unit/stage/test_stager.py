@@ -58,7 +58,7 @@ keyed_rows = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=keyed_rows, seed=st.integers(0, 100), cuts=st.lists(st.integers(0, 40), max_size=4),
        name=st.sampled_from(["consistent_random", "murmur2_random", "random", "fnv1a"]))  # fmt: skip
 def test_each_row_goes_where_a_plain_loop_sends_it(
