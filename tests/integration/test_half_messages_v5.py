@@ -375,7 +375,7 @@ def test_v12_shutdown_waits_for_the_check_under_way_and_begins_no_other(world: H
 
     def slow() -> TransactionResolution:
         running.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return V_COMMIT
 
     checker.checked = {b"a": slow, b"b": slow}
@@ -384,13 +384,13 @@ def test_v12_shutdown_waits_for_the_check_under_way_and_begins_no_other(world: H
     producer.startup()
     for body in ("a", "b"):
         producer.send(message(body, "t"), producer.begin_transaction())
-    assert running.wait(20)
+    assert running.wait(60)
     closing = threading.Thread(target=producer.shutdown)
     closing.start()
     while producer.is_running:
         SystemClock().sleep(0.001)
     go_on.set()
-    closing.join(20)
+    closing.join(60)
     assert not closing.is_alive()
     assert len(checker.asked) == 1
     assert plain.texts() == [checker.asked[0].decode()]

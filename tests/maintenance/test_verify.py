@@ -58,7 +58,7 @@ def shop(tmp_path: Path) -> Iterator[Store]:
         trade(store.uri, 9)
         store.log.refresh(store.log.deadline(10))
         store.log.checkpoint()
-        assert store.log.background.wait(30)  # type: ignore[attr-defined]  # a checkpoint that is being made
+        assert store.log.background.wait(60)  # type: ignore[attr-defined]  # a checkpoint that is being made
         yield store
 
 

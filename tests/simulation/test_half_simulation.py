@@ -32,9 +32,9 @@ def test_half_messages_are_committed_rolled_back_asked_for_and_discarded() -> No
         outcomes |= {transaction.outcome for transaction in history.transactions}
         asked += sum(history.asked.values())
         discarded += sum(b'"discard_half"' in data for data in simulator.shared.history.values())
-    assert outcomes >= {Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN}
-    assert asked > 20
-    assert discarded > 2
+        if outcomes >= {Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN} and asked > 20 and discarded > 2:
+            return
+    raise AssertionError(f"outcomes {outcomes}, {asked} asked for, {discarded} discarded")
 
 
 def without_the_first_settlement(patch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,8 @@ def without_alignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def simulate_all() -> None:
-    for seed in range(60):
+    # Seed 11 finds what is rarest; others do if histories have changed.
+    for seed in (11, *range(60)):
         simulate(seed, "halfmessages")
 
 
