@@ -163,7 +163,9 @@ class Compacting(History):
     def planned(self, view: ReadView, partition: int) -> Planned | None:
         """What a compaction of a partition that is planned at `view` leaves of it; None if there is nothing to do."""
         visible = {place: record for place, record in self.visible(view).items() if place[0] == partition}
-        if all(offset < self.compacted_ends[partition] for _, offset in visible):
+        # A segment that begins below what is compacted, or below the log start, is not new.
+        clean_end = max(self.compacted_ends[partition], self.log_starts[partition])
+        if all(place[1] - (place in self.records) < clean_end for place in visible):
             return None
         newest = {record.key: place for place, record in visible.items()}
         left = {
