@@ -307,22 +307,24 @@ class ChaosRun:
     def evidence(self) -> Evidence:
         """What the store holds now, and all notes."""
         records: dict[tuple[str, int], list[tuple[int, dict[str, Any]]]] = {}
+        entries: dict[tuple[str, int, int], int] = {}
         with Store.open(self._uri, options=self._options) as store:
             view = store.view([*INPUTS, OUTPUT])
             for partition in view.partitions.values():
                 assert partition.last_stable_offset == partition.log_end_offset, "a transaction is left open"
-            for task in store.plan(view, store.ranges(view)):
+            for task in store.plan(view, store.ranges(view), columns=["offset", "value", "entry"]):
                 found = records.setdefault((task.topic, task.partition), [])
                 for batch in read_task(task, self._options):
-                    rows = zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
-                    found += [(offset, json.loads(value)) for offset, value in rows]
+                    for row in batch.to_pylist():
+                        found.append((row["offset"], json.loads(row["value"])))
+                        entries[task.topic, task.partition, row["offset"]] = row["entry"]
         progress = {
             worker.name: self._offset(progress_of(worker.name), PROGRESS, int(worker.name.rsplit("-", 1)[1]))
             for worker in self._workers
             if worker.role == "writer"
         }
         consumed = {number: self._offset(GROUP, "orders", number) for number in range(INPUTS["orders"])}
-        return Evidence(records, progress, consumed, notes_of(self._folder))
+        return Evidence(records, entries, progress, consumed, notes_of(self._folder))
 
     def _offset(self, group: str, topic: str, partition: int) -> int:
         settings = {"bootstrap.servers": self._uri, **self._options, "group.id": group}

@@ -223,10 +223,9 @@ def transform(task: Task, journal: Journal) -> int:
 
 
 def view(task: Task, journal: Journal) -> int:
-    """Reads on from where it is, as micro-batches do: a view, an aligned cut of it, and the records below the cut."""
+    """Reads on from where it is, as micro-batches do: a view, and what entries up to its own have committed."""
     kept = Path(task.folder, f"{task.name}.position")
-    position = json.loads(kept.read_text()) if kept.exists() else []
-    starts = {(topic, partition): offset for topic, partition, offset in position}
+    after = int(kept.read_text()) if kept.exists() else 0
     with Store.open(task.uri, options=task.options) as store:
         while True:
             last = task.last()
@@ -234,23 +233,17 @@ def view(task: Task, journal: Journal) -> int:
             rows = []
             try:
                 view = store.view([*INPUTS, OUTPUT])
-                ends = store.cut(view, starts).offsets
-                ranges = {key: (starts.get(key, 0), end) for key, end in ends.items()}
-                for part in store.plan(view, ranges, columns=["topic", "partition", "offset", "value"]):
+                for part in store.plan_commits(view, after, columns=["topic", "partition", "offset", "value"]):
                     for batch in read_task(part, task.options):
                         rows += [[*row.values()] for row in batch.to_pylist()]
             except ViewExpired as expired:
                 journal.note("expired", reason=str(expired))
                 continue
             rows = [[topic, partition, offset, value.decode()] for topic, partition, offset, value in rows]
-            seen = {
-                "ranges": [[*key, *range_] for key, range_ in ranges.items()],
-                "log_ends": [[*key, found.log_end_offset] for key, found in view.partitions.items()],
-            }
-            journal.note("saw", entry=view.entry, began_ns=began_ns, rows=rows, **seen)
-            starts = ends
+            journal.note("saw", entry=view.entry, after=after, began_ns=began_ns, rows=rows)
+            after = view.entry
             new = kept.with_suffix(".new")
-            new.write_text(json.dumps([[*key, offset] for key, offset in ends.items()]))
+            new.write_text(str(after))
             new.replace(kept)
             if last:
                 return 0

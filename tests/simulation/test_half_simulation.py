@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
+from sparktxn.log.look.views import PartitionView
 from sparktxn.maintenance import marking
-from sparktxn.scan import alignment
+from sparktxn.scan import commitorder
 from sparktxn.state import halfmessages, machine
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.structs import HalfOutcome, HalfState
@@ -106,9 +108,14 @@ def without_the_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
 
 
-def without_alignment(patch: pytest.MonkeyPatch) -> None:
+def without_commit_order(patch: pytest.MonkeyPatch) -> None:
     """An open transaction holds one topic of a half transaction up, and a reader sees the other one."""
-    patch.setattr(alignment, "NO_PRODUCER_ID", -2)
+    pieces = commitorder._pieces
+
+    def stable(objects: Any, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None) -> Any:
+        return pieces(objects, view, after_entry, to_entry, start, view.last_stable_offset)
+
+    patch.setattr(commitorder, "_pieces", stable)
 
 
 def simulate_all() -> None:
@@ -118,7 +125,7 @@ def simulate_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "leave_out", [without_the_first_settlement, without_the_discard, without_the_marks, without_alignment]
+    "leave_out", [without_the_first_settlement, without_the_discard, without_the_marks, without_commit_order]
 )
 def test_a_build_without_the_rule_is_found(
     leave_out: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
-from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, segments_between
-from sparktxn.structs import AbortedTransaction
+from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, segments_between
+from sparktxn.structs import AbortedTransaction, TopicState
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
@@ -279,3 +280,17 @@ def test_wrong_options_are_errors(options: dict[str, object]) -> None:
     log.append(1)
     with pytest.raises(ConfigurationError):
         plan(log, 0, 1, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "ends"), [(11, [14, 1, 0]), (5, [8, 1, 0]), (110, [104, 10, 0]), (1000, [104, 10, 0])]
+)
+def test_a_limit_is_shared_out_as_kafkas_connector_does(rows_max: int, ends: list[int]) -> None:
+    topic = TopicState("t", 1, 3, {}, None, 1)
+    parts = [PartitionView(topic, number, 9, 0, end, end, (), (), ()) for number, end in enumerate((104, 10, 0))]
+    view = ReadView(9, 0, {"t": topic}, {("t", part.partition): part for part in parts})
+    ranges = {("t", 0): (4, 104), ("t", 1): (0, 10), ("t", 2): (0, 0)}
+    found = ranges_within(view, ranges, rows_max)
+    assert found == {key: (start, end) for (key, (start, _)), end in zip(ranges.items(), ends, strict=True)}
+    with pytest.raises(ConfigurationError):
+        ranges_within(view, ranges, 0)
