@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.collector import ends_cycles
 from tests.handles import close_handles_of_spark, open_handles
 from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
+from tests.spark.sessions import QUICK_JAVA
 
 ROOT = Path(__file__).parent
 _STUCK = pytest.StashKey[bool]()
@@ -37,6 +39,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sparktxn")
+os.environ.update(QUICK_JAVA)
 # Hypothesis shrinks for five minutes, and has no setting for it. A larger case that is printed soon is worth more.
 assert engine.MAX_SHRINKING_SECONDS == 300, "hypothesis has renamed or changed its limit of shrinking"
 engine.MAX_SHRINKING_SECONDS = 30
