@@ -283,7 +283,7 @@ def test_an_open_transaction_begins_within_its_partition() -> None:
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 25))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_whatever_was_written_is_whole(seed: int, steps: int) -> None:
     """Random transactions, checkpoints, deletions and vacuums; verified with every step's leftovers in place."""
     draw = random.Random(seed)

@@ -13,6 +13,7 @@ from sparktxn.format import names
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.objectstore.memory import MemoryStore
 from tests.each import each
+from tests.seeds import seed_of
 from tests.world import open_log
 
 # Rows: from; columns: the event. A dot is a defect.
@@ -81,7 +82,7 @@ class TestNames:
         assert all(len(part) <= 160 for part in name.split("/"))
 
     def test_no_two_groups_share_a_name(self) -> None:
-        seed = random.randrange(2**32)
+        seed = seed_of("names of groups")
         random_ = random.Random(seed)
         texts = {"".join(random_.choices("a.=/2EFé", k=random_.randint(1, 5))) for _ in range(2_000)}
         texts |= {"x" * length for length in range(1, 400)}
