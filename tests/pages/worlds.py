@@ -74,6 +74,8 @@ spark.stop()
 """
 
 WORLDS: Final[dict[str, World]] = {
+    # First of those with Spark: its query of `scan_stream` needs the first session of their process.
+    "docs/spark.md": World(_SPARK, _SPARK_AFTER, spark=True),
     # Two programs for the same store: the second one has no names of the first.
     "README.md": World(
         between={1: "for name in [name for name in globals() if not name.startswith('__')]: del globals()[name]"},
@@ -90,7 +92,6 @@ spark.stop()
     "docs/from-kafka-python.md": World(twice=True),
     "docs/from-delta.md": World(twice=True),
     "docs/from-spark-kafka.md": World(spark=True),
-    "docs/spark.md": World(_SPARK, _SPARK_AFTER, spark=True),
     "docs/operations.md": World(
         _STORES
         + """

@@ -68,7 +68,7 @@ def test_the_files_of_defaults_do_not_contradict_each_other() -> None:
 
 
 class Ran(NamedTuple):
-    """What the driver has reported, and what it has left."""
+    """What the driver has printed, and what it has left."""
 
     folder: Path
     told: str
