@@ -33,7 +33,7 @@ class Files(NamedTuple):
 
 
 class Reading(Compacting):
-    """A history whose compactions may stop between two steps, read by all readers after each step.
+    """A history whose compactions may stop between two steps, read by every reader after each step.
 
     `rows_max` limits the micro-batches in commit order. `changes` counts what may take the place of a compaction, and
     `cuts` are the last ends of micro-batches, by the entry after which they begin.

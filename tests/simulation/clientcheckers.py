@@ -276,6 +276,8 @@ def check_skipped_commits(history: ClientHistory) -> None:
         if not batch.is_of_commits:
             continue
         values = {record.value for record in batch.records}
+        if batch.from_the_beginning:
+            given[batch.reader] = set()
         assert not given[batch.reader] & values, f"{batch.reader} read {given[batch.reader] & values} again"
         given[batch.reader] |= values
         last[batch.reader] = batch

@@ -540,7 +540,7 @@ def read_commits(
     tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=["value", "offset"])
     seen = _seen(view, store.ranges(view, isolation="read_uncommitted"))
     records = _records(store, view, tasks)
-    return Batch(reader, view.entry, True, True, began, ended(), seen, records, to_entry)
+    return Batch(reader, view.entry, True, True, began, ended(), seen, records, to_entry, after_entry == 0)
 
 
 def _records(store: Store, view: ReadView, tasks: list[ReadTask]) -> tuple[Record, ...]:
