@@ -82,11 +82,13 @@ def worker_group(item: pytest.Item) -> str:
     return item.nodeid.split("::")[0]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _rank(group_of(item.path)))
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Name each test's group before xdist reads it, and order the tests after pytest has by fixtures."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(worker_group(item)))
+    yield
+    items.sort(key=lambda item: _rank(group_of(item.path)))
 
 
 @pytest.hookimpl(tryfirst=True)
