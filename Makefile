@@ -17,7 +17,7 @@ export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
 PINNED ?= yes
 # Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: three keep two cores busy.
 WORKERS ?= 3
-IN_WORKERS := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+IN_WORKERS := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 # Sets have the same order in each run, so tests draw the same histories from them. `make nightly` draws another seed.
 export PYTHONHASHSEED ?= 0
 # Arguments for pytest, the demo, the benches or the simulator: make test ARGS='-k fencing'
