@@ -15,8 +15,8 @@ export PYSPARK_PYTHON := $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
 # PINNED=no VENV=.venv-latest: the newest versions of all dependencies, in an environment of their own
 PINNED ?= yes
-# Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: three keep two cores busy.
-WORKERS ?= 3
+# Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: four keep two cores busy.
+WORKERS ?= 4
 IN_WORKERS := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 # Sets have the same order in each run, so tests draw the same histories from them. `make nightly` draws another seed.
 export PYTHONHASHSEED ?= 0

@@ -24,6 +24,7 @@ from sparktxn.scan.reader import read
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import Process, World, carrying
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -103,7 +104,7 @@ def test_every_operation_of_a_rewrite_may_be_the_last(small: RealWorld, fault: F
     whole.process().vacuum()
     kept = len(whole.segments())
     assert kept_up_to(whole, entry) == []
-    for operation in operations:
+    for operation in share(operations, FAULTS.index(fault)):
         world = small.copy()
         process, reader = world.process(), world.process()
         process.fate = at(operation.number, fault)

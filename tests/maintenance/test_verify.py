@@ -22,6 +22,7 @@ from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
 from sparktxn.maintenance.segmentcheck import partition_problems
 from sparktxn.store import Store
 from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
+from tests.seeds import share
 
 GOLDEN = Path(__file__).parent.parent / "compatibility" / "golden" / "format-1"
 # The package's name `verify` is the function.
@@ -173,10 +174,9 @@ def test_damage_to_any_object_is_found_and_named(shop: Store, rewritten: bool) -
     draw = random.Random(7)
     root = Path(shop.uri)
     missed = []
-    for file in sorted(root.rglob("*")):
-        name = file.relative_to(root).as_posix()
-        if not file.is_file() or is_derived_or_unused(name):
-            continue
+    files = {file.relative_to(root).as_posix(): file for file in sorted(root.rglob("*")) if file.is_file()}
+    for name in share([name for name in files if not is_derived_or_unused(name)], rewritten, parts=2):
+        file = files[name]
         data = file.read_bytes()
         for damage in damages(data, draw):
             file.unlink() if damage is None else file.write_bytes(damage)

@@ -45,7 +45,7 @@ def _pytest(name: str, limit_s: float, marks: str, *rest: str, needs: tuple[str,
 _ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
 """Folders whose nightly tests have a group of their own; one group has those of all others."""
 
-_IN_WORKERS: Final = ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder")
+_IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
 """As `make test` does. The other groups run one test at a time: they load the machine enough."""
 
 GROUPS: Final = (

@@ -46,7 +46,12 @@ NOT_RUN = {
     ("docs/verification.md", "takes minutes"): 2,
 }
 
-SPARK_PAGES = [page for page, world in WORLDS.items() if world.spark]
+SPARK_PAGES_BY_DAY = ("README.md", "docs/spark.md")
+SPARK_PAGES = [
+    page if page in SPARK_PAGES_BY_DAY else pytest.param(page, marks=pytest.mark.nightly)
+    for page, world in WORLDS.items()
+    if world.spark
+]
 OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark]
 
 
@@ -137,11 +142,14 @@ def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def spark_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """All pages with Spark, run one after the other in one process: each start of a JVM takes longer than a page."""
+def spark_pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The pages that are asked for, one after the other in one process: a JVM takes longer to start than a page."""
     folder = tmp_path_factory.mktemp("pages")
+    items = [item for item in request.session.items if request.fixturename in getattr(item, "fixturenames", ())]
     files = {}
-    for number, page in enumerate(SPARK_PAGES):
+    for number, page in enumerate(
+        str(item.callspec.params["page"]) for item in items if isinstance(item, pytest.Function)
+    ):
         (folder / str(number)).mkdir()
         files[page] = program(page, folder / str(number))
     with MotoServer(folder / "moto") as server:

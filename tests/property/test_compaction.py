@@ -31,6 +31,7 @@ from sparktxn.maintenance import (
 from sparktxn.scan.plan import ReadTask
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
 from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows
+from tests.seeds import examples
 
 KEYS = 3
 FOREVER_MS = 2**50
@@ -299,7 +300,7 @@ def grouping_often() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(20, 200))
 @given(st.data(), steps, st.booleans(), st.sampled_from([0, 18, 49_152]))
 def test_every_reader_returns_the_newest_record_of_each_key(
     data: Any, taken: list[Step], keeps_tombstones: bool, inline_bytes: int

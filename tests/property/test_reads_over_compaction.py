@@ -19,6 +19,7 @@ from sparktxn.scan.plan import Isolation
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, read
 from tests.property.test_compaction import Compacting, Place, Planned, check_consumers, place_of
 from tests.property.test_rewrites import offset_rows
+from tests.seeds import examples
 
 LEVELS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
@@ -222,7 +223,7 @@ BETWEEN: list[Step] = [
 """Others commit and abort between a compaction's plan and its commands, and between those of its two partitions."""
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10, 100))
 @given(_steps(), st.booleans(), st.sampled_from([0, 18, 49_152]))
 @example([*OVERLAPPING, ("compact", C, 0)], True, 0)
 @example([*OVERLAPPING, ("step of a compaction", C, 0), ("commit", C, 0), ("step of a compaction", C, 0)], True, 0)
@@ -235,7 +236,7 @@ def test_every_reader_over_the_steps_of_compactions(
 
 # Left out: records outside transactions. One that has replaced a transaction's record may come in a later micro-batch
 # than the rest of that transaction: limits do not yet take the two together.
-@settings(max_examples=30)
+@settings(max_examples=examples(10, 100))
 @given(_steps("plain"), st.sampled_from([1, 3, 8]), st.booleans(), st.sampled_from([0, 18, 49_152]))
 @example([*OVERLAPPING, ("compact", C, 0), ("commit", C, 0)], 1, True, 0)
 @example(BETWEEN, 1, True, 0)

@@ -131,7 +131,8 @@ def test_a_stream_is_scanned_and_in_commit_order_each_transaction_is_whole(
     commit(store, range(30, 40))
     run()
     assert batches[before] == list(range(30, 40))
-    assert all(native)
+    # A micro-batch that ends within a file reads it through Python.
+    assert all(native if order == "commit" else [native[0], native[-1]])
 
 
 def test_a_micro_batch_whose_function_failed_is_repeated(spark: SparkSession, store: Store, tmp_path: Path) -> None:

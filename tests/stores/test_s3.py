@@ -16,6 +16,7 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests
+from tests.seeds import examples
 from tests.servers import S3Server
 
 BUCKET = "conformance"
@@ -89,6 +90,8 @@ class S3Tests(RemoteObjectStoreTests):
 
 @pytest.mark.moto
 class TestMoto(S3Tests):
+    race_rounds = examples(40, 200)
+
     @pytest.fixture
     def server(self, moto_server: S3Server) -> S3Server:
         moto_server.create_bucket(BUCKET)
