@@ -51,11 +51,11 @@ _IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder"
 GROUPS: Final = (
     _pytest("daily", 2_400, "not nightly and not interop", *_IN_WORKERS, "tests", needs=("java", "weed")),
     _pytest("edge", 1_200, "nightly", "tests/edge"),
-    _pytest("rest", 1_200, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
+    _pytest("rest", 2_400, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
     Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
     Group("fuzz", 720, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
     Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
-    _pytest("crash", 3_600, "nightly and not moto and not seaweedfs", "tests/crash"),
+    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs", "tests/crash"),
     _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
     _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
     _pytest("kills", 5_400, "nightly", "tests/kills", needs=("java", "weed")),
