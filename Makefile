@@ -9,13 +9,15 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install --quiet
 STAMP := $(VENV)/installed
+# Tests and the demo start many processes: without compiled modules, each compiles both packages anew (0.7 s).
+unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON := $(abspath $(PY))
 # PINNED=no VENV=.venv-latest: the newest versions of all dependencies, in an environment of their own
 PINNED ?= yes
-# Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: three keep two cores busy.
-WORKERS ?= 3
-IN_WORKERS := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Tests run in so many processes side by side. A worker mostly waits, for a disk or a process: four keep two cores busy.
+WORKERS ?= 4
+IN_WORKERS := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 # Sets have the same order in each run, so tests draw the same histories from them. `make nightly` draws another seed.
 export PYTHONHASHSEED ?= 0
 # Arguments for pytest, the demo, the benches or the simulator: make test ARGS='-k fencing'
@@ -52,14 +54,15 @@ sim: $(STAMP) ## Runs the simulator: make sim ARGS='--seed 7'
 interop: $(STAMP) java ## Runs Kafka's dump tool, a broker, confluent-kafka's modules, stream frameworks, hadoop-aws (fetches them once)
 	@$(PY) -m pytest -m interop $(ARGS)
 
-nightly: $(STAMP) java ## Runs the long tests: a thousand kills of real processes, the soak and more
-	@$(PY) -m pytest -m nightly $(ARGS)
+nightly: $(STAMP) java ## Runs all that is long or random, in less than six hours: make nightly ARGS='--only crash' or '--resume'
+	@$(PIP) --constraint .ci/constraints.txt --editable '.[fuzz,mutate]'
+	@$(PY) -m tests.nightly $(ARGS)
 
 fuzz: $(STAMP) ## Fuzzes every decoder, guided by coverage: make fuzz ARGS='--seconds 600'
 	@$(PIP) --editable '.[fuzz]'
 	@$(PY) -m tests.fuzz $(ARGS)
 
-mutate: $(STAMP) ## Looks for changes of the state machine that no test rejects: make mutate ARGS='groups topics'
+mutate: $(STAMP) ## Looks for changes of the state machine, or of any modules, that no test rejects: make mutate ARGS='--help'
 	@$(PIP) --constraint .ci/constraints.txt --editable '.[mutate]'
 	@$(PY) -m tests.mutation $(ARGS)
 
@@ -82,7 +85,7 @@ java:
 	@.ci/ensure-java
 
 clean: ## Removes the virtual environment and everything that was built
-	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-* mutants build dist coverage .coverage* demo-output nightly-output bench/results .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	    .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -99,9 +99,8 @@ def _row(behaviour: Behaviour, tests: list[str]) -> str:
     return f"| {behaviour.number}{star} | {says} | {here} | {shown} |\n"
 
 
-def document() -> str:
-    """The whole document."""
-    found = marks()
+def document(found: Marks) -> str:
+    """Return the whole document."""
     parts = []
     for introduction, sections in ((INTRODUCTION, SECTIONS), (ROCKETMQ, ROCKETMQ_SECTIONS)):
         parts.append(introduction)
@@ -112,5 +111,5 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(document())
+    TARGET.write_text(document(marks()))
     print(f"wrote {TARGET.name}")

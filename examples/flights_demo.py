@@ -1,8 +1,9 @@
 """The main job on real data: 336,776 flights through Spark, two kills, and a count of each flight.
 
 ``make demo`` runs it. Its driver (flights/job.py) is a process of its own. It is killed once at a random moment, and
-once inside a commit, when the log has the micro-batch and Spark does not know. What is in the store at the end is read
-by Spark, and by a reader that has only `json` and `pyarrow` (flights/independent_reader.py).
+once inside a commit, when the log has the micro-batch and Spark does not know. Each time another driver is ready to go
+on. What is in the store at the end is read by Spark, and by a reader that has only `json` and `pyarrow`
+(flights/independent_reader.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import random
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sparktxn import Store
+from sparktxn.cli.app import run as txnlog
 
 PARTITIONS = 6
 KILL_AT_COMMIT = 3
@@ -41,7 +42,7 @@ COMMANDS = (
 
 
 def main() -> int:
-    """Runs the demo; 0 if every figure is right."""
+    """Run the demo, and return 0 if every figure is right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="the folder to use; emptied first")
     parser.add_argument("--seed", type=int, help="for the moment of the first kill (default: another each time)")
@@ -50,19 +51,18 @@ def main() -> int:
     folder = arguments.output.resolve()
     started = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-
-    flights = dataset.load()
-    dataset.write_files(flights, folder / "input")
+    (folder / "input").mkdir(parents=True)
     store = Store.open(str(folder / "store"), create=True)
     for topic in ("flights", "delays", "late"):
         store.create_topic(topic, PARTITIONS)
-    watch = Watch(store, console, total=flights.num_rows)
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
     share = random.Random(seed).uniform(*KILL_BETWEEN)
 
-    with watch:
-        kills = run_through_two_kills(folder, watch, int(share * flights.num_rows))
+    with Driver(folder) as first:  # it prepares while the flights are loaded
+        flights = dataset.load()
+        dataset.write_files(flights, folder / "input")
+        with Watch(store, console, total=flights.num_rows) as watch:
+            kills = run_through_two_kills(folder, first, watch, int(share * flights.num_rows))
     console.print()
     report = proof.prove(folder, flights, kills)
     chart.draw(folder / "flights.png", watch.samples, watch.kills, flights)
@@ -72,28 +72,27 @@ def main() -> int:
     return 0 if all(check.right for check in report) else 1
 
 
-def run_through_two_kills(folder: Path, watch: Watch, kill_after: int) -> list[proof.Kill]:
-    """Three drivers: one killed at a random moment, one inside a commit, one to the end."""
-    with Driver(folder, kill_at_commit=0) as driver:
-        watch.until(
-            driver, f"driver 1, to be killed after about {kill_after:,} flights", lambda rows: rows >= kill_after
-        )
-        driver.kill()
-    watch.killed("SIGKILL at a random moment")
-    kills = [proof.observe(folder)]
-    with Driver(folder, kill_at_commit=KILL_AT_COMMIT) as driver:
-        watch.until(driver, "driver 2, which will die inside a commit", lambda rows: False)
-    watch.killed("SIGKILL inside a commit")
-    kills.append(proof.observe(folder))
-    with Driver(folder, kill_at_commit=0) as driver:
-        watch.until(driver, "driver 3, to the end", lambda rows: False)
-    if driver.exit_code != 0:
-        raise SystemExit(f"the third driver failed with {driver.exit_code}: see {folder / 'driver.log'}")
+def run_through_two_kills(folder: Path, first: Driver, watch: Watch, kill_after: int) -> list[proof.Kill]:
+    """Run three drivers: one killed at a random moment, one inside a commit, one to the end."""
+    first.go()
+    watch.until(first, f"driver 1, to be killed after about {kill_after:,} flights", lambda rows: rows > 0)
+    with Driver(folder, kill_at_commit=KILL_AT_COMMIT) as second:
+        watch.until(first, "driver 2 prepares", lambda rows: rows >= kill_after)
+        first.kill()
+        watch.killed("SIGKILL at a random moment")
+        kills = [proof.observe(folder)]
+        second.go()
+        with Driver(folder) as third:
+            watch.until(second, "driver 2, which will die inside a commit", lambda rows: False)
+            watch.killed("SIGKILL inside a commit")
+            kills.append(proof.observe(folder))
+            third.go()
+            watch.until(third, "driver 3, to the end", lambda rows: False)
     return kills
 
 
 def print_report(console: Console, report: list[proof.Check], folder: Path, seconds: float, seed: int) -> None:
-    """The table at the end."""
+    """Print the table at the end."""
     table = Table(title="Proof", title_justify="left")
     for column in ("what", "found", "expected", ""):
         table.add_column(column, justify="right" if column in ("found", "expected") else "left")
@@ -108,11 +107,12 @@ def print_report(console: Console, report: list[proof.Check], folder: Path, seco
 
 def show_store(console: Console, store: Path) -> None:
     """Show what is in the store, by the command that users have."""
+    os.environ["TXNLOG_STORE"] = str(store)
     console.print(f"\nexport TXNLOG_STORE={store}", markup=False, highlight=False)
     for words in COMMANDS:
         console.print(f"\n$ txnlog {shlex.join(words)}", markup=False, highlight=False)
-        command = [sys.executable, "-m", "sparktxn", *words]
-        subprocess.run(command, env=os.environ | {"TXNLOG_STORE": str(store)}, check=True)
+        if txnlog(words) != 0:
+            raise SystemExit(f"txnlog {words[0]} failed")
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from sparktxn.scan.files import CommittedFile as CommittedFile
     from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
+    from sparktxn.scan.plan import ranges_within as ranges_within
     from sparktxn.scan.plan import rows_at_most as rows_at_most
     from sparktxn.scan.reader import output_schema as output_schema
     from sparktxn.scan.reader import segment_values as segment_values
@@ -192,7 +193,7 @@ _HOMES: Final = {
     ),
     "sparktxn.registry": ("read_object",),
     "sparktxn.scan.files": ("CommittedFile", "whole_files"),
-    "sparktxn.scan.plan": ("ReadTask", "rows_at_most"),
+    "sparktxn.scan.plan": ("ReadTask", "ranges_within", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema", "segment_values"),
     "sparktxn.stage.columns": ("check_columns",),
     "sparktxn.stage.staged": ("StagedSegment",),

@@ -39,13 +39,12 @@ from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
-from sparktxn.scan.alignment import Alignment, Cut, aligned_cut
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.files import CommittedFile, committed_files
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, ReadTask, by_partition, checked_ranges, end_of, plan_ranges
+from sparktxn.scan.plan import Isolation, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.stage.batchcommits import (
@@ -372,23 +371,6 @@ class Store(NoCopies):
         """
         self._check()
         return committing_entry(self.log, arguments.text("transaction", transaction), self._deadline(timeout_s))
-
-    def cut(
-        self,
-        view: ReadView,
-        starts: Mapping[TopicPartitionKey, int],
-        *,
-        rows_max: int | None = None,
-        alignment: Alignment = "transaction",
-    ) -> Cut:
-        """Where a micro-batch that starts at `starts` may end so that it holds whole transactions only."""
-        self._check()
-        arguments.instance("view", view, ReadView)
-        arguments.choice("alignment", alignment, ("transaction", "lso"))
-        rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
-        given = by_partition("starts", starts)
-        starts = {key: arguments.integer(f"starts[{key}]", start, 0) for key, start in given.items()}
-        return aligned_cut(self.log.objects, view, starts, rows_max=rows_max, alignment=alignment)
 
     def plan_commits(
         self,

@@ -8,19 +8,24 @@ from __future__ import annotations
 import faulthandler
 import gc
 import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis.internal.conjecture import engine
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.collector import ends_cycles
 from tests.handles import close_handles_of_spark, open_handles
 from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
+from tests.spark.sessions import QUICK_JAVA
 
 ROOT = Path(__file__).parent
 _STUCK = pytest.StashKey[bool]()
@@ -37,6 +42,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sparktxn")
+os.environ.update(QUICK_JAVA)
 # Hypothesis shrinks for five minutes, and has no setting for it. A larger case that is printed soon is worth more.
 assert engine.MAX_SHRINKING_SECONDS == 300, "hypothesis has renamed or changed its limit of shrinking"
 engine.MAX_SHRINKING_SECONDS = 30
@@ -55,6 +61,9 @@ LONGEST = (
     "property",
 )
 
+OWN_DRIVERS = ("test_driver.py", "test_maintenance.py")
+"""Of `tests/spark`, the files whose tests start drivers of their own."""
+
 DOT_FOR_EACH = 10
 """With `-q`, so many tests that pass print one dot."""
 
@@ -69,21 +78,31 @@ def _rank(group: str) -> tuple[int, str]:
     return (LONGEST.index(group) if group in LONGEST else len(LONGEST), group)
 
 
-def worker_group(item: pytest.Item) -> str:
-    """Return what must share a worker with the test: a Spark session, a server, or else the module's fixtures."""
-    if "spark" in getattr(item, "fixturenames", ()):
+@cache
+def worker_group(file: str) -> str:
+    """Return what must share a worker with the tests of a file: a Spark session, a server, or else the file."""
+    path = ROOT.parent / file
+    if group_of(path) == "spark" and path.name not in OWN_DRIVERS:
         return "spark"
-    for server in ("moto", "seaweedfs"):
-        if item.get_closest_marker(server):
-            return server
-    return item.nodeid.split("::")[0]
+    # moto's server takes seconds to start.
+    return "moto" if "moto_server" in path.read_text() else file
+
+
+class _Groups(LoadScopeScheduling):
+    """Gives a worker all tests of a group, in their order; the groups in the order of their first tests."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return worker_group(nodeid.split("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _Groups(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(group_of(item.path)))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(worker_group(item)))
 
 
 @pytest.hookimpl(tryfirst=True)

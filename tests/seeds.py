@@ -7,9 +7,13 @@ and sets it as the variable SPARKTXN_SEED for all its groups. The same variable 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from random import Random
+from typing import TypeVar
 
-__all__ = ["SEED_VARIABLE", "night_seed", "seed_of"]
+__all__ = ["SEED_VARIABLE", "examples", "night_seed", "seed_of", "share"]
+
+Item = TypeVar("Item")
 
 SEED_VARIABLE = "SPARKTXN_SEED"
 
@@ -18,6 +22,19 @@ def night_seed() -> int | None:
     """Return the seed of this night, or of the run to replay; None in `make test`."""
     given = os.environ.get(SEED_VARIABLE)
     return None if not given else int(given)
+
+
+def examples(daily: int, nightly: int) -> int:
+    """Return how many examples a slow property draws: `daily` in `make test`, `nightly` in the night's groups."""
+    return daily if night_seed() is None else nightly
+
+
+def share(items: Iterable[Item], turn: int, parts: int = 3) -> list[Item]:
+    """Return one of so many parts of `items` by day, another one in the next turn; all of them at night.
+
+    For tests that try each kind of fault, a turn each, at each point: by day each point meets a third of the faults.
+    """
+    return list(items)[turn % parts :: parts] if night_seed() is None else list(items)
 
 
 def seed_of(test: str, fixed: int = 1) -> int:

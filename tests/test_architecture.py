@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (ROOT / "sparktxn", ROOT / "scala-free-python-datasource" / "pyspark_txnlog")
@@ -21,6 +20,12 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the modules' syntax trees, by name."""
+    return {name_of(path): ast.parse(path.read_text()) for path in MODULES}
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -46,27 +51,26 @@ def test_there_are_modules_to_check() -> None:
     assert len(MODULES) > 20
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_is_short(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= MODULE_LINES_MAX, f"{name_of(path)} has {lines} lines: split it along what it knows"
+def test_a_module_is_short() -> None:
+    lines = {name_of(path): len(path.read_text().splitlines()) for path in MODULES}
+    long = {name: count for name, count in lines.items() if count > MODULE_LINES_MAX}
+    assert not long, "split them along what they know"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_are_short(path: Path) -> None:
+def test_functions_are_short() -> None:
     long = {
-        name: lines_without_docstring(node)
-        for name, node in definitions(ast.parse(path.read_text()))
+        f"{module} {name}": lines_without_docstring(node)
+        for module, tree in trees().items()
+        for name, node in definitions(tree)
         if not isinstance(node, ast.ClassDef) and lines_without_docstring(node) > FUNCTION_LINES_MAX
     }
     assert not long
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_public_names_have_docstrings(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+def test_public_names_have_docstrings() -> None:
     silent = [
-        name
+        f"{module} {name}"
+        for module, tree in trees().items()
         for name, node in definitions(tree)
         if not any(part.startswith(("_", "test_")) for part in name.split("."))
         and ast.get_docstring(node) is None
@@ -74,7 +78,7 @@ def test_public_names_have_docstrings(path: Path) -> None:
         and not _is_overload(node)
     ]
     assert not silent
-    assert ast.get_docstring(tree) is not None, f"{name_of(path)} has no docstring"
+    assert not [module for module, tree in trees().items() if ast.get_docstring(tree) is None]
 
 
 def _is_inside_a_function(tree: ast.AST, node: Definition) -> bool:

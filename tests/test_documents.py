@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import importlib.util
 import json
 import re
@@ -24,6 +25,7 @@ from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.state import limits
 from sparktxn.structs import StateRecord
+from tests.each import each
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 from tests.rocketmq_behaviours import ROCKETMQ_BEHAVIOURS
 
@@ -42,7 +44,13 @@ def load_generator(name: str) -> Any:
 
 
 CONFORMANCE = load_generator("generate_conformance")
-SHOWN = CONFORMANCE.marks()
+
+
+@functools.cache
+def shown() -> dict[str, list[str]]:
+    """Return the tests by the behaviours that their marks name; reading all tests takes seconds."""
+    marks: dict[str, list[str]] = CONFORMANCE.marks()
+    return marks
 
 
 def anchors(document: Path) -> set[str]:
@@ -58,7 +66,7 @@ def test_the_document_of_settings_is_what_the_tables_say() -> None:
 
 
 def test_the_document_of_behaviours_is_what_the_marks_say() -> None:
-    assert (ROOT / "docs" / "conformance.md").read_text() == CONFORMANCE.document(), "run: make docs"
+    assert (ROOT / "docs" / "conformance.md").read_text() == CONFORMANCE.document(shown()), "run: make docs"
 
 
 def test_the_example_of_the_protocol_is_what_the_clients_write() -> None:
@@ -90,17 +98,17 @@ def test_a_reader_finds_in_the_example_what_the_protocol_says() -> None:
 
 def test_every_mark_names_a_behaviour_that_is_listed() -> None:
     listed = {*BEHAVIOURS, *ROCKETMQ_BEHAVIOURS}
-    assert {number: tests for number, tests in CONFORMANCE.marks().items() if number not in listed} == {}
+    assert {number: tests for number, tests in shown().items() if number not in listed} == {}
 
 
-@pytest.mark.parametrize("behaviour", ROCKETMQ_BEHAVIOURS.values(), ids=lambda behaviour: behaviour.number)
+@each(ROCKETMQ_BEHAVIOURS.values())
 def test_every_behaviour_of_rocketmqs_has_a_test(behaviour: Behaviour) -> None:
-    assert behaviour.number in SHOWN
+    assert behaviour.number in shown()
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS.values(), ids=lambda behaviour: behaviour.number)
+@each(BEHAVIOURS.values())
 def test_every_behaviour_of_kafkas_has_a_test_or_a_reason(behaviour: Behaviour) -> None:
-    assert behaviour.here or behaviour.number in SHOWN
+    assert behaviour.here or behaviour.number in shown()
 
 
 def test_the_behaviours_are_numbered_without_a_gap() -> None:
@@ -146,7 +154,7 @@ def test_marks_are_found_wherever_they_stand(tmp_path: Path, monkeypatch: pytest
     }
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@each(DOCUMENTS)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
         if target.startswith(("http://", "https://")):
@@ -157,20 +165,20 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(goal), f"{target} has no such heading"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@each(DOCUMENTS)
 def test_a_document_has_one_title(document: Path) -> None:
     outside_code = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", outside_code, re.MULTILINE)) == 1
 
 
-@pytest.mark.parametrize("record", StateRecord.__args__, ids=lambda record: record.__name__)
+@each(StateRecord.__args__)
 def test_the_protocol_lists_every_member_of_every_record(record: Any) -> None:
     section = PROTOCOL.split(f"### `{record.__struct_config__.tag}` record\n")[1].split("\n#")[0]
     rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(record.__struct_fields__)
 
 
-@pytest.mark.parametrize("command", Command.__args__, ids=lambda command: command.__name__)
+@each(Command.__args__)
 def test_the_protocol_lists_every_member_of_every_command(command: Any) -> None:
     row = re.search(rf"^\| `{command.__struct_config__.tag}` \|.*$", PROTOCOL, re.MULTILINE)
     assert row is not None
@@ -189,14 +197,13 @@ def test_the_protocol_lists_the_short_names_of_members() -> None:
     assert dict(re.findall(r"\| `(\w+)` \| `(\w+)` (?=\|)", table)) == written_as
 
 
-@pytest.mark.parametrize(
-    ("file", "settings"),
+@each(
     [
         ("producer", PRODUCER_SETTINGS),
         ("producer-s3", PRODUCER_SETTINGS),
         ("consumer", CONSUMER_SETTINGS),
         ("topic", TOPIC_SETTINGS),
-    ],
+    ]
 )
 def test_examples_of_settings_are_accepted(file: str, settings: tuple[Setting, ...]) -> None:
     known = {setting.name: setting for setting in (*settings, *STORE_SETTINGS)}
@@ -215,7 +222,7 @@ def test_every_guarantee_names_tests_that_exist(document: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "lz4", "zstd"])
+@each(["none", "snappy", "gzip", "lz4", "zstd"])
 def test_the_protocol_names_the_features_of_parquet_that_segments_use(compression: str) -> None:
     values = [f"value {number % 3}".encode() for number in range(5_000)]
     columns = {"key": values, "value": values, "headers": [None] * 5_000, "timestamp": range(5_000)}
@@ -254,7 +261,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize(("limit", "value"), LIMITS.items())
+@each(LIMITS.items())
 def test_the_protocol_states_the_limits_of_the_code(limit: str, value: str) -> None:
     assert f"| {limit} | {value} |" in PROTOCOL
 

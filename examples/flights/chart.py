@@ -17,7 +17,7 @@ COLORS = {"flights": "#4c72b0", "delays": "#55a868", "late": "#c44e52"}
 
 
 def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights: pa.Table) -> None:
-    """Writes the PNG."""
+    """Write the PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -30,7 +30,10 @@ def draw(path: Path, samples: Sequence[Sample], kills: Sequence[Event], flights:
     for kill in kills:
         growth.axvline(kill.at_s, color="black", linestyle="--", linewidth=1)
         top = (kill.at_s, growth.get_ylim()[1])
-        growth.annotate(kill.what, top, (-4, -4), textcoords="offset points", rotation=90, va="top", ha="right")
+        label = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+        growth.annotate(
+            kill.what, top, (-4, -4), textcoords="offset points", rotation=90, va="top", ha="right", bbox=label
+        )
     growth.set(title="Records that a reader sees, through two kills", xlabel="seconds", ylabel="records")
     growth.legend(loc="upper left")
 

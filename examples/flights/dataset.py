@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 __all__ = ["FILE_ROWS", "load", "write_files"]
 
-FILE_ROWS = 15_000
+FILE_ROWS = 30_000
+"""What a file has, and a micro-batch at most."""
 COLUMNS = ("month", "day", "hour", "carrier", "flight", "origin", "dest", "dep_delay")
 
 
@@ -34,7 +35,6 @@ def load() -> pa.Table:
 
 
 def write_files(flights: pa.Table, folder: Path) -> None:
-    """The flights as files that a stream takes one by one."""
-    folder.mkdir(parents=True)
+    """Write the flights as files that a stream takes one by one."""
     for number, start in enumerate(range(0, flights.num_rows, FILE_ROWS)):
         pq.write_table(flights.slice(start, FILE_ROWS), folder / f"{number:03d}.parquet")

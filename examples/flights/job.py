@@ -1,48 +1,45 @@
 """The driver of the demo: two streaming queries, run as a process of its own so that it can be killed with its JVM.
 
+It prepares all that comes before the start of the queries, and waits for a line on its standard input. So the next
+driver is ready when one dies.
+
 `flights` takes files into the topic ``flights``. `split` makes of each flight a record in ``delays`` and, if it left
 more than an hour late, one in ``late``. That is several topics in one write, so in one transaction per micro-batch.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark_txnlog
+from flights.dataset import FILE_ROWS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter
 
-__all__ = ["LATE_MINUTES", "make_session", "run"]
+__all__ = ["COUNTS", "LATE_MINUTES", "run"]
 
+COUNTS = "counts.json"
+"""The file with what Spark counts at the end: {topic: [records, different flights]}."""
 LATE_MINUTES = 60
-ROWS_PER_TRIGGER = 15_000
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    # A JVM that lives for a minute gains nothing from the second compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 FLIGHT = "n INT, month INT, day INT, hour INT, carrier STRING, flight INT, origin STRING, dest STRING, dep_delay DOUBLE"
 
 
-def make_session() -> SparkSession:
-    """A session for a small machine."""
-    # Spark looks for data sources, and runs its workers, with this Python.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("flights")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-
-
-def start_flights(spark: SparkSession, folder: Path) -> StreamingQuery:
-    """Files → the topic ``flights``, keyed by the plane's route, one file per micro-batch."""
+def prepare_flights(spark: SparkSession, folder: Path) -> DataStreamWriter:
+    """Prepare files → the topic ``flights``, keyed by the plane's route, one file per micro-batch."""
     from pyspark.sql import functions as F
 
     files = spark.readStream.schema(FLIGHT).option("maxFilesPerTrigger", 1).parquet(str(folder / "input"))
@@ -54,17 +51,19 @@ def start_flights(spark: SparkSession, folder: Path) -> StreamingQuery:
         .queryName("flights")
         .option("topic", "flights")
         .option("checkpointLocation", str(folder / "checkpoints" / "flights"))
-        .start(str(folder / "store"))
     )
 
 
-def start_split(spark: SparkSession, folder: Path, kill_at_commit: int) -> StreamingQuery:
-    """``flights`` → ``delays`` and ``late``; with `kill_at_commit` above 0, into the sink that kills its driver."""
+def prepare_split(spark: SparkSession, folder: Path, kill_at_commit: int) -> DataStreamWriter:
+    """Prepare ``flights`` → ``delays`` and ``late``.
+
+    With `kill_at_commit` above 0 they are written by the sink that kills its driver.
+    """
     flights = (
         spark.readStream.format("txnlog")
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", ROWS_PER_TRIGGER)
+        .option("maxOffsetsPerTrigger", FILE_ROWS)
         .option("columns", "key,value")
         .load(str(folder / "store"))
     )
@@ -77,11 +76,11 @@ def start_split(spark: SparkSession, folder: Path, kill_at_commit: int) -> Strea
         writer = writer.format("txnlog-killing").option("killAtCommit", kill_at_commit).option("killNote", note)
     else:
         writer = writer.format("txnlog")
-    return writer.option("checkpointLocation", str(folder / "checkpoints" / "split")).start(str(folder / "store"))
+    return writer.option("checkpointLocation", str(folder / "checkpoints" / "split"))
 
 
 def split(flights: DataFrame) -> DataFrame:
-    """One record per flight for ``delays``, and one for ``late`` if it left more than LATE_MINUTES late."""
+    """Return one record per flight for ``delays``, and one for ``late`` if it left more than LATE_MINUTES late."""
     from pyspark.sql import functions as F
 
     flight = flights.select("key", F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight"))
@@ -92,16 +91,29 @@ def split(flights: DataFrame) -> DataFrame:
     )
 
 
+def count(spark: SparkSession, store: str) -> dict[str, list[int]]:
+    """Return the records and the different flights of each topic, by a batch read."""
+    from pyspark.sql import functions as F
+
+    frame = spark.read.format("txnlog").option("subscribe", "flights,delays,late").option("columns", "topic,value")
+    number = F.get_json_object(F.col("value").cast("string"), "$.n").cast("int")
+    counts = frame.load(store).groupBy("topic").agg(F.count("*"), F.count_distinct(number)).collect()
+    return {topic: [records, distinct] for topic, records, distinct in counts}
+
+
 def run(folder: Path, kill_at_commit: int) -> None:
-    """Runs both queries until everything there is has been written."""
-    spark = make_session()
-    flights = start_flights(spark, folder)
-    split_query = start_split(spark, folder, kill_at_commit)
-    flights.processAllAvailable()
-    split_query.processAllAvailable()
-    for query in (flights, split_query):
+    """Run both queries until everything is written, once a line has come on standard input; then count."""
+    store = str(folder / "store")
+    spark = pyspark_txnlog.session(SETTINGS, master="local[2]", app_name="flights")
+    writers = [prepare_flights(spark, folder), prepare_split(spark, folder, kill_at_commit)]
+    if not sys.stdin.readline():
+        return  # the demo has ended
+    queries = [writer.start(store) for writer in writers]
+    for query in queries:
+        query.processAllAvailable()
+    for query in queries:
         query.stop()
-    spark.stop()
+    (folder / COUNTS).write_text(json.dumps(count(spark, store)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts the demo's own modules as processes of this Python."""
+"""Start the demo's own modules as processes of this Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["run_module", "start_module"]
+__all__ = ["start_module"]
 
 
 def _environment() -> dict[str, str]:
@@ -19,25 +19,12 @@ def _environment() -> dict[str, str]:
 
 
 def start_module(module: str, arguments: Sequence[str], log: IO[str]) -> subprocess.Popen[bytes]:
-    """Starts a module at the head of a session, so that it can be killed with all that it starts."""
+    """Start a module at the head of a session, so that it can be killed with all that it starts."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdout=log,
         stderr=log,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         env=_environment(),
         start_new_session=True,
     )
-
-
-def run_module(module: str, arguments: Sequence[str], log: IO[str]) -> str:
-    """Runs a module to its end; what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env=_environment(),
-        text=True,
-        check=True,
-    )
-    return done.stdout

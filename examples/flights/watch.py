@@ -38,34 +38,42 @@ class Event(NamedTuple):
 
 
 class Driver:
-    """A process with the job's driver, its JVM and its workers."""
+    """A process with the job's driver, its JVM and its workers. It prepares its queries, and starts them by `go`.
 
-    def __init__(self, folder: Path, kill_at_commit: int) -> None:
-        self._folder = folder
-        self._arguments = [str(folder), str(kill_at_commit)]
-        self.exit_code: int | None = None
+    One driver prepares at a time, so it takes little from the one that runs.
+    """
+
+    def __init__(self, folder: Path, kill_at_commit: int = 0) -> None:
+        self._log = (folder / "driver.log").open("a")
+        self._process = start_module("flights.job", [str(folder), str(kill_at_commit)], self._log)
 
     def __enter__(self) -> Driver:
-        self._log = (self._folder / "driver.log").open("a")
-        self._process = start_module("flights.job", self._arguments, self._log)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.running():
+        if self._process.poll() is None:
             self.kill()
         self._log.close()
 
+    def go(self) -> None:
+        """Start the queries."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.flush()
+
     def running(self) -> bool:
-        """False once the driver has ended, by itself or not."""
-        self.exit_code = self._process.poll()
-        return self.exit_code is None
+        """Return False once the driver has ended, at the end of its work or by SIGKILL."""
+        code = self._process.poll()
+        if code not in (None, 0, -signal.SIGKILL):
+            raise SystemExit(f"a driver failed with {code}: see {self._log.name}")
+        return code is None
 
     def kill(self) -> None:
-        """SIGKILL for the driver and its JVM; Python's workers follow them."""
+        """Send SIGKILL to the driver and its JVM; Python's workers follow them."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self.exit_code = self._process.wait()
+        self._process.wait()
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Batch reads: one pinned read view, whole transactions, one task per range of segments."""
+"""Batch reads: one pinned read view, one task per range of segments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyspark_txnlog.alignment import readable_ends, warn_of_stall
 from pyspark_txnlog.asof import AsOfPoint
 from pyspark_txnlog.bounds import check_ranges, resolved
 from pyspark_txnlog.conditions import pushed_condition, typed_filters
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import CommittedStart, committed_start
-from pyspark_txnlog.offsets import Partition, partitions_of, within_log
+from pyspark_txnlog.offsets import Partition, partitions_of, readable_ranges, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.skipping import is_on_timestamp, without_skipped
@@ -155,19 +154,13 @@ class TxnLogReader(DataSourceReader):
         asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
         fail = options.fail_on_data_loss
         starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
-        log_ends = {key: max(start, view.partitions[key].log_end_offset) for key, start in starts.items()}
         # In commit order no offset holds a read back: what is not committed is left out, wherever it lies.
-        last = log_ends if options.order == "commit" else self._aligned_ends(starts)
+        seen = "read_uncommitted" if options.order == "commit" else options.isolation
+        last = {key: end for key, (_, end) in readable_ranges(self._store, view, starts, seen).items()}
         ends = self._resolved(options.ending, last)
         check_ranges(options.starting, asked, options.ending, ends)
         # An end by time may lie where a transaction is still open; a start may have been removed.
         return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
-
-    def _aligned_ends(self, starts: dict[Partition, int]) -> dict[Partition, int]:
-        ends = readable_ends(self._store, self._view, starts, self._options)
-        if ends.stalled:
-            warn_of_stall(self._view.entry)
-        return ends.offsets
 
     def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
         options = self._options

@@ -25,7 +25,6 @@ from pyspark_txnlog.stream_reader import (
     backlog,
     is_known,
     offset_in,
-    progress_of,
 )
 from pyspark_txnlog.views import pin_view
 from sparktxn import StoreError, ViewExpired
@@ -201,9 +200,6 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             )
             parts += [TaskPartition(task) for task in tasks]
         return parts
-
-    def _progress(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
-        return {"order": "commit", **progress_of(self._store(), view, entry, offsets)}
 
 
 def _bounds(floors: dict[Partition, int]) -> dict[Partition, tuple[int, int | None]]:

@@ -21,19 +21,11 @@ class Need(NamedTuple):
     words: str
 
 
-def _waits_for_cuts(values: Mapping[str, Any]) -> bool:
-    if values.get("isolationLevel") == "read_uncommitted" or values.get("alignment") == "lso":
-        return False
-    return "alignment" in values or values.get("order") == "offset"
-
-
 def _starts_at_a_time(values: Mapping[str, Any]) -> bool:
     return "startingTimestamp" in values or "startingOffsetsByTimestamp" in values
 
 
 NEEDS: Final = (
-    Need("alignment.timeout.ms", _waits_for_cuts, "alignment=transaction: in commit order no read waits"),
-    Need("alignment.timeout.action", lambda values: "alignment.timeout.ms" in values, "alignment.timeout.ms"),
     Need("maxTriggerDelay", lambda values: "minOffsetsPerTrigger" in values, "minOffsetsPerTrigger"),
     Need(
         "startingOffsetsByTimestampStrategy",

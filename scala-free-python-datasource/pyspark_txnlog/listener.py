@@ -42,7 +42,6 @@ GAUGES: Final = {
     "backlog_rows": "rows that can be read and that it has not",
     "backlog_transactions": "transactions of the backlog, in commit order",
     "backlog_seconds": "how old the oldest record of the backlog is, by its timestamp",
-    "stalled_seconds": "how long the query has stood still in offset order",
 }
 """What each gauge says of a query."""
 
@@ -160,8 +159,7 @@ def gauges_of(progress: StreamingQueryProgress) -> Gauges | None:
     }
     for name in _SUMMED:
         gauges[name] = sum(found[name] for found in sources)
-    for name in ("backlog_seconds", "stalled_seconds"):
-        gauges[name] = max(found[name] for found in sources)
+    gauges["backlog_seconds"] = max(found["backlog_seconds"] for found in sources)
     return {name: gauges[name] for name in GAUGES}
 
 
@@ -184,7 +182,6 @@ def _source_gauges(source: Any) -> Gauges | None:
         "backlog_rows": report.get("backlogRows", 0),
         "backlog_transactions": report.get("backlogTransactions", 0),
         "backlog_seconds": report.get("backlogMs", 0) / 1000,
-        "stalled_seconds": report.get("stalledMs", 0) / 1000,
     }
 
 
@@ -197,12 +194,11 @@ def _json(text: object) -> Any:
 
 def _line(name: str, gauges: Mapping[str, float], counts_transactions: bool) -> str:
     transactions = f", {gauges['batch_transactions']:.0f} transactions" if counts_transactions else ""
-    stalled = f", stalled for {gauges['stalled_seconds']:.1f} s" if gauges["stalled_seconds"] else ""
     return (
         f"query {name!r} micro-batch {gauges['batch_id']:.0f}: {gauges['batch_rows']:.0f} rows{transactions}, "
         f"to entry {gauges['entry']:.0f}, in "
         f"{gauges['batch_duration_seconds']:.3f} s; backlog {gauges['backlog_rows']:.0f} rows, "
-        f"{gauges['backlog_seconds']:.1f} s{stalled}"
+        f"{gauges['backlog_seconds']:.1f} s"
     )
 
 

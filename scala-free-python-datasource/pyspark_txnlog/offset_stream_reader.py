@@ -1,4 +1,4 @@
-"""The streaming source in offset order: micro-batches end at transaction-aligned cuts, or at last stable offsets."""
+"""The streaming source in offset order: micro-batches end at last stable offsets, or at the ends of the log."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyspark_txnlog.admission import rows_within
-from pyspark_txnlog.alignment import Stall, readable_ends
 from pyspark_txnlog.batch_reader import plan_partitions
 from pyspark_txnlog.bounds import resolved
 from pyspark_txnlog.errorlines import with_one_line_errors
-from pyspark_txnlog.offsets import Partition, partitions_of
+from pyspark_txnlog.offsets import Partition, partitions_of, readable_ranges
 from pyspark_txnlog.schema import read_columns
-from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in, progress_of
+from pyspark_txnlog.stream_reader import Progress, TxnLogStreamReader, backlog, offset_in
 from pyspark_txnlog.views import pin_view
-from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, rows_at_most
+from sparktxn import INTERNAL_TOPICS, StoreError, ViewExpired, ranges_within, rows_at_most
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from pyspark_txnlog.options import ReadOptions
     from sparktxn import ReadView
-    from sparktxn.clock import Clock
 
 __all__ = ["OffsetOrderStreamReader"]
 
@@ -34,14 +29,11 @@ _log = logging.getLogger("sparktxn.spark")
 
 @with_one_line_errors
 class OffsetOrderStreamReader(TxnLogStreamReader):
-    """Reads each partition by its offsets, up to where the option `alignment` says."""
+    """Reads each partition by its offsets: a micro-batch may split a transaction, as those of Kafka's source do."""
 
     _order = "offset"
 
-    def __init__(self, options: ReadOptions, schema: StructType, clock: Clock | None = None) -> None:
-        super().__init__(options, schema, clock)
-        self._stall = Stall(options.alignment, clock)
-        self._chosen_ends: dict[Partition, int] = {}
+    _chosen_ends: dict[Partition, int] | None = None
 
     def initialOffset(self) -> Progress:
         """Where a new query starts.
@@ -52,28 +44,19 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         view = self._newest_view(0)
         partitions = partitions_of(view, self._options.assigned)
         log_starts = {partition: view.partitions[partition].log_start_offset for partition in partitions}
-        latest = self._latest(view, log_starts)
         options, isolation = self._options, self._options.isolation
         now_ms = pin_view(view).now_ms
+        ranges = readable_ranges(self._store(), view, log_starts, isolation)
+        latest = {key: end for key, (_, end) in ranges.items()}
         offsets = resolved(
             options.starting, self._store(), view, partitions, latest=latest, isolation=isolation, now_ms=now_ms
         )
-        return progress_of(self._store(), view, view.entry, offsets)
-
-    def _latest(self, view: ReadView, log_starts: dict[Partition, int]) -> dict[Partition, int]:
-        ends = {partition: view.partitions[partition].log_end_offset for partition in log_starts}
-        if all(view.partitions[partition].last_stable_offset == end for partition, end in ends.items()):
-            return ends
-        # A transaction that reaches over the last stable offset is then read whole when it can be.
-        return readable_ends(self._store(), view, log_starts, self._options).offsets
+        return self._progress(view, view.entry, offsets)
 
     def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
-        """The end of the next micro-batch; `start` itself if there is no whole transaction to read, or too little.
-
-        Spark reports a query's progress with a micro-batch only. So a stall makes one without rows, each 10 seconds.
+        """The end of the next micro-batch; `start` itself if there is nothing to read, or too little.
 
         Raises:
-            KafkaException: the query has stood still for `alignment.timeout.ms`.
             ConfigurationError: a topic was deleted since `start`, and failOnDataLoss is set.
             RetentionPassed: records were removed since `start`, and failOnDataLoss is set.
         """
@@ -82,65 +65,44 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         ends = self._ends(view, starts, limit)
         self._view = view
         self._chosen_ends = ends
-        offset = progress_of(self._store(), view, view.entry, ends)
-        if any(offset[name] != start[name] for name in ("topics", "topicIds")):
-            return offset
-        # A query that reads what is available now ends: it would report the stall without end.
-        if self._last_view is None and self._stall.is_to_be_reported():
-            return {**offset, "stalledMs": self._stall.duration_ms}
-        return start
+        offset = self._progress(view, view.entry, ends)
+        return offset if any(offset[name] != start[name] for name in ("topics", "topicIds")) else start
 
     def _ends(self, view: ReadView, starts: dict[Partition, int], limit: ReadLimit) -> dict[Partition, int]:
         """Where a micro-batch within the limits ends: at `starts` if it is to wait."""
-        store, options = self._store(), self._options
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        store = self._store()
+        ranges = readable_ranges(store, view, starts, self._options.isolation)
         if not isinstance(limit, ReadAllAvailable):
             # A query that reads what is available now would wait without end: nothing more is to come.
-            if self._last_view is None and self._waits(view, starts):
+            if self._last_view is None and self._pace.waits(lambda: rows_at_most(view, ranges)):
                 return starts
-            if options.trigger.bytes_max is not None:
-                rows = rows_within(store, view, self._backlog(view, starts), options.trigger.bytes_max)
+            rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            if self._options.trigger.bytes_max is not None:
+                rows = rows_within(store, view, ranges, self._options.trigger.bytes_max)
                 rows_max = min((known for known in (rows_max, rows) if known is not None), default=None)
-        ends = readable_ends(store, view, starts, options, rows_max=rows_max)
-        if self._stall.is_given_up(ends, view.entry):
-            ends = readable_ends(store, view, starts, options, rows_max=rows_max, cut="lso")
-        return ends.offsets
-
-    def _waits(self, view: ReadView, starts: dict[Partition, int]) -> bool:
-        """Whether minOffsetsPerTrigger holds the micro-batch back."""
-
-        def rows() -> int:
-            ends = readable_ends(self._store(), view, starts, self._options).offsets
-            return rows_at_most(view, {key: (start, ends[key]) for key, start in starts.items()})
-
-        return self._pace.waits(rows)
-
-    def _backlog(self, view: ReadView, starts: dict[Partition, int]) -> dict[Partition, tuple[int, int]]:
-        """The offsets from `starts` to what the isolation level shows."""
-        ranges = self._store().ranges(view, isolation=self._options.isolation)
-        return {key: (start, max(start, ranges[key][1])) for key, start in starts.items()}
+            if rows_max is not None:
+                ranges = ranges_within(view, ranges, rows_max)
+        return {key: end for key, (_, end) in ranges.items()}
 
     def reportLatestOffset(self) -> Progress | None:
         """The offsets up to which records can be read, as last seen: for the query's progress.
 
         They are the last stable offsets for read_committed, the ends of the log for read_uncommitted. `backlogRows` and
-        `backlogMs` are of what follows the micro-batch. `stalledMs` is how long the query has stood still before
-        transactions that overlap in a chain.
+        `backlogMs` are of what follows the micro-batch.
         """
         view = self._view
         if view is None:
             return None
         ranges = self._store().ranges(view, isolation=self._options.isolation)
         partitions = partitions_of(view, self._options.assigned)
-        progress = progress_of(self._store(), view, view.entry, {key: ranges[key][1] for key in partitions})
-        progress = {**progress, **self._report_backlog(view, {key: ranges[key][1] for key in partitions})}
-        stalled_ms = self._stall.duration_ms
-        return progress if stalled_ms is None else {**progress, "stalledMs": stalled_ms}
+        readable = {key: ranges[key][1] for key in partitions}
+        return {**self._progress(view, view.entry, readable), **self._report_backlog(view, readable)}
 
     def _report_backlog(self, view: ReadView, readable: dict[Partition, int]) -> Progress:
         """What `view` has after the last micro-batch, up to `readable`: aborted records too."""
         starts = {key: view.partitions[key].log_start_offset for key in readable}
-        ranges = {key: (max(start, self._chosen_ends.get(key, start)), readable[key]) for key, start in starts.items()}
+        read = self._chosen_ends or {}
+        ranges = {key: (max(start, read.get(key, start)), readable[key]) for key, start in starts.items()}
         ranges = {key: bounds for key, bounds in ranges.items() if bounds[0] < bounds[1]}
         try:
             tasks = self._store().plan(view, ranges, isolation="read_uncommitted") if ranges else []

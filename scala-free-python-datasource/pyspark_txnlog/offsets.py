@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparktxn import ConfigurationError, RetentionPassed, arguments
 
 if TYPE_CHECKING:
-    from sparktxn import ReadView
+    from sparktxn import ReadView, Store
+    from sparktxn.scan.plan import Isolation
 
 __all__ = [
     "COMMITTED",
@@ -24,6 +25,7 @@ __all__ = [
     "parse_timestamps",
     "partition_exists",
     "partitions_of",
+    "readable_ranges",
     "topic_named",
     "within_log",
 ]
@@ -181,3 +183,11 @@ def within_log(view: ReadView, partition: Partition, offset: int, *, fail: bool)
             "option failOnDataLoss to false to go on from there"
         )
     return max(offset, start)
+
+
+def readable_ranges(
+    store: Store, view: ReadView, starts: Mapping[Partition, int], isolation: Isolation
+) -> dict[Partition, tuple[int, int]]:
+    """Return what a read in offset order has from `starts` on: to the last stable offsets, or the ends of the log."""
+    ranges = store.ranges(view, isolation=isolation)
+    return {key: (start, max(start, ranges[key][1])) for key, start in starts.items()}

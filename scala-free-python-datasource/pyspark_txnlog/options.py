@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from pyspark_txnlog.admission import TriggerLimits
-from pyspark_txnlog.alignment import Alignment
 from pyspark_txnlog.asof import AsOf, as_of_options
 from pyspark_txnlog.bounds import Bound, bound_of, named_partitions
 from pyspark_txnlog.catalog import is_create_table, kept_options, without_table_properties
@@ -103,17 +102,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
     Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
     Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
-    Option("maxOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "About how many records a micro-batch takes (of an internal topic: log entries); it always takes whole transactions, at least one.", _BATCH),
+    Option("maxOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "About how many records a micro-batch takes (of an internal topic: log entries). In commit order it takes whole transactions, at least one.", _BATCH),
     Option("minOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
     Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
-    Option("maxBytesPerTrigger", _STREAM, None, whole_number_parser(1), "About how many bytes of stored segments a micro-batch takes; it always takes whole transactions, at least one. Internal topics have no segments.", _BATCH),
+    Option("maxBytesPerTrigger", _STREAM, None, whole_number_parser(1), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
     Option("minPartitions", _READS, None, whole_number_parser(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
     Option("maxRecordsPerPartition", _READS, None, whole_number_parser(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
     Option("isolationLevel", _READS, "read_committed", choice_parser("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
-    Option("order", _READS, None, choice_parser("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition by its offsets, up to where `alignment` says."),
-    Option("alignment", _READS, None, choice_parser("transaction", "lso"), "For `order=offset`, which it implies. By default, transaction, a read ends where no transaction is cut; with lso at the last stable offsets, as Kafka does."),
-    Option("alignment.timeout.ms", _STREAM, None, whole_number_parser(0), "How long a stream with `alignment=transaction` stands still where transactions overlap in a chain. Default: without end, with a warning.", _BATCH),
-    Option("alignment.timeout.action", _STREAM, "fail", choice_parser("fail", "lso"), "What it does then: it fails, or reads on as with lso until it finds an end of whole transactions again.", _BATCH),
+    Option("order", _READS, None, choice_parser("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
     Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as [["key","=","DE"],["amount",">=",10]]; also <, <=, >, in (a list), starts with, is null, is not null. Segments without such a row are not decoded.'),
     Option("includeHeaders", _ALL, "false", parse_boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
@@ -145,6 +141,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("catalogTable", _ALL, "true", parse_boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
 )  # fmt: skip
 
+REMOVED_OPTIONS: Final = frozenset({"alignment", "alignment.timeout.ms", "alignment.timeout.action"})
+"""Options of earlier versions, which are errors: reads in offset order no longer end at whole transactions."""
+
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 
 
@@ -161,9 +160,15 @@ def _known(given_name: str, use: str) -> Option | None:
     """Return the option that `given_name` means for `use`; None for a setting of Kafka's clients without one.
 
     Raises:
-        ConfigurationError: the option is unknown, belongs to another use, or is one that Kafka's connector refuses.
+        ConfigurationError: the option is unknown, was removed, belongs to another use, or is one that Kafka's connector
+            refuses.
     """
     name = given_name.lower()
+    if _resolve(name) in REMOVED_OPTIONS:
+        raise ConfigurationError(
+            f"option {given_name!r} was removed: order=commit reads whole transactions, and order=offset reads up to the "
+            "last stable offset, as alignment=lso did"
+        )
     uses = _READS if use == SCHEMA else frozenset({use})
     option = option_named(name)
     if option is not None and (option.uses | option.ignored) & uses:
@@ -278,7 +283,6 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
     order: Literal["commit", "offset"]
-    alignment: Alignment
     columns: tuple[str, ...] | None
     filters: tuple[Condition, ...] = ()
     include_headers: bool
@@ -328,11 +332,6 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
             rows_per_task=values.get("maxRecordsPerPartition"),
             isolation=values["isolationLevel"],
             order=_order(values),
-            alignment=Alignment(
-                cut=values.get("alignment", "transaction"),
-                timeout_ms=values.get("alignment.timeout.ms"),
-                on_timeout=values["alignment.timeout.action"],
-            ),
             columns=values.get("columns"),
             filters=values.get("filters", ()),
             include_headers=values["includeHeaders"],
@@ -434,21 +433,15 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
 def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
     """Return the order that the options ask for, or that the others of them need."""
     needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
-    needs_offsets = [
-        f"{name!r} as {values[name]!r}"
-        for name, needs in (
-            ("isolationLevel", values["isolationLevel"] == "read_uncommitted"),
-            ("alignment", "alignment" in values),
-        )
-        if needs
-    ]
-    default = "offset" if needs_offsets and not needs_entries else "commit"
-    order: Literal["commit", "offset"] = values.get("order", default)
-    if order == "commit" and needs_offsets:
+    uncommitted = values["isolationLevel"] == "read_uncommitted"
+    order: Literal["commit", "offset"] = values.get(
+        "order", "offset" if uncommitted and not needs_entries else "commit"
+    )
+    if order == "commit" and uncommitted:
         asked = " and ".join(needs_entries) or "'order' as 'commit'"
         raise ConfigurationError(
-            f"option {asked} does not go with {' and '.join(needs_offsets)}: only reads in commit order have one, only "
-            "reads in offset order the other"
+            f"option {asked} does not go with 'isolationLevel' as 'read_uncommitted': only reads in commit order have "
+            "one, only reads in offset order the other"
         )
     if order == "offset" and needs_entries:
         raise ConfigurationError(f"option {' and '.join(needs_entries)} needs 'order' as 'commit': it is 'offset'")

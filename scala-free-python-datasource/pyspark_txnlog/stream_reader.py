@@ -1,15 +1,15 @@
 """What the streaming source's readers share: their view of the log, the topics they lost, and their progress.
 
-A progress is JSON. It has the id of the store, the entry of a read view and the ids of the topics. For every partition
-it has the offset below which all has been read. A reader that knows less of the log than the progress it is given
-follows the log first.
+A progress is JSON. It has its order, the id of the store, the entry of a read view and the ids of the topics. For every
+partition it has the offset below which all has been read. A reader that knows less of the log than the progress it is
+given follows the log first.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,11 +33,17 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.clock import Clock
 
-__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "progress_of", "topic_id_of"]
+__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of"]
 
 _log = logging.getLogger("sparktxn.spark")
 
 Progress = dict[str, Any]
+
+_ALIGNED: Final = (
+    "the query's checkpoint says no order: an earlier version wrote it for micro-batches in offset order that ended at "
+    "whole transactions, which are gone. Start the query with a new checkpoint: order=commit reads whole transactions, "
+    "order=offset reads as Kafka does. The checkpoint's offsets, given as startingOffsets, go on where it stopped"
+)
 
 
 @with_one_line_errors
@@ -85,6 +91,19 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (KafkaException, StoreError) as error:
             _log.warning("the offsets of group %r are not committed for this micro-batch: %s", group_id, error)
 
+    def _progress(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+        """Return the JSON of a progress; equal ones have equal text."""
+        topics: dict[str, dict[str, int]] = {}
+        for topic, partition in sorted(offsets):
+            topics.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+        return {
+            "order": self._order,
+            "storeId": self._store().store_id,
+            "entry": entry,
+            "topicIds": {topic: view.topics[topic].topic_id for topic in topics},
+            "topics": topics,
+        }
+
     def _age_ms(self, timestamp_ms: int | None) -> int:
         return 0 if timestamp_ms is None else max(0, self._clock.wall_ms() - timestamp_ms)
 
@@ -105,23 +124,33 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The view in which the next micro-batch is chosen: an AvailableNow query's pinned one, or the newest.
 
         Raises:
-            ConfigurationError: `start` is a progress in the other order, or of another store.
+            ConfigurationError: `start` is a progress in another order, or of another store.
+        """
+        self._check_origin(start)
+        view = self._last_view
+        return self._newest_view(start["entry"]) if view is None or view.entry < start["entry"] else view
+
+    def _check_origin(self, progress: Progress) -> None:
+        """Raise unless the query goes on from `progress`.
+
+        Raises:
+            ConfigurationError: it is a progress in another order, or of another store.
         """
         store_id = self._store().store_id
         # A checkpoint of an earlier version does not name its store.
-        if start.get("storeId", store_id) != store_id:
+        if progress.get("storeId", store_id) != store_id:
             raise ConfigurationError(
                 f"the query's checkpoint belongs to another store than {self._options.path!r}: expected the one with "
-                f"the id {start['storeId']}, found {store_id}. Give its address, or start with a new checkpoint"
+                f"the id {progress['storeId']}, found {store_id}. Give its address, or start with a new checkpoint"
             )
-        order = start.get("order", "offset")
+        order = progress.get("order")
+        if order is None:
+            raise ConfigurationError(_ALIGNED)
         if order != self._order:
             raise ConfigurationError(
                 f"the query's checkpoint was written in {order} order: set the option order to {order}, or start the "
                 "query with a new checkpoint"
             )
-        view = self._last_view
-        return self._newest_view(start["entry"]) if view is None or view.entry < start["entry"] else view
 
     def _view_at(self, entry: int) -> ReadView:
         if self._view is not None and self._view.entry == entry:
@@ -154,9 +183,12 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         be older than a topic or partition that `end` names, and has no record of it then.
 
         Raises:
-            ConfigurationError: the view of `end` has expired, a topic was deleted since, and failOnDataLoss is set.
+            ConfigurationError: `end` is not of this query. Or its view has expired, a topic was deleted since, and
+                failOnDataLoss is set.
             RetentionPassed: the same of removed records.
         """
+        # Spark repeats a micro-batch that was not finished before it asks for the next one.
+        self._check_origin(end)
         starts = {}
         for topic, topic_id in end["topicIds"].items():
             if topic_id_of(view, topic) != topic_id:
@@ -194,19 +226,6 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (topic, topic_id) not in self._lost:
             self._lost.add((topic, topic_id))
             _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
-
-
-def progress_of(store: Store, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
-    """Return the JSON of a progress; equal ones have equal text."""
-    topics: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(offsets):
-        topics.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
-    return {
-        "storeId": store.store_id,
-        "entry": entry,
-        "topicIds": {topic: view.topics[topic].topic_id for topic in topics},
-        "topics": topics,
-    }
 
 
 def backlog(*, rows: int, age_ms: int, transactions: int | None = None) -> Progress:

@@ -61,6 +61,7 @@ __all__ = [
     "not_in_view",
     "object_of",
     "plan_ranges",
+    "ranges_within",
     "rewritten_segments",
     "rows_at_most",
     "segments_between",
@@ -321,6 +322,30 @@ def rows_at_most(view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int
         entry_of(end) - entry_of(start) if is_internal(view.partitions[key].topic) else end - start
         for key, (start, end) in checked_ranges(view, ranges).items()
     )
+
+
+def ranges_within(
+    view: ReadView, ranges: Mapping[tuple[str, int], tuple[int, int]], rows_max: int
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the beginnings of `ranges` that hold at most about `rows_max` rows: offsets are counted, not records.
+
+    The limit is shared out in proportion to what each partition has, as Kafka's connector does. Of an internal topic a
+    range has at most so many entries, which are whole.
+    """
+    arguments.instance("view", view, ReadView)
+    rows_max = arguments.integer("rows_max", rows_max, 1)
+    checked = checked_ranges(view, ranges)
+    internal = {key for key in checked if is_internal(view.partitions[key].topic)}
+    total = sum(max(0, end - start) for key, (start, end) in checked.items() if key not in internal)
+    within = {}
+    for key, (start, end) in checked.items():
+        if key in internal:
+            limit = first_offset(entry_of(start) + rows_max)
+        else:
+            # A small partition still gets its turn.
+            limit = start + max(1, rows_max * (end - start) // max(total, rows_max))
+        within[key] = (start, min(end, limit))
+    return within
 
 
 def by_partition(name: str, given: object) -> dict[tuple[str, int], Any]:

@@ -17,6 +17,7 @@ from sparktxn.cli.app import APP
 from sparktxn.cli.verb import EXAMPLES
 from tests.cli.shop import fill, make_checkpoint, open_transaction
 from tests.cli.terminal import ok, txnlog
+from tests.each import each
 
 ALL = [example for examples in EXAMPLES.values() for example in examples]
 
@@ -78,7 +79,7 @@ def verbs(app: typer.Typer, *before: str) -> Iterator[tuple[str, ...]]:
         yield from verbs(group.typer_instance, *before, *([name] if name else []))
 
 
-@pytest.mark.parametrize("verb", list(verbs(APP)), ids=" ".join)
+@each(verbs(APP))
 def test_the_help_shows_examples_of_the_verb(verb: tuple[str, ...]) -> None:
     shown = " ".join(ok(*verb, "--help").text.split())
     examples = [example for example in ALL if f"txnlog {' '.join(verb)} " in f"{example} "]

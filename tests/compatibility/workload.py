@@ -102,7 +102,7 @@ class Workload:
 
     def settle(self, futures: dict[Any, Any]) -> None:
         for future in futures.values():
-            future.result(10)
+            future.result(60)
 
     def create_topics(self) -> None:
         topics = [

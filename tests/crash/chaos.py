@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType, TracebackType
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sparktxn import Consumer, Store, TopicPartition
 from sparktxn.store import read_task
+from sparktxn.structs import TransactionState, TransactionStatus
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from tests.crash.chaos_workload import (
     FENCED,
@@ -33,9 +35,8 @@ from tests.crash.worker_forker import WorkerForker
 
 __all__ = ["ChaosRun", "NetworkFaults", "Plan", "Report"]
 
-_ENDS_WITHIN_S: Final = 120.0
-_TRIES: Final = 400
-"""How often a writer is looked at until it is found inside a transaction that has published."""
+_ENDS_WITHIN_S: Final = 300.0
+"""A machine with other work takes minutes for what takes seconds on a quiet one."""
 
 
 class Plan(NamedTuple):
@@ -114,6 +115,15 @@ class NetworkFaults:
         self._proxy.clear()
 
 
+class _Wake(NamedTuple):
+    """When a paused writer goes on: its time-out has passed, and the log has another state of its transactional id."""
+
+    at_s: float
+    pid: int
+    name: str
+    before: TransactionState | None
+
+
 class _Worker:
     """The newest process of one worker."""
 
@@ -149,6 +159,7 @@ class ChaosRun:
             names += [(role, f"{role}-{number}") for number in range(count)]
         self._workers = [_Worker(role, name) for role, name in names]
         self._killed: set[int] = set()
+        self._wakes: list[_Wake] = []
         self._replaced: dict[int, str] = {}
         self._deaths: Counter[str] = Counter()
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,46 +169,42 @@ class ChaosRun:
     ) -> Report:
         """Starts all workers, strikes as planned, and lets them end in peace. `workers_options` reach the store too."""
         began_s = time.monotonic()
+        self._workers_options = workers_options
         self._create_topics()
         kills = pauses = 0
         blows = ["kill"] * self._plan.kills + ["replace", "outlast"] * (self._plan.pauses // 2)
         blows += ["replace"] * (self._plan.pauses % 2)
         self._random.shuffle(blows)
-        wakes: list[tuple[float, int, _Worker | None]] = []
-        with WorkerForker(remote="://" in self._uri) as self._forker:
+        with (
+            WorkerForker(remote="://" in self._uri) as self._forker,
+            Store.open(self._uri, options=self._options) as self._store,
+        ):
             with weather or nullcontext() as blowing:
                 for worker in self._workers:
-                    self._start(worker, workers_options)
+                    self._start(worker)
                 for blow in blows:
-                    self._live(self._random.uniform(0.0, self._plan.gap_max_s), wakes, workers_options)
+                    self._live(self._random.uniform(0.0, self._plan.gap_max_s))
                     victim = self._victim(blow)
                     if blow == "kill":
                         self._killed.add(victim.pid)
                         os.kill(victim.pid, signal.SIGKILL)
                         kills += 1
                         continue
-                    tries = _TRIES if blow == "outlast" else 1
-                    while not self._paused(victim, tries):
-                        tries -= 1
-                        self._live(0.005, wakes, workers_options)
+                    self._until(partial(self._paused, victim, blow), f"pause {victim.name}")
                     pauses += 1
-                    past_timeout_s = (
-                        2 * self._plan.timeout_ms / 1000 + 0.5
-                    )  # a sweeper may be killed, and begins to count again
+                    at_s = time.monotonic() + 2 * self._plan.timeout_ms / 1000
+                    self._wakes.append(_Wake(at_s, victim.pid, victim.name, self._transaction(victim.name)))
                     if blow == "replace":
                         self._replaced[victim.pid] = victim.name
-                        wakes.append((time.monotonic() + past_timeout_s, victim.pid, None))
-                        self._start(victim, workers_options)
+                        self._start(victim)
                     else:
-                        victim.paused = True
-                        wakes.append((time.monotonic() + past_timeout_s, victim.pid, victim))
-                while wakes or self._replaced:
-                    self._live(0.05, wakes, workers_options)
+                        victim.paused = True  # until its successor starts
+                self._until(lambda: not self._wakes and not self._replaced, "end all pauses")
             others = tuple(dict.fromkeys(worker.role for worker in self._workers))[2:]
             for roles in (("writer",), ("transformer",), others):
                 for role in roles:
                     (self._folder / f"stop-{role}").touch()
-                self._wait_for(roles, wakes, workers_options)
+                self._until(partial(self._done, roles), f"end {roles}")
         notes = Counter(note["what"] for notes in notes_of(self._folder).values() for note in notes)
         requests = blowing.requests if blowing is not None else 0
         seconds = time.monotonic() - began_s
@@ -211,16 +218,24 @@ class ChaosRun:
             for topic, (count, settings) in self._plan.topics.items():
                 store.create_topic(topic, count, settings=settings)
 
-    def _paused(self, victim: _Worker, tries: int) -> bool:
-        """Pauses a writer: while there are tries, only one that has published records in a transaction just now."""
+    def _paused(self, victim: _Worker, blow: str) -> bool:
+        """Pause a writer: one that is to outlast its time-out only while it has a transaction open in the log."""
+        if blow == "outlast" and not self._is_open(victim):
+            return False
         if not _stopped(victim.pid):  # it was coming to its own end: its successor is struck
             return False
-        journal = self._folder / f"{victim.name}.{victim.incarnation}.journal"
-        notes = journal.read_bytes().splitlines() if journal.exists() else []
-        if tries <= 1 or (notes and notes[-1].startswith(b'{"what":"published"')):
+        if blow == "replace" or self._is_open(victim):
             return True
         os.kill(victim.pid, signal.SIGCONT)
         return False
+
+    def _transaction(self, name: str) -> TransactionState | None:
+        self._store.log.refresh(self._store.log.deadline(_ENDS_WITHIN_S))
+        return self._store.log.transaction(name)
+
+    def _is_open(self, writer: _Worker) -> bool:
+        state = self._transaction(writer.name)
+        return state is not None and state.status is TransactionStatus.ONGOING
 
     def _victim(self, blow: str) -> _Worker:
         """Return the worker to strike: writers mostly, and only they are paused."""
@@ -232,7 +247,7 @@ class ChaosRun:
         assert others, "everybody is paused: plan fewer pauses, or longer gaps"
         return self._random.choice(others)
 
-    def _start(self, worker: _Worker, options: dict[str, Any]) -> None:
+    def _start(self, worker: _Worker) -> None:
         worker.incarnation += 1
         worker.paused = False
         worker.pid = self._forker.start(
@@ -241,29 +256,28 @@ class ChaosRun:
                 worker.name,
                 worker.incarnation,
                 self._uri,
-                options,
+                self._workers_options,
                 str(self._folder),
                 self._seed,
                 self._plan.timeout_ms,
             )
         )
 
-    def _live(self, seconds: float, wakes: list[tuple[float, int, _Worker | None]], options: dict[str, Any]) -> None:
-        """Lets the time pass: wakes who is due, and starts again who has ended."""
+    def _live(self, seconds: float) -> None:
+        """Let the time pass: wake the writers that are due, and start again the workers that have ended."""
         until_s = time.monotonic() + seconds
         while True:
-            for due in [wake for wake in wakes if wake[0] <= time.monotonic()]:
-                wakes.remove(due)
-                os.kill(due[1], signal.SIGCONT)
-                if due[2] is not None:
-                    due[2].paused = False
-            self._start_again(options)
+            for wake in [wake for wake in self._wakes if wake.at_s <= time.monotonic()]:
+                if self._transaction(wake.name) != wake.before:
+                    self._wakes.remove(wake)
+                    os.kill(wake.pid, signal.SIGCONT)
+            self._start_again()
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
             time.sleep(min(left_s, 0.01))
 
-    def _start_again(self, options: dict[str, Any]) -> None:
+    def _start_again(self) -> None:
         for pid, code in self._forker.ended().items():
             by_pid = {worker.pid: worker for worker in self._workers}
             worker = by_pid.get(pid)
@@ -275,17 +289,16 @@ class ChaosRun:
             if worker is not None:
                 worker.done = code == 0
                 if not worker.done:
-                    self._start(worker, options)
+                    self._start(worker)
 
-    def _wait_for(
-        self, roles: tuple[str, ...], wakes: list[tuple[float, int, _Worker | None]], options: dict[str, Any]
-    ) -> None:
+    def _until(self, done: Callable[[], bool], what: str) -> None:
         gives_up_s = time.monotonic() + _ENDS_WITHIN_S
-        waited_for = [worker for worker in self._workers if worker.role in roles]
-        while not all(worker.done for worker in waited_for):
-            late = [worker.name for worker in waited_for if not worker.done]
-            assert time.monotonic() < gives_up_s, f"{late} do not come to an end:\n{self._outputs()}"
-            self._live(0.02, wakes, options)
+        while not done():
+            assert time.monotonic() < gives_up_s, f"it takes too long to {what}:\n{self._outputs()}"
+            self._live(0.01)
+
+    def _done(self, roles: tuple[str, ...]) -> bool:
+        return all(worker.done for worker in self._workers if worker.role in roles)
 
     def _outputs(self) -> str:
         written = [(path.name, path.read_text()[-3000:]) for path in sorted(self._folder.glob("*.output"))]
@@ -294,22 +307,24 @@ class ChaosRun:
     def evidence(self) -> Evidence:
         """What the store holds now, and all notes."""
         records: dict[tuple[str, int], list[tuple[int, dict[str, Any]]]] = {}
+        entries: dict[tuple[str, int, int], int] = {}
         with Store.open(self._uri, options=self._options) as store:
             view = store.view([*INPUTS, OUTPUT])
             for partition in view.partitions.values():
                 assert partition.last_stable_offset == partition.log_end_offset, "a transaction is left open"
-            for task in store.plan(view, store.ranges(view)):
+            for task in store.plan(view, store.ranges(view), columns=["offset", "value", "entry"]):
                 found = records.setdefault((task.topic, task.partition), [])
                 for batch in read_task(task, self._options):
-                    rows = zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
-                    found += [(offset, json.loads(value)) for offset, value in rows]
+                    for row in batch.to_pylist():
+                        found.append((row["offset"], json.loads(row["value"])))
+                        entries[task.topic, task.partition, row["offset"]] = row["entry"]
         progress = {
             worker.name: self._offset(progress_of(worker.name), PROGRESS, int(worker.name.rsplit("-", 1)[1]))
             for worker in self._workers
             if worker.role == "writer"
         }
         consumed = {number: self._offset(GROUP, "orders", number) for number in range(INPUTS["orders"])}
-        return Evidence(records, progress, consumed, notes_of(self._folder))
+        return Evidence(records, entries, progress, consumed, notes_of(self._folder))
 
     def _offset(self, group: str, topic: str, partition: int) -> int:
         settings = {"bootstrap.servers": self._uri, **self._options, "group.id": group}

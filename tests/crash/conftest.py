@@ -8,6 +8,14 @@ from functools import lru_cache
 import pytest
 
 from sparktxn.format.manifest import decode_manifest
+from tests.seeds import seed_of
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """Return the seed of this test; that of each `run` is another one."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    return seed_of(request.node.name, 1 + params.get("run", 0))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,9 +7,10 @@ hold. It knows nothing of segments or entries: it sees records, group offsets an
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +25,13 @@ Place = tuple[str, int]
 class Evidence(NamedTuple):
     """The committed records as (topic, partition) → [(offset, value)], the groups' offsets, and the notes.
 
-    `progress` is a writer's own offset, `consumed` the transformer's per partition of `orders`. `notes` are by worker
-    and incarnation, in the order in which they were written.
+    `entries` are those that have committed the records, by topic, partition and offset. `progress` is a writer's own
+    offset, `consumed` the transformer's per partition of `orders`. `notes` are by worker and incarnation, in the order
+    in which they were written.
     """
 
     records: Mapping[Place, Sequence[tuple[int, dict[str, Any]]]]
+    entries: Mapping[tuple[str, int, int], int]
     progress: Mapping[str, int]
     consumed: Mapping[int, int]
     notes: Mapping[tuple[str, int], Sequence[Note]]
@@ -156,27 +159,25 @@ def _copied_once(evidence: Evidence) -> Iterator[str]:
 
 def _views(evidence: Evidence) -> Iterator[str]:
     """Every view shows what stays in the store, whole transactions, and all that was acknowledged before it."""
-    ends: dict[str, list[tuple[Place, int]]] = {}
-    for attempt, rows in _written(evidence).items():
-        ends[attempt] = [(place, offset) for place, offset, _ in rows]
+    attempts = {
+        attempt: max(evidence.entries.get((*place, offset), 0) for place, offset, _ in rows)
+        for attempt, rows in _written(evidence).items()
+    }
     acknowledged = sorted((note["ns"], note["attempt"]) for _, _, note in _told(evidence, "committed"))
     newest: dict[str, int] = defaultdict(int)
     checked: dict[str, int] = defaultdict(int)
-    offsets = {place: [offset for offset, _ in records] for place, records in evidence.records.items()}
+    committed = _by_entry(evidence)
     for name, incarnation, note in sorted(_told(evidence, "saw"), key=lambda told: (told[0], told[1], told[2]["ns"])):
         where = f"the view of {name}.{incarnation} at entry {note['entry']}"
         if note["entry"] < newest[name]:
             yield f"non-monotonic views: {where} comes after one at entry {newest[name]}"
         newest[name] = note["entry"]
         seen = {(topic, partition, offset): json.loads(value) for topic, partition, offset, value in note["rows"]}
-        expected = {
-            (topic, partition, offset): value
-            for topic, partition, start, end in note["ranges"]
-            for offset, value in _between(evidence, offsets, (topic, partition), start, end)
-        }
-        if seen != expected:
+        first, last = (bisect_right(committed, entry, key=itemgetter(0)) for entry in (note["after"], note["entry"]))
+        expected = {key: value for _, key, value in committed[first:last]}
+        if seen != expected or len(note["rows"]) > len(seen):
             differ = [key for key in {*seen, *expected} if seen.get(key) != expected.get(key)]
-            yield f"offsets that change, or reads past the last stable offset: {where} differs at {sorted(differ)[:5]}"
+            yield f"offsets that change, or reads of what is not committed: {where} differs at {sorted(differ)[:5]}"
         counts: dict[str, int] = defaultdict(int)
         for value in seen.values():
             counts[value["attempt"]] += 1
@@ -184,20 +185,20 @@ def _views(evidence: Evidence) -> Iterator[str]:
             if counts[value["attempt"]] != value["of"]:
                 yield f"torn transaction: {where} has {counts[value['attempt']]} records of {value}"
                 break
-        log_ends = {(topic, partition): end for topic, partition, end in note["log_ends"]}
         # The views of one worker grow, so that each is checked for what was acknowledged since the one before.
         while checked[name] < len(acknowledged) and acknowledged[checked[name]][0] <= note["began_ns"]:
             attempt = acknowledged[checked[name]][1]
             checked[name] += 1
-            late = [place for place, offset in ends.get(attempt, ()) if offset >= log_ends.get(place, 0)]
-            if late:
-                yield f"stale view: {where} began after {attempt} was acknowledged, and ends before it in {late}"
+            if attempts.get(attempt, 0) > note["entry"]:
+                yield f"stale view: {where} began after {attempt} was acknowledged, at entry {attempts[attempt]}"
                 break
 
 
-def _between(
-    evidence: Evidence, offsets: Mapping[Place, Sequence[int]], place: Place, start: int, end: int
-) -> Sequence[tuple[int, dict[str, Any]]]:
-    """The records of a partition in a range of offsets."""
-    known = offsets.get(place, ())
-    return evidence.records.get(place, ())[bisect_left(known, start) : bisect_left(known, end)]
+def _by_entry(evidence: Evidence) -> list[tuple[int, tuple[str, int, int], dict[str, Any]]]:
+    """The records with the entries that have committed them, in their order."""
+    found = [
+        (evidence.entries.get((*place, offset), 0), (*place, offset), value)
+        for place, records in evidence.records.items()
+        for offset, value in records
+    ]
+    return sorted(found, key=itemgetter(0))

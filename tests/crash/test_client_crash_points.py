@@ -25,6 +25,7 @@ from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from tests.seeds import share
 from tests.simulation.checkers import check_checkpoints, check_order
 from tests.simulation.clientcheckers import check_client_history
 from tests.simulation.clienthistory import ClientHistory, Transaction
@@ -352,14 +353,18 @@ def test_every_operation_may_be_the_last_and_every_answer_ambiguous(before: Worl
     operations = world.faulty.operations[world.begun :]
     world.check()
     assert len(operations) > 3
-    for operation in operations:
-        for fault in WRITE_FAULTS if operation.verb in WRITES else READ_FAULTS:
-            if fault.means_something_for(operation.verb):
-                try:
-                    _try(before.copy(operation.number, fault), run, fault)
-                except Exception as error:
-                    error.add_note(f"{case}: {fault.value} at {operation}")
-                    raise
+    points = [
+        (operation, fault)
+        for operation in operations
+        for fault in (WRITE_FAULTS if operation.verb in WRITES else READ_FAULTS)
+        if fault.means_something_for(operation.verb)
+    ]
+    for operation, fault in share(points, list(CASES).index(case)):
+        try:
+            _try(before.copy(operation.number, fault), run, fault)
+        except Exception as error:
+            error.add_note(f"{case}: {fault.value} at {operation}")
+            raise
 
 
 def _try(world: World, run: Callable[[World], None], fault: Fault) -> None:

@@ -17,9 +17,11 @@ from sparktxn.format import names
 from sparktxn.format.commands import AlterTopic, Append
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.maintenance import CompactReport, compact, verify
-from sparktxn.testing.faultystore import Died
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at, rows
+from sparktxn.testing.faultystore import Died, Fault
+from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows
+from tests.crash.test_vacuum_points import FAULTS
 from tests.maintenance.vacuumworld import Process
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -76,7 +78,7 @@ def mixed(found: Rows, before: Rows, left: Rows) -> bool:
 
 @pytest.mark.kafka("K96", "K97", "K98")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
-def test_every_operation_of_a_compaction_may_be_the_last(small: KeyedWorld, fault: object) -> None:
+def test_every_operation_of_a_compaction_may_be_the_last(small: KeyedWorld, fault: Fault) -> None:
     whole = small.copy()
     entry, before = whole.process().log.entry, rows(whole.process())
     process = whole.process()
@@ -89,10 +91,10 @@ def test_every_operation_of_a_compaction_may_be_the_last(small: KeyedWorld, faul
     whole.grow(checkpoints=3, transactions=1)
     whole.process().vacuum()
     kept = len(whole.segments())
-    for operation in operations:
+    for operation in share(operations, FAULTS.index(fault)):
         world = small.copy()
         process, reader = world.process(), world.process()
-        process.fate = at(operation.number, fault)  # type: ignore[arg-type]
+        process.fate = at(operation.number, fault)
         with contextlib.suppress(Died, StoreUnavailable, OutcomeUnknown):
             compacted(process, timeout_s=0.001)
         for put in process.late:

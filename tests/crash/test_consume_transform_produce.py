@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -77,10 +77,8 @@ class Services:
 
 
 @pytest.mark.kafka("K104", "K105", "K108", "K138")
-def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: Path) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
     with Store.open(str(tmp_path), create=True) as store:
         # Alerts go into entries, the others into files of their own.
         for topic in (PAYMENTS, RECEIPTS):
@@ -98,10 +96,8 @@ def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: 
 
 @pytest.mark.kafka("K138")
 @pytest.mark.nightly
-def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
     create(str(tmp_path), 20_000)
     services = Services(tmp_path, batch=50)
     while services.kills < 15:

@@ -20,8 +20,10 @@ from sparktxn.maintenance import CopyReport, verify
 from sparktxn.maintenance.storecopy import Copying, Work
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at, rows
+from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows
+from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import Process, RememberingStore
+from tests.seeds import share
 from tests.world import next_number, open_log
 
 pytestmark = pytest.mark.crash
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.crash
 UNIQUE = 20
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs, a vacuumed beginning and a transaction that is open."""
     world = RealWorld(inline=request.param)
@@ -126,7 +128,7 @@ def test_every_operation_of_a_copy_may_be_the_last(small: RealWorld, fault: Faul
     operations = process.objects.operations[begun:] if of == "source" else objects.operations
     assert len(operations) > UNIQUE
     refused = 0
-    for number in range(1, len(operations) + 1):
+    for number in (tried := share(range(1, len(operations) + 1), FAULTS.index(fault))):
         target, late = disturbed(small, None, number, fault, of)
         if (reader := opened(target)) is None:
             refused += 1
@@ -139,7 +141,7 @@ def test_every_operation_of_a_copy_may_be_the_last(small: RealWorld, fault: Faul
         assert again.is_complete
         assert target.objects() == expected
     if fault is Fault.DIE_BEFORE:
-        assert refused >= len(operations) - 1
+        assert refused >= len(tried) - 1
 
 
 @pytest.mark.parametrize("of", ["source", "target"])
@@ -158,7 +160,7 @@ def test_every_operation_of_bringing_a_copy_forward_may_be_the_last(small: RealW
     assert verify(whole.store()).problems == ()
     expected = whole.objects()
     operations = process.objects.operations[begun:] if of == "source" else objects.operations
-    for number in range(1, len(operations) + 1):
+    for number in share(range(1, len(operations) + 1), FAULTS.index(fault)):
         target, late = disturbed(world, before, number, fault, of)
         # It stands at an entry in between: a store that holds whole entries up to there.
         reader = opened(target)

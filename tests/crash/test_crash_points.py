@@ -22,13 +22,14 @@ from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands
+from tests.seeds import share
 from tests.simulation.history import observe
 from tests.simulation.truth import ABORTED, COMMITTED, Truth, digest_of, truth_after
 from tests.world import next_number, open_log
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
-FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+FAULTS: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
 SETTINGS: dict[str, Any] = {"checkpoint_entries": 4, "checkpoint_seal_segments": 2, "fsync": False}
 LEFT, RIGHT = (1, 0), (1, 1)
 GROUP = "group"
@@ -289,7 +290,7 @@ def test_every_operation_may_be_the_last(make_world: Callable[[], World], case: 
     check(world)
     operations = world.faulty.operations[world.opened :]
     assert len(operations) >= 2
-    for operation in operations:
+    for operation in share(operations, FAULTS.index(fault)):
         world = make_world()
         world.fault_at, world.fault = operation.number, fault
         try:

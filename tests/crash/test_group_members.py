@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -222,10 +222,8 @@ class Members:
         return f"seed {self._seed}: {len(self.copied())} of {self._produced} copied; members {members}\n{outputs}"
 
 
-def strike(folder: Path, uri: str, options: dict[str, Any], plan: Plan) -> Members:
-    seed = int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
+def strike(folder: Path, uri: str, options: dict[str, Any], seed: int, plan: Plan) -> Members:
     members = Members(folder / "journals", uri, options, seed, plan)
-    print(f"seed {seed}")
     print(members.run())
     members.check()
     assert members.ends["killed"] == plan.kills
@@ -254,50 +252,43 @@ def test_a_rolling_restart_of_many_members_by_kills(tmp_path: Path) -> None:
     roll(tmp_path, members=16, rounds=2)
 
 
-THIRTY_BLOWS = Plan(kills=24, pauses=6, gap_max_s=0.8)
+FIFTEEN_BLOWS = Plan(kills=12, pauses=3, gap_max_s=0.8)
 HUNDRED_BLOWS = Plan(kills=80, pauses=20, gap_max_s=1.0)
 """Five runs of these make the 500 blows of `make nightly` on each store."""
 
 
-def strike_on(tmp_path: Path, server: S3Server, plan: Plan) -> None:
+def strike_on(tmp_path: Path, server: S3Server, seed: int, plan: Plan) -> None:
     """Strike members on an S3 server, which they share: a round trip takes longer, and so do sessions."""
     bucket = f"members-{uuid4().hex[:12]}"
     server.create_bucket(bucket)
-    strike(tmp_path, f"s3://{bucket}/store", dict(server.options), plan._replace(timeout_ms=4_000, gap_max_s=0.3))
+    strike(tmp_path, f"s3://{bucket}/store", dict(server.options), seed, plan._replace(timeout_ms=4_000, gap_max_s=0.3))
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
-def test_eight_members_under_thirty_blows(tmp_path: Path) -> None:
-    strike(tmp_path, str(tmp_path / "store"), {}, THIRTY_BLOWS)
+def test_eight_members_under_fifteen_blows(tmp_path: Path, seed: int) -> None:
+    strike(tmp_path, str(tmp_path / "store"), {}, seed, FIFTEEN_BLOWS)
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
-@pytest.mark.moto
-def test_eight_members_under_thirty_blows_on_moto(tmp_path: Path, moto_server: S3Server) -> None:
-    strike_on(tmp_path, moto_server, THIRTY_BLOWS)
-
-
-@pytest.mark.kafka("K106", "K134", "K138")
-@pytest.mark.seaweedfs
-def test_eight_members_under_thirty_blows_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server) -> None:
-    strike_on(tmp_path, seaweed_server, THIRTY_BLOWS)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", range(5))
-def test_eight_members_under_many_blows(tmp_path: Path, run: int) -> None:
-    strike(tmp_path, str(tmp_path / "store"), {}, HUNDRED_BLOWS)
+def test_eight_members_under_many_blows(tmp_path: Path, seed: int, run: int) -> None:
+    strike(tmp_path, str(tmp_path / "store"), {}, seed, HUNDRED_BLOWS)
 
 
+@pytest.mark.kafka("K106", "K134", "K138")
 @pytest.mark.nightly
 @pytest.mark.moto
 @pytest.mark.parametrize("run", range(5))
-def test_eight_members_under_many_blows_on_moto(tmp_path: Path, moto_server: S3Server, run: int) -> None:
-    strike_on(tmp_path, moto_server, HUNDRED_BLOWS)
+def test_eight_members_under_many_blows_on_moto(tmp_path: Path, moto_server: S3Server, seed: int, run: int) -> None:
+    strike_on(tmp_path, moto_server, seed, HUNDRED_BLOWS)
 
 
+@pytest.mark.kafka("K106", "K134", "K138")
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
 @pytest.mark.parametrize("run", range(5))
-def test_eight_members_under_many_blows_on_seaweedfs(tmp_path: Path, seaweed_server: S3Server, run: int) -> None:
-    strike_on(tmp_path, seaweed_server, HUNDRED_BLOWS)
+def test_eight_members_under_many_blows_on_seaweedfs(
+    tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
+) -> None:
+    strike_on(tmp_path, seaweed_server, seed, HUNDRED_BLOWS)

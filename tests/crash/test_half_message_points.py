@@ -18,6 +18,7 @@ from sparktxn.halfmessage import LocalTransactionState
 from sparktxn.halfmessage.rocketmq5 import Message, TransactionResolution
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.halfworld import COMMIT, ROLLBACK, UNKNOWN, HalfWorld, Process, Process5
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -240,11 +241,15 @@ def attempt(case: str, fault_at: int, fault: Fault) -> list[Operation]:
 def test_every_operation_may_be_the_last_and_every_answer_ambiguous(case: str) -> None:
     operations = attempt(case, 0, Fault.NONE)
     assert len(operations) > 3
-    for place, operation in enumerate(operations, 1):
-        for fault in WRITE_FAULTS if operation.verb in WRITES else READ_FAULTS:
-            if fault.means_something_for(operation.verb):
-                try:
-                    attempt(case, place, fault)
-                except Exception as error:
-                    error.add_note(f"{case}: {fault.value} at {operation}")
-                    raise
+    points = [
+        (place, operation, fault)
+        for place, operation in enumerate(operations, 1)
+        for fault in (WRITE_FAULTS if operation.verb in WRITES else READ_FAULTS)
+        if fault.means_something_for(operation.verb)
+    ]
+    for place, operation, fault in share(points, list(CASES).index(case)):
+        try:
+            attempt(case, place, fault)
+        except Exception as error:
+            error.add_note(f"{case}: {fault.value} at {operation}")
+            raise

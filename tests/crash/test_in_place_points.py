@@ -20,8 +20,10 @@ from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died, Fault
 from sparktxn.transfer import import_in_place
-from tests.crash.test_rewrite_points import FAULTS, at
+from tests.crash.test_rewrite_points import at
+from tests.crash.test_vacuum_points import FAULTS
 from tests.maintenance.vacuumworld import Process, World
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -70,7 +72,7 @@ def test_every_operation_of_an_import_may_be_the_last(prepared: World, files: li
     assert ids(whole) == list(range(ROWS * FILES))
     steps = {tuple(range(0)), tuple(range(ROWS * PER_ENTRY)), tuple(range(ROWS * FILES))}
     left_behind = 0
-    for number in range(1, operations + 1):
+    for number in share(range(1, operations + 1), FAULTS.index(fault)):
         world = World(of=prepared)
         process = world.process()
         process.fate = at(len(process.objects.operations) + number, fault)

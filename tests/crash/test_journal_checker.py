@@ -37,8 +37,7 @@ def good() -> Evidence:
         "ns": 25,
         "began_ns": 21,
         "entry": 5,
-        "ranges": [["orders", 0, 0, 4], ["payments", 0, 0, 2]],
-        "log_ends": [["orders", 0, 4], ["payments", 0, 2]],
+        "after": 0,
         "rows": [["orders", 0, 0, json.dumps(first[0])], ["payments", 0, 0, json.dumps(first[1])]],
     }
     notes = {
@@ -47,7 +46,8 @@ def good() -> Evidence:
         ("viewer-0", 0): [saw],
         ("transformer-0", 0): [{"what": "committed", "ns": 40, "attempt": "transformer-0/0/0:0"}],
     }
-    return Evidence(records, {"writer-0": 2}, {0: 1}, notes)
+    entries = {(*O0, 0): 3, (*P0, 0): 3, (*O0, 4): 6, (*P0, 2): 6, (*A0, 0): 7}
+    return Evidence(records, entries, {"writer-0": 2}, {0: 1}, notes)
 
 
 def test_what_is_right_is_not_accused() -> None:
@@ -97,7 +97,7 @@ def forget_a_copy(evidence: Any) -> None:
 
 def tear_a_view(evidence: Any) -> None:
     del evidence.notes["viewer-0", 0][0]["rows"][1]
-    evidence.notes["viewer-0", 0][0]["ranges"][1][3] = 0
+    evidence.entries[(*P0, 0)] = 6
 
 
 def see_what_never_was(evidence: Any) -> None:
@@ -110,7 +110,16 @@ def go_back(evidence: Any) -> None:
 
 def overlook_the_acknowledged(evidence: Any) -> None:
     saw = evidence.notes["viewer-0", 0][0]
-    saw["rows"], saw["ranges"], saw["log_ends"] = [], [], [["orders", 0, 0], ["payments", 0, 0]]
+    saw["rows"], saw["entry"] = [], 2
+
+
+def see_a_record_twice(evidence: Any) -> None:
+    rows = evidence.notes["viewer-0", 0][0]["rows"]
+    rows.append(rows[0])
+
+
+def leave_out_a_transaction(evidence: Any) -> None:
+    evidence.notes["viewer-0", 0][0]["rows"] = []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,9 @@ def overlook_the_acknowledged(evidence: Any) -> None:
         (copy_twice, "group offsets against output"),
         (forget_a_copy, "group offsets against output"),
         (tear_a_view, "torn transaction: the view"),
-        (see_what_never_was, "reads past the last stable offset"),
+        (see_what_never_was, "reads of what is not committed: the view"),
+        (see_a_record_twice, "reads of what is not committed: the view"),
+        (leave_out_a_transaction, "reads of what is not committed: the view"),
         (go_back, "non-monotonic views"),
         (overlook_the_acknowledged, "stale view"),
     ],

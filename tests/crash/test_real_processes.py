@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from itertools import count
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
@@ -27,44 +26,39 @@ INLINE_BYTES = 250
 buckets = count()
 
 
-def seed() -> int:
-    """SPARKTXN_SEED, or a new one; the schedule of kills follows from it, the processes' own timing does not."""
-    return int(os.environ.get("SPARKTXN_SEED") or SystemRandom().randrange(1_000_000))
-
-
-def on_disk(folder: Path, plan: Plan, **more: int) -> Report:
+def on_disk(folder: Path, seed: int, plan: Plan, **more: int) -> Report:
     options = CHECKPOINTS | {name.replace("_", "."): value for name, value in more.items()}
-    chaos = ChaosRun(folder / "journals", str(folder / "store"), options, seed(), plan)
+    chaos = ChaosRun(folder / "journals", str(folder / "store"), options, seed, plan)
     report = chaos.run(options)
     print(report)
+    assert report.kills == plan.kills
     assert check_journals(chaos.evidence()) == []
     return report
 
 
-def on_s3(folder: Path, server: S3Server, plan: Plan) -> Report:
+def on_s3(folder: Path, server: S3Server, seed: int, plan: Plan) -> Report:
     bucket = f"chaos-{os.getpid()}-{next(buckets)}"
     server.create_bucket(bucket)
-    number = seed()
     with FaultProxy(server.endpoint_url) as proxy:
         direct = {**server.options, **REMOTE}
-        chaos = ChaosRun(folder / "journals", f"s3://{bucket}/store", direct, number, plan)
-        report = chaos.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, NetworkFaults(proxy, number))
+        chaos = ChaosRun(folder / "journals", f"s3://{bucket}/store", direct, seed, plan)
+        report = chaos.run(direct | {"storage.endpoint_url": proxy.endpoint_url}, NetworkFaults(proxy, seed))
     print(report)
+    assert report.kills == plan.kills
     assert check_journals(chaos.evidence()) == []
     return report
 
 
 @pytest.mark.kafka("K134", "K138")
-def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path) -> None:
-    report = on_disk(tmp_path, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3))
-    assert report.kills == 20
+def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path, seed: int) -> None:
+    report = on_disk(tmp_path, seed, Plan(kills=20, pauses=4, writers=3, gap_max_s=0.3))
     assert report.deaths["fenced"], "a writer that was paused past its time-out was told so"
     assert report.deaths["replaced and fenced"] == 2
 
 
 @pytest.mark.kafka("K138")
-def test_a_few_kills_with_files_and_inline_records(tmp_path: Path) -> None:
-    on_disk(tmp_path, Plan(kills=10, pauses=2, writers=2, gap_max_s=0.3), store_append_inline_bytes=INLINE_BYTES)
+def test_a_few_kills_with_files_and_inline_records(tmp_path: Path, seed: int) -> None:
+    on_disk(tmp_path, seed, Plan(kills=10, pauses=2, writers=2, gap_max_s=0.3), store_append_inline_bytes=INLINE_BYTES)
     carrying = [entry for entry in (tmp_path / "store" / "_log").glob("0*.json") if b'"data":' in entry.read_bytes()]
     assert carrying
     # The run draws its topics' format.
@@ -72,34 +66,25 @@ def test_a_few_kills_with_files_and_inline_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka("K138")
-@pytest.mark.moto
-def test_a_few_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server) -> None:
-    report = on_s3(tmp_path, moto_server, Plan(kills=8, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))
-    assert report.kills == 8
+@pytest.mark.nightly
+@pytest.mark.parametrize("run", range(7))
+def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path, seed: int, run: int) -> None:
+    on_disk(tmp_path, seed, Plan(kills=100, pauses=10, writers=4, gap_max_s=0.5))
 
 
 @pytest.mark.kafka("K138")
-@pytest.mark.seaweedfs
-def test_a_few_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server) -> None:
-    report = on_s3(tmp_path, seaweed_server, Plan(kills=6, pauses=1, writers=2, gap_max_s=2.0, timeout_ms=4_000))
-    assert report.kills == 6
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("run", range(7))
-def test_many_kills_and_pauses_on_a_local_disk(tmp_path: Path, run: int) -> None:
-    on_disk(tmp_path, Plan(kills=100, pauses=10, writers=4, gap_max_s=0.5))
-
-
 @pytest.mark.nightly
 @pytest.mark.moto
 @pytest.mark.parametrize("run", range(4))
-def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server, run: int) -> None:
-    on_s3(tmp_path, moto_server, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
+def test_many_kills_on_moto_behind_a_faulty_proxy(tmp_path: Path, moto_server: S3Server, seed: int, run: int) -> None:
+    on_s3(tmp_path, moto_server, seed, Plan(kills=50, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
 
 
+@pytest.mark.kafka("K138")
 @pytest.mark.nightly
 @pytest.mark.seaweedfs
 @pytest.mark.parametrize("run", range(4))
-def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(tmp_path: Path, seaweed_server: S3Server, run: int) -> None:
-    on_s3(tmp_path, seaweed_server, Plan(kills=40, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))
+def test_many_kills_on_seaweedfs_behind_a_faulty_proxy(
+    tmp_path: Path, seaweed_server: S3Server, seed: int, run: int
+) -> None:
+    on_s3(tmp_path, seaweed_server, seed, Plan(kills=40, pauses=4, writers=2, gap_max_s=3.0, timeout_ms=4_000))

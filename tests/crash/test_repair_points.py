@@ -13,7 +13,8 @@ from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.maintenance import repair, verify
 from sparktxn.testing.faultystore import Died, Fault
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, at
+from tests.crash.test_rewrite_points import RealWorld, at
+from tests.crash.test_vacuum_points import FAULTS
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 

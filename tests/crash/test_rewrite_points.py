@@ -22,11 +22,12 @@ from sparktxn.maintenance import RewriteReport, rewrite, verify
 from sparktxn.scan.plan import plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.testing.faultystore import Died, Fault, Operation
+from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import Process, World, carrying
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
-FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 ALL = {"rewrite.min.segments": 2, "rewrite.target.bytes": 4_096}
 Rows = list[tuple[str, int, int, bytes]]
 
@@ -55,7 +56,7 @@ class RealWorld(World):
         return [end]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs and single segments of a few transactions, one of them aborted."""
     world = RealWorld(inline=request.param)
@@ -103,7 +104,7 @@ def test_every_operation_of_a_rewrite_may_be_the_last(small: RealWorld, fault: F
     whole.process().vacuum()
     kept = len(whole.segments())
     assert kept_up_to(whole, entry) == []
-    for operation in operations:
+    for operation in share(operations, FAULTS.index(fault)):
         world = small.copy()
         process, reader = world.process(), world.process()
         process.fate = at(operation.number, fault)

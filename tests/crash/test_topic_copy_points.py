@@ -21,15 +21,17 @@ from sparktxn.maintenance.copywork import Work
 from sparktxn.maintenance.topiccopy import TopicCopying
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.crash.test_copy_points import Reader, Target, healthy, opened
-from tests.crash.test_rewrite_points import FAULTS, RealWorld, Rows, at
+from tests.crash.test_rewrite_points import RealWorld, Rows, at
+from tests.crash.test_vacuum_points import FAULTS, WORLDS
 from tests.maintenance.vacuumworld import TOPIC, Process
+from tests.seeds import share
 
 pytestmark = pytest.mark.crash
 
 UNIQUE = 20
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def small(request: pytest.FixtureRequest) -> RealWorld:
     """Sealed runs, a vacuumed beginning, a transaction that is open, and a topic that is left out."""
     world = RealWorld(inline=request.param)
@@ -103,7 +105,7 @@ def test_every_operation_of_a_copy_of_a_topic_may_be_the_last(small: RealWorld, 
     later.grow(checkpoints=1, transactions=1)
     expected_later = seen(Reader(later.process().store))
     refused = 0
-    for number in range(1, len(operations) + 1):
+    for number in (tried := share(range(1, len(operations) + 1), FAULTS.index(fault))):
         target, late = disturbed(small, number, fault, of)
         is_refused = opened(target) is None
         refused += is_refused
@@ -118,4 +120,4 @@ def test_every_operation_of_a_copy_of_a_topic_may_be_the_last(small: RealWorld, 
         assert newest is not None
         assert (newest.complete, newest.entry, list(newest.topics)) == (True, again.entry, [TOPIC])
     if fault is Fault.DIE_BEFORE:
-        assert refused >= len(operations) - 1
+        assert refused >= len(tried) - 1

@@ -17,14 +17,17 @@ from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, Process, World
+from tests.seeds import share
 from tests.simulation.truth import digest_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
-FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+FAULTS: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
+WORLDS = [pytest.param(False, id="files", marks=pytest.mark.nightly), pytest.param(True, id="files and inline")]
+"""The first one has more operations on segments, but none of another kind than the second, so it runs at night."""
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["files", "files and inline"])
+@pytest.fixture(scope="module", params=WORLDS)
 def littered(request: pytest.FixtureRequest) -> World:
     """All kinds of garbage: entries, heads, parts, merged and cut-off runs, segments, and a second writer's runs."""
     world = World(inline=request.param)
@@ -75,7 +78,7 @@ def test_every_operation_of_a_vacuum_may_be_the_last(littered: World, fault: Fau
     assert bool(kept) == whole.inline
     operations = cleaner.objects.operations[opened:]
     assert len(operations) > 50
-    for operation in operations:
+    for operation in share(operations, FAULTS.index(fault)):
         world = littered.copy()
         cleaner, reader = world.process(), world.process()
         cleaner.fate = at(operation.number, fault)
@@ -103,7 +106,7 @@ def test_every_operation_of_a_checkpoint_beside_a_vacuum_may_be_the_last(littere
     writer.log.refresh(writer.log.deadline())
     opened = len(writer.objects.operations)
     assert writer.log.checkpoint() is not None
-    for operation in writer.objects.operations[opened:]:
+    for operation in share(writer.objects.operations[opened:], FAULTS.index(fault)):
         world = littered.copy()
         writer, reader = world.process(), world.process()
         world.commit(2)

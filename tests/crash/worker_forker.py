@@ -40,7 +40,7 @@ class WorkerForker:
         process = self._process
         if process is not None and process.stdin is not None and process.stdout is not None:
             process.stdin.close()
-            process.wait(30)
+            process.wait(60)
             process.stdout.close()
 
     def start(self, task: Task) -> int:

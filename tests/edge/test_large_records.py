@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -78,7 +78,7 @@ def test_a_row_above_what_one_request_stores_is_refused_by_the_stager(uri: str) 
 
 def test_the_largest_record_is_stored_even_if_it_does_not_compress(uri: str) -> None:
     with transactional(uri) as producer:
-        producer.produce("large", os.urandom(LARGEST))
+        producer.produce("large", RANDOM.randbytes(LARGEST))
         producer.commit_transaction()
     assert sizes_in(uri, "large") == [LARGEST]
 
@@ -87,16 +87,17 @@ def test_large_records_do_not_share_a_segment_that_is_too_large(uri: str) -> Non
     sizes = [30 * MIB, 100, 30 * MIB, 20 * MIB]
     with transactional(uri) as producer:
         for size in sizes:
-            producer.produce("large", os.urandom(size))
+            producer.produce("large", RANDOM.randbytes(size))
         producer.commit_transaction()
     assert sizes_in(uri, "large") == sizes
 
 
+RANDOM = Random(1)
 UNEVEN = [MIB - 100] * 60 + [10] * 50_000
 
 
 def uneven_rows() -> pa.Table:
-    return pa.table({"value": pa.array([os.urandom(size) for size in UNEVEN])})
+    return pa.table({"value": pa.array([RANDOM.randbytes(size) for size in UNEVEN])})
 
 
 def test_a_table_of_uneven_rows_is_stored(uri: str) -> None:

@@ -15,7 +15,7 @@ from tests.fuzz.mutations import mutated
 
 MUTATIONS = 30
 """How many mutations of an input each of Hypothesis's examples contains."""
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS.keys())
 

@@ -88,9 +88,7 @@ HOSTILE = (
 )
 CANARY = "../canary"
 names = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=40), st.from_regex(r"(\.\./|/|\\|%2e|[a-z.]){1,6}"))
-PROPERTY = settings(
-    max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)  # each example opens clients
+PROPERTY = settings(max_examples=40, suppress_health_check=list(HealthCheck))  # each example opens clients
 
 
 @pytest.fixture

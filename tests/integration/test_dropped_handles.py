@@ -45,7 +45,7 @@ _MANY = 60
 def quick_collections() -> Iterator[None]:
     """Leaves what other tests have made out of the collections of these, which are many."""
     global _held_before
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while dropped._caretaker.held and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.005)
@@ -254,7 +254,7 @@ def test_a_finalizer_waits_for_nothing_that_the_collecting_thread_holds(uri: str
     # In a thread of its own: a finalizer that waits would keep this test from ending.
     thread = threading.Thread(target=drop_while_locked, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     settled()
 
@@ -419,9 +419,10 @@ def count_of(uri: str) -> int:
 def _drop_member(uri: str) -> None:
     """Drop a consumer that is a member, and that its own callback holds."""
     joined: list[Consumer] = []
-    member = Consumer({"bootstrap.servers": uri, "group.id": "g"})
+    seldom = {"session.timeout.ms": 1_800_000, "heartbeat.interval.ms": 600_000}
+    member = Consumer({"bootstrap.servers": uri, "group.id": "g", **seldom})
     member.subscribe(["t"], on_assign=lambda *_: joined.append(member))
-    give_up_at_s = time.monotonic() + 30
+    give_up_at_s = time.monotonic() + 60
     while not joined and time.monotonic() < give_up_at_s:
         member.poll(0.05)
     assert joined
@@ -432,11 +433,12 @@ def test_members_that_are_collected_together_leave_no_thread(uri: str) -> None:
     """The collection of a cycle clears weak references before it calls any finalizer."""
     with Store.open(uri):
         _drop_member(uri)
-        gc.collect()
-        give_up_at_s = time.monotonic() + 8
+        give_up_at_s = time.monotonic() + 60
         while _of_members() and time.monotonic() < give_up_at_s:
+            # Again and again: a worker that polls the log holds the callback, which holds the consumer.
+            gc.collect()
             time.sleep(0.05)
-        # Else it would wait for the next sign of life, after 15 seconds.
+        # Else it would wait for the next sign of life, after minutes.
         assert not _of_members()
 
 
@@ -454,7 +456,7 @@ def test_a_member_of_a_lent_log_is_left_to_its_session() -> None:
         with Store.open(address, create=True), hold_of_another():
             member = Consumer({"bootstrap.servers": address, "group.id": "g"})
             member.subscribe(["t"])
-            give_up_at_s = time.monotonic() + 30
+            give_up_at_s = time.monotonic() + 60
             while not member.assignment() and time.monotonic() < give_up_at_s:
                 member.poll(0.05)
             assert len(log.group_members("g")) == 1
@@ -482,7 +484,7 @@ def wait_for_the_thread() -> None:
     """Wait until the thread has done what is queued by now."""
     done = threading.Event()
     dropped.give_back_later(done.set)
-    assert done.wait(30)
+    assert done.wait(60)
 
 
 def test_the_thread_goes_on_after_work_that_ends_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -499,7 +501,7 @@ def test_the_thread_goes_on_after_work_that_ends_it(caplog: pytest.LogCaptureFix
 def test_a_member_that_is_dropped_in_a_forked_child_stays_in_its_group(uri: str) -> None:
     with Store.open(uri) as store, Consumer({"bootstrap.servers": uri, "group.id": "g"}) as member:
         member.subscribe(["t"])
-        give_up_at_s = time.monotonic() + 30
+        give_up_at_s = time.monotonic() + 60
         while not member.assignment() and time.monotonic() < give_up_at_s:
             member.poll(0.05)
         child = os.fork()

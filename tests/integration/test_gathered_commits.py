@@ -67,7 +67,7 @@ def noise(seed: int, size_bytes: int) -> bytes:
 tasks = st.lists(st.lists(st.tuples(st.integers(0, PARTITIONS - 1), SIZES), max_size=6), min_size=1, max_size=24)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(drawn=tasks, limit=st.sampled_from([0, 100, 49_152]))
 def test_all_rows_are_committed_in_the_order_of_the_tasks(drawn: list[list[tuple[int, int]]], limit: int) -> None:
     rows = [

@@ -275,7 +275,7 @@ class TestHandOver:
 
             asking = threading.Thread(target=ask, daemon=True)
             asking.start()
-            asking.join(20)
+            asking.join(60)
             assert not asking.is_alive(), "committed() hangs while on_revoke waits for it"
 
         first.subscribe(["t"], on_revoke=on_revoke)
@@ -447,7 +447,7 @@ class TestHandOver:
             members = [Consumer(settings) for _ in range(4)]
             for member in members[:2]:
                 member.subscribe(["t"])
-            until_s = time.monotonic() + 30
+            until_s = time.monotonic() + 60
             while [len(owned(member)) for member in members[:2]] != [2, 2] and time.monotonic() < until_s:
                 for member in members[:2]:
                     member.poll(0.05)
@@ -867,7 +867,7 @@ class TestDropped:
 
 
 def until(is_true: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + 30
+    ends_s = time.monotonic() + 60
     while not is_true():
         assert time.monotonic() < ends_s
         time.sleep(0.01)

@@ -862,7 +862,7 @@ def test_the_thread_of_a_started_producer_asks_and_ends_with_it() -> None:
     producer.set_transaction_listener(listener)
     with producer:
         producer.send_message_in_transaction(Message("t", b"a"))
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while not world.texts() and time.monotonic() < deadline_s:
             time.sleep(0.01)
     assert world.texts() == ["a"]
@@ -882,7 +882,7 @@ def test_a_producer_that_is_dropped_gives_its_thread_and_log_back() -> None:
     bell = checks._bell
     del producer, checks
     gc.collect()
-    assert bell.closed.wait(20)
+    assert bell.closed.wait(60)
     world.close()
 
 

@@ -63,7 +63,7 @@ def test_each_message_is_stored_once_and_many_share_entries(
     with Store.open(uri) as store:
         before = store.view(["orders"]).entry
         futures = [producer.send_async(message(b"%03d" % number)) for number in range(MANY)]
-        receipts = [future.result(30) for future in futures]
+        receipts = [future.result(60) for future in futures]
         assert store.view(["orders"]).entry - before < MANY * 3 / 4
     assert len({receipt.message_id for receipt in receipts}) == MANY
     assert {receipt.message_queue.topic for receipt in receipts} == {"orders"}
@@ -97,12 +97,12 @@ def test_shutdown_waits_for_what_is_under_way_and_cancels_the_rest(uri: str, mon
 
     def slow(*arguments: Any, **named: Any) -> Any:
         began.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return stage(*arguments, **named)
 
     monkeypatch.setattr(engine, "stage", slow)
     futures = [producer.send_async(message(b"%03d" % number)) for number in range(MANY)]
-    assert began.wait(10)
+    assert began.wait(60)
     threading.Timer(0.3, go_on.set).start()
     producer.shutdown(0.1)
     done, _ = wait(futures, 30)
@@ -130,7 +130,7 @@ def test_a_producer_that_is_dropped_still_sends(uri: str) -> None:
     producer.startup()
     futures = [producer.send_async(message(b"%03d" % number)) for number in range(20)]
     del producer
-    assert all(future.result(30) for future in futures)
+    assert all(future.result(60) for future in futures)
     assert len(stored(uri)) == 20
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn import RetentionPassed, ViewExpired, read_task
+from sparktxn import RetentionPassed, ViewExpired, ranges_within, read_task
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewPartitions, NewTopic, OffsetSpec
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException
@@ -296,13 +296,13 @@ def test_tasks_tile_the_history_and_start_from_checkpoints(world: World) -> None
     assert len(entries) <= 3 * 16
 
 
-def test_a_cut_holds_whole_entries(world: World) -> None:
+def test_a_limit_takes_whole_entries(world: World) -> None:
     busy(world, 20)
     view = world.store.view([TRANSACTIONS])
-    starts = {(TRANSACTIONS, 0): (5 << 20) + 1}
-    cut = world.store.cut(view, starts, rows_max=4)
-    assert cut.offsets == {(TRANSACTIONS, 0): 9 << 20}
-    assert world.store.cut(view, starts).offsets == {(TRANSACTIONS, 0): view.partitions[TRANSACTIONS, 0].log_end_offset}
+    start, end = (5 << 20) + 1, view.partitions[TRANSACTIONS, 0].log_end_offset
+    ranges = {(TRANSACTIONS, 0): (start, end)}
+    assert ranges_within(view, ranges, 4) == {(TRANSACTIONS, 0): (start, 9 << 20)}
+    assert ranges_within(view, ranges, 10_000) == ranges
 
 
 def test_history_begins_after_the_oldest_checkpoint_that_the_horizon_has_left(world: World) -> None:

@@ -409,13 +409,13 @@ def test_two_threads_in_one_call_are_told_apart(world: World, monkeypatch: pytes
 
     def holding(commands: Any) -> Any:
         waiting.set()
-        go.wait(10)
+        go.wait(60)
         return send(commands)
 
     monkeypatch.setattr(world.store.log, "send", holding)
     thread = threading.Thread(target=producer.commit_transaction)
     thread.start()
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     assert error_of(producer.commit_transaction) == KafkaError._PREV_IN_PROGRESS
     assert error_of(producer.abort_transaction) == KafkaError._CONFLICT
     go.set()

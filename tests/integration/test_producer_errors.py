@@ -599,14 +599,14 @@ def test_a_call_beside_another_thread_is_busy(world: World, call: str) -> None:
 
     def holding(commands: Any) -> Any:
         reached.set()
-        go.wait(10)
+        go.wait(60)
         return send(commands)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(world.store.log, "send", holding)
         thread = threading.Thread(target=getattr(producer, call))
         thread.start()
-        assert reached.wait(10)
+        assert reached.wait(60)
         same, other = error_of(getattr(producer, call)), error_of(producer.begin_transaction)
         go.set()
         thread.join()

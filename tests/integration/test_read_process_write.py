@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -137,8 +136,6 @@ def test_an_init_ends_what_makes_offsets_unstable(world: World) -> None:
     dead.send_offsets_to_transaction(at(5), GROUP)
     dead.flush()
     consumer = world.consumer(group_id="group")
-    started = time.monotonic()
     error_of(lambda: consumer.committed([PLACE], 0), KafkaException)
     world.transactional()
     assert consumer.committed([PLACE], 10)[0].offset < 0
-    assert time.monotonic() - started < 5

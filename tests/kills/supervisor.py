@@ -18,6 +18,7 @@ import pyspark
 from tests.kills.blows import AT_RANDOM, Blow, Blows
 from tests.kills.checker import Findings, check
 from tests.kills.queries import Query, fill
+from tests.spark.sessions import QUICK_JAVA
 
 __all__ = ["CannotGoOn", "Report", "run"]
 
@@ -112,8 +113,7 @@ class _Scene:
             "PYSPARK_PYTHON": sys.executable,
             "KILLS_FOLDER": str(self.folder),
             "KILLS_BROKEN": self._broken,
-            # Drivers live for seconds: the quick compiler and one collector's thread start them sooner.
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **QUICK_JAVA,
         }
         if self._query.master.startswith("local-cluster"):
             environment["SPARK_HOME"] = str(_spark_home(self.folder))

@@ -35,13 +35,14 @@ def short(folder: Path, batches: int) -> Query:
 
 @pytest.mark.kafka("K138")
 def test_errors_and_kills_at_every_point_leave_each_row_once(tmp_path: Path) -> None:
-    query = short(tmp_path, 20)
+    query = short(tmp_path, 15)
+    blows = every_point(query)
     with under_kills("local", tmp_path) as place:
-        report = place.run(query, every_point(query), seed=1)
+        report = place.run(query, blows, seed=1)
     assert not report.findings.problems, report
-    assert report.findings.batches == 20
-    dealt = {name.split()[0] for name in report.dealt}
-    assert dealt == set(POINTS), report
+    assert report.findings.batches == 15
+    assert sum(report.dealt.values()) == len(blows), report
+    assert {name.split()[0] for name in report.dealt} == set(POINTS), report
 
 
 def broken_run(folder: Path, build: str) -> Report:
@@ -49,15 +50,13 @@ def broken_run(folder: Path, build: str) -> Report:
         return place.run(short(folder, 3), [BROKEN_BLOWS[build]], seed=1, broken=build)
 
 
-def test_a_sink_that_ignores_the_identity_of_micro_batches_is_caught(tmp_path: Path) -> None:
-    report = broken_run(tmp_path, "identity-ignored")
-    assert "10 numbers are there more than once" in "\n".join(report.findings.problems), report
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("build", sorted(BUILDS))
 def test_a_build_without_a_rule_is_caught(tmp_path: Path, build: str) -> None:
-    assert broken_run(tmp_path, build).findings.problems
+    problems = "\n".join(broken_run(tmp_path, build).findings.problems)
+    assert problems
+    if build == "identity-ignored":
+        assert "10 numbers are there more than once" in problems
 
 
 @pytest.mark.nightly

@@ -160,6 +160,7 @@ def test_sixteen_writers_commit_several_times_as_much_with_intents_as_by_trying_
     assert combined_p99_s < 1.0
 
 
+@pytest.mark.nightly
 def test_small_transactions_of_many_producers_share_entries() -> None:
     """A lone writer waits for an entry and what confirms it, and 64 producers in 8 processes for a few more.
 

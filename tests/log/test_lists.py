@@ -74,7 +74,8 @@ def offset_commit(request_id: str, offset: Any = 1, *, metadata: Any = None, gro
 )
 def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(shared, client, command: Command) -> None:
     waiting = client.log.send([offset_commit("good", 7)])
-    with pytest.raises(CommandRefused, match=r"command 2 of 2 .* holds a value that the log cannot hold") as refused:
+    kind = type(command).__name__
+    with pytest.raises(CommandRefused, match=rf"command 2 of 2 \({kind}\) holds a value that the log") as refused:
         client.log.send([offset_commit("first"), command])
     assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
     waiting.wait(client.log.deadline(1))

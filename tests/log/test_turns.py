@@ -47,6 +47,13 @@ def deadline(seconds: float | None = None) -> Deadline:
     return Deadline(SystemClock(), seconds)
 
 
+def is_free(turns: Turns) -> bool:
+    """Return whether a caller has the turn without a wait: it then never asks whether its list is done."""
+    asked: list[None] = []
+    with turns.turn(lambda: asked.append(None) is None, deadline()):
+        return not asked
+
+
 def test_a_caller_whose_list_is_done_leaves_while_another_has_the_turn() -> None:
     turns = Turns()
     done, waits, left = threading.Event(), threading.Event(), threading.Event()
@@ -62,11 +69,11 @@ def test_a_caller_whose_list_is_done_leaves_while_another_has_the_turn() -> None
     with turns.turn(lambda: False, deadline()):
         thread = threading.Thread(target=wait)
         thread.start()
-        assert waits.wait(10)
+        assert waits.wait(60)
         assert not left.wait(0.05), "the list is not done"
         done.set()
     with turns.turn(lambda: False, deadline()):
-        assert left.wait(10)
+        assert left.wait(60)
         thread.join()
 
 
@@ -78,9 +85,7 @@ def test_a_caller_waits_for_a_second_or_its_deadline_at_most() -> None:
             began_s = time.monotonic()
             with turns.turn(lambda: False, deadline(limit_s)):
                 assert time.monotonic() - began_s >= least_s
-    began_s = time.monotonic()
-    with turns.turn(lambda: False, deadline()):
-        assert time.monotonic() - began_s < 0.9
+    assert is_free(turns)
 
 
 def test_an_interrupted_caller_gives_its_turn_back() -> None:
@@ -90,6 +95,4 @@ def test_an_interrupted_caller_gives_its_turn_back() -> None:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         pass
-    began_s = time.monotonic()
-    with turns.turn(lambda: False, deadline()):
-        assert time.monotonic() - began_s < 0.9
+    assert is_free(turns)

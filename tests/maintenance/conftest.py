@@ -14,7 +14,7 @@ BUCKET = "copying"
     params=[
         "local",
         pytest.param("moto_server", marks=pytest.mark.moto),
-        pytest.param("seaweed_server", marks=pytest.mark.seaweedfs),
+        pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly]),
     ]
 )
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:

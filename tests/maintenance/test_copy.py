@@ -64,7 +64,7 @@ def trade(store: Store, transactions: int, **settings: Any) -> None:
 def settle(store: Store) -> None:
     store.log.refresh(store.log.deadline(10))
     store.log.checkpoint()
-    assert store.log.background.wait(30)  # type: ignore[attr-defined]  # checkpoints that are being made
+    assert store.log.background.wait(60)  # type: ignore[attr-defined]  # checkpoints that are being made
 
 
 @pytest.fixture

@@ -257,7 +257,7 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
     log = open_log(objects, background=ThreadBackground("folding", 2))
     uri = f"{objects.uri}-folding"
     lend_log(uri, log)
-    begun, ended = threading.Event(), threading.Event()
+    begun, closed, ended = threading.Event(), threading.Event(), threading.Event()
     put_if_absent = objects.put_if_absent
 
     def put(name: str, data: bytes, **kwargs: Any) -> Any:
@@ -266,7 +266,8 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
         begun.set()
         while time_left_s(None) != 0:
             time.sleep(0.01)
-        ended.set()
+        if closed.wait(60):
+            ended.set()
         raise StoreUnavailable("no answer")
 
     with Store.open(uri) as store, Producer({"bootstrap.servers": uri}) as producer:
@@ -277,25 +278,22 @@ def test_a_fold_that_gets_no_answer_keeps_neither_commits_nor_close_waiting(monk
         monkeypatch.setattr(objects, "put_if_absent", put)
         folder = Folder(log, PLENTY, EIGHT, pause_s=0)
         folder.after_checkpoint()
-        assert begun.wait(10)
-        started_s = time.monotonic()
+        assert begun.wait(60)
         producer.produce("t", "more")
-        assert producer.flush(10) == 0
-        assert time.monotonic() - started_s < 2
+        assert producer.flush(60) == 0
         folder.after_checkpoint()
-    started_s = time.monotonic()
     log.close()
-    assert time.monotonic() - started_s < 2
+    closed.set()
     take_log_back(uri)
-    assert ended.wait(10)
+    assert ended.wait(60)
     for thread in threading.enumerate():
         if thread.name == "folding-again":
-            thread.join(10)
+            thread.join(60)
     assert not caplog.records, "that the handle was closed is no failure"
 
 
 _ENDS = """
-import sys, threading, time
+import sys, threading
 from sparktxn import Producer, Store
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.maintenance import folding
@@ -319,16 +317,13 @@ with Producer({"bootstrap.servers": sys.argv[1]}) as producer:
         producer.flush()
 folding.Folder(store.log, 1 << 40, RewriteSettings(min_segments=8), pause_s=0).after_checkpoint()
 begun.wait()
-print(time.time())
 """
 
 
 def test_the_end_of_a_process_does_not_wait_for_a_fold(tmp_path: Any) -> None:
-    """The fold is in the midst of its work when the interpreter ends."""
-    done = subprocess.run([sys.executable, "-c", _ENDS, tmp_path], capture_output=True, text=True, timeout=60)
-    took_s = time.time() - float(done.stdout)
+    """The fold is in the midst of its work, which never ends, when the interpreter does."""
+    done = subprocess.run([sys.executable, "-c", _ENDS, tmp_path], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-    assert took_s < 3
 
 
 def test_a_child_of_a_fork_neither_folds_nor_hangs(tmp_path: Any) -> None:
@@ -339,7 +334,7 @@ def test_a_child_of_a_fork_neither_folds_nor_hangs(tmp_path: Any) -> None:
             os._exit(len([thread for thread in threading.enumerate() if "again" in thread.name]))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert any(thread.name.endswith("-again") for thread in threading.enumerate())
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while any(thread.name == "sparktxn-again" for thread in threading.enumerate()):
         assert time.monotonic() < deadline_s, "the thread outlives the handle"
         time.sleep(0.01)
@@ -349,7 +344,7 @@ def test_the_last_handle_that_is_dropped_ends_the_thread(tmp_path: Any) -> None:
     store = Store.open(tmp_path, create=True)
     folding.start_folding(store.log)
     del store
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     while any(thread.name == "sparktxn-again" for thread in threading.enumerate()):
         assert time.monotonic() < deadline_s, "the thread keeps the handle open"
         time.sleep(0.01)

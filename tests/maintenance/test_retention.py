@@ -199,7 +199,7 @@ def test_what_is_not_known_at_the_deadline_is_reported(world: World) -> None:
     kept=st.none() | st.integers(0, 12),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_stays_is_what_the_settings_keep(
     ages: list[int], retention_hours: int, kept: int | None, seed: int
 ) -> None:

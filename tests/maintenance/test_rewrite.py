@@ -154,7 +154,7 @@ def test_append_time_stays_that_of_each_entry(world: World) -> None:
         entry = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
         resource.add_incremental_config(entry)
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(10)
+            future.result(60)
     assert {row["timestamp"].timestamp() for row in world.rows("appended")} == {1.0}
 
 

@@ -23,7 +23,7 @@ BUCKET = "sweeping"
     params=[
         "local",
         pytest.param("moto_server", marks=pytest.mark.moto),
-        pytest.param("seaweed_server", marks=pytest.mark.seaweedfs),
+        pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly]),
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
@@ -47,7 +47,7 @@ def test_what_has_timed_out_is_aborted_and_what_has_not_is_not(store: Store) -> 
     time.sleep(2.1)
     report = sweep(store, {"transactional.id.expiration.ms": 1_000})
     assert [found.transactional_id for found in report.timed_out] == ["short"]
-    assert 1_000 <= report.timed_out[0].timed_out_after_ms < 30_000
+    assert 1_000 <= report.timed_out[0].timed_out_after_ms < 600_000
     assert report.expired_transactional_ids == ("idle",)
     kept = log.transaction("long")
     assert kept is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Collection
 from difflib import unified_diff
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ _SURVIVED: Final = frozenset({0, 5, 33})
 """mutmut's codes for a mutant that passes its tests, and for one that no test reaches."""
 _CONTEXT: Final = 30
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 Explained = dict[str, dict[str, str]]
 
 
@@ -51,12 +53,14 @@ def explained(text: str) -> Explained:
     return found
 
 
-def survivors(mutated: Path) -> Survivors:
-    """Return the survivors of `mutated`, a module as mutmut has written it, with its results alongside."""
+def survivors(mutated: Path, chosen: Collection[str] | None = None) -> Survivors:
+    """Return the survivors of `mutated`, a module as mutmut has written it, with its results alongside.
+
+    `chosen` names the mutants that were to be run; all of them if it is None.
+    """
     codes: dict[str, int | None] = json.loads(Path(f"{mutated}.meta").read_text())["exit_code_by_key"]
-    functions = {
-        node.name: node for node in ast.walk(ast.parse(mutated.read_text())) if isinstance(node, ast.FunctionDef)
-    }
+    codes = {key: code for key, code in codes.items() if chosen is None or key in chosen}
+    functions = {node.name: node for node in ast.walk(ast.parse(mutated.read_text())) if isinstance(node, Function)}
     names = {}
     for key, code in codes.items():
         mutant = key.rpartition(".")[2]
@@ -67,7 +71,7 @@ def survivors(mutated: Path) -> Survivors:
     return Survivors(names, len(codes), sum(code is None for code in codes.values()))
 
 
-def difference(before: ast.FunctionDef, after: ast.FunctionDef) -> str:
+def difference(before: Function, after: Function) -> str:
     """Return what differs between two versions of a function, with a little of what is around it."""
     old, new = (ast.unparse(function).splitlines()[1:] for function in (before, after))
     changed = [line for line in unified_diff(old, new, lineterm="", n=0) if line[:2] not in ("--", "++", "@@")]
@@ -88,7 +92,7 @@ def _around(line: str, first: int, last: int) -> str:
     return ("..." if start else "") + line[start:end].strip() + ("..." if end < len(line) else "")
 
 
-def _without_texts(function: ast.FunctionDef) -> str:
+def _without_texts(function: Function) -> str:
     """The function without its name, and without the words of its refusals, which no test has to pin."""
     return "\n".join(ast.unparse(_Wordless().visit(ast.parse(ast.unparse(function)))).splitlines()[1:])
 

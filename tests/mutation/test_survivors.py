@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sparktxn.state
+from tests.mutation.engine import sample
 from tests.mutation.survivors import EXPLAINED, difference, explained, survivors
 
 STATE = sparktxn.state.__path__[0]
@@ -66,6 +67,22 @@ def test_a_mutant_that_was_not_run_is_counted(tmp_path: Path) -> None:
     mutated.write_text(MUTATED)
     (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": {"m.x_apply__mutmut_1": None}}))
     assert survivors(mutated)[1:] == (1, 1)
+
+
+def test_only_the_chosen_mutants_count(tmp_path: Path) -> None:
+    mutated = tmp_path / "module.py"
+    mutated.write_text(MUTATED)
+    codes = {f"m.x_apply__mutmut_{number}": code for number, code in enumerate((0, None, None), 1)}
+    (tmp_path / "module.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    assert survivors(mutated, {"m.x_apply__mutmut_1"})[1:] == (1, 0)
+
+
+def test_one_seed_draws_one_sample() -> None:
+    mutants = [str(number) for number in range(100)]
+    drawn = sample(mutants, 10, seed=1)
+    assert len(set(drawn)) == 10
+    assert drawn == sample(mutants[::-1], 10, seed=1) != sample(mutants, 10, seed=2)
+    assert sample(mutants, 1_000, seed=1) == sorted(mutants)
 
 
 def test_a_difference_shows_a_little_of_what_is_around_it() -> None:

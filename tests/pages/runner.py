@@ -1,7 +1,8 @@
-"""Runs the blocks of one page, one after another in one process and one folder: `python runner.py PAGE.json`.
+"""Runs the blocks of pages, one after another, each page in its own folder: `python runner.py PAGE.json …`.
 
-The file has `before`, `after` and `between` by number, which are programs, and `blocks`, pairs of a language and a
-text. The output of each block is written to the file's name with `.out`.
+A file has `before`, `after` and `between` by number, which are programs, and `blocks`, pairs of a language and a text.
+The output of each block is written to the file's name with `.out`, and the error of a page that fails. Pages with Spark
+share this process's JVM, not a session.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +48,7 @@ def run_diff(text: str, names: dict[str, Any]) -> None:
 RUN = {"python": run_python, "bash": run_shell, "sh": run_shell, "sql": run_sql, "diff": run_diff}
 
 
-def main(file: Path) -> None:
-    page = json.loads(file.read_text())
+def run_page(page: dict[str, Any]) -> list[str]:
     names: dict[str, Any] = {"__name__": "__main__"}
     run_python(page["before"], names)
     printed = []
@@ -56,8 +58,28 @@ def main(file: Path) -> None:
             RUN[kind](text, names)
         printed.append(out.getvalue())
     run_python(page["after"], names)
-    file.with_suffix(".out").write_text(json.dumps(printed))
+    return printed
+
+
+def stop_spark() -> None:
+    """End the session that a page has left, by an error: the next page starts its own."""
+    spark = sys.modules.get("pyspark.sql")
+    left = None if spark is None else spark.SparkSession.getActiveSession()
+    if left is not None:
+        left.stop()
+
+
+def main(files: list[Path]) -> None:
+    for file in files:
+        os.chdir(file.parent)
+        result: dict[str, Any] = {"printed": [], "error": ""}
+        try:
+            result["printed"] = run_page(json.loads(file.read_text()))
+        except Exception:
+            result["error"] = traceback.format_exc()
+        stop_spark()
+        file.with_suffix(".out").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(file) for file in sys.argv[1:]])

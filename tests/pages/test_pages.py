@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.pages.blocks import PAGES, ROOT, blocks
+from tests.pages.blocks import PAGES, ROOT, Block, blocks
 from tests.pages.worlds import WORLDS
 from tests.servers import MotoServer, S3Server
 
@@ -28,7 +28,6 @@ _BUCKET = re.compile(r"s3a?://([a-z0-9-]+)")
 
 # Blocks that other tests run.
 ELSEWHERE = {
-    ("README.md", "python"): "tests/test_readme.py",
     ("docs/cli.md", "console"): "tests/cli/test_page.py",
     ("docs/cli.md", "python"): "tests/cli/test_page.py",
     ("docs/transfer.md", "console"): "tests/cli/test_page.py",
@@ -43,10 +42,16 @@ NOT_RUN = {
     ("docs/spark.md", "needs a cluster"): 1,
     ("docs/transfer.md", "make interop runs it, with a broker"): 1,
     ("docs/transfer.md", "needs the packages of Delta"): 1,
-    ("docs/verification.md", "takes minutes"): 1,
+    ("docs/verification.md", "takes hours"): 1,
+    ("docs/verification.md", "takes minutes"): 2,
 }
 
-SPARK_PAGES = [page for page, world in WORLDS.items() if world.spark]
+SPARK_PAGES_BY_DAY = ("README.md", "docs/spark.md")
+SPARK_PAGES = [
+    page if page in SPARK_PAGES_BY_DAY else pytest.param(page, marks=pytest.mark.nightly)
+    for page, world in WORLDS.items()
+    if world.spark
+]
 OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark]
 
 
@@ -69,20 +74,30 @@ def commands(folder: Path) -> Path:
     return found
 
 
-def run(page: str, folder: Path, server: S3Server | None = None) -> list[tuple[str, str]]:
-    """Run a page in `folder`; return what each block prints, and what the page shows below it."""
+def taken(page: str) -> list[Block]:
+    """The blocks of a page that run here."""
+    found = [block for block in blocks(page) if not block.reason and (page, block.kind) not in ELSEWHERE]
+    assert found
+    return found
+
+
+def program(page: str, folder: Path) -> Path:
+    """Write what the runner needs of a page: its blocks and its world, moved into `folder`."""
     world = WORLDS[page]
-    taken = [block for block in blocks(page) if not block.reason and (page, block.kind) not in ELSEWHERE]
-    assert taken
-    file = folder / "page.json"
     steps = {number: moved(text, folder) for number, text in world.between.items()}
-    page_blocks = [(block.kind, moved(block.text, folder)) for block in taken]
+    page_blocks = [(block.kind, moved(block.text, folder)) for block in taken(page)]
     before, after = moved(world.before, folder), moved(world.after, folder)
+    file = folder / "page.json"
     file.write_text(json.dumps({"before": before, "after": after, "between": steps, "blocks": page_blocks}))
+    return file
+
+
+def run(files: list[Path], folder: Path, server: S3Server | None = None) -> None:
+    """Run pages one after the other in one process, whose home is `folder`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
     environment = {**kept, "HOME": str(folder), "PATH": f"{commands(folder)}{os.pathsep}{kept['PATH']}"}
     if server is not None:
-        for bucket in sorted(set(_BUCKET.findall(file.read_text()))):
+        for bucket in sorted({name for file in files for name in _BUCKET.findall(file.read_text())}):
             server.create_bucket(bucket)
         environment |= {
             "AWS_ENDPOINT_URL": server.endpoint_url,
@@ -90,49 +105,70 @@ def run(page: str, folder: Path, server: S3Server | None = None) -> list[tuple[s
             "AWS_SECRET_ACCESS_KEY": server.secret_key,
         }
     done = subprocess.run(
-        [sys.executable, str(RUNNER), str(file)],
+        [sys.executable, str(RUNNER), *map(str, files)],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    printed = json.loads(file.with_suffix(".out").read_text())
-    return list(zip(printed, (block.shown for block in taken), strict=True))
 
 
-def check(found: list[tuple[str, str]]) -> None:
+def check(page: str, file: Path) -> None:
     """Fail where a page shows another output; blocks without one may print what changes from run to run."""
-    assert [printed for printed, shown in found if shown] == [shown for _, shown in found if shown]
+    result = json.loads(file.with_suffix(".out").read_text())
+    assert result["error"] == ""
+    found = [
+        (printed, block.shown) for printed, block in zip(result["printed"], taken(page), strict=True) if block.shown
+    ]
+    if WORLDS[page].any_order:
+        found = [(_sorted(printed), _sorted(shown)) for printed, shown in found]
+    assert [printed for printed, _ in found] == [shown for _, shown in found]
 
 
-@pytest.fixture
-def server(page: str, tmp_path: Path) -> Iterator[S3Server | None]:
-    """A server with no stores, for pages that have their stores on S3."""
-    if not WORLDS[page].s3:
-        yield None
-        return
-    with MotoServer(tmp_path / "moto") as started:
-        yield started
+def _sorted(lines: str) -> str:
+    return "\n".join(sorted(lines.splitlines()))
 
 
 @pytest.mark.parametrize("page", OTHER_PAGES)
-def test_a_page_prints_what_it_shows(page: str, tmp_path: Path, server: S3Server | None) -> None:
-    check(run(page, tmp_path, server))
+def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    # A server with no stores, for pages that have their stores on S3.
+    with MotoServer(tmp_path / "moto") if WORLDS[page].s3 else nullcontext() as server:
+        file = program(page, tmp_path)
+        run([file], tmp_path, server)
+        check(page, file)
+
+
+@pytest.fixture(scope="module")
+def spark_pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The pages that are asked for, one after the other in one process: a JVM takes longer to start than a page."""
+    folder = tmp_path_factory.mktemp("pages")
+    items = [item for item in request.session.items if request.fixturename in getattr(item, "fixturenames", ())]
+    files = {}
+    for number, page in enumerate(
+        str(item.callspec.params["page"]) for item in items if isinstance(item, pytest.Function)
+    ):
+        (folder / str(number)).mkdir()
+        files[page] = program(page, folder / str(number))
+    with MotoServer(folder / "moto") as server:
+        run([*files.values()], folder, server)
+    return files
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", SPARK_PAGES)
-def test_a_page_with_spark_prints_what_it_shows(page: str, tmp_path: Path, server: S3Server | None) -> None:
-    check(run(page, tmp_path, server))
+def test_a_page_with_spark_prints_what_it_shows(page: str, spark_pages: dict[str, Path]) -> None:
+    check(page, spark_pages[page])
 
 
 @pytest.mark.parametrize("page", [page for page, world in WORLDS.items() if world.twice])
 def test_a_page_can_be_pasted_twice(page: str, tmp_path: Path) -> None:
-    run(page, tmp_path)
-    run(page, tmp_path)
+    file = program(page, tmp_path)
+    for _ in range(2):
+        run([file], tmp_path)
+        assert json.loads(file.with_suffix(".out").read_text())["error"] == ""
 
 
 def test_every_block_of_every_page_is_run_or_says_why_not() -> None:

@@ -51,6 +51,7 @@ from sparktxn.structs import (
     TopicState,
 )
 from tests.purelog import PureLog
+from tests.seeds import examples
 
 MEMBERSHIP = (JoinGroup, UpdateMember, ReleasePartitions, LeaveGroup, ExpireMember)
 COMMANDS = [command for command in Command.__args__ if command is not Appends]
@@ -280,7 +281,7 @@ def read_everything(log: PureLog) -> None:
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_a_command_of_sensible_values_can_be_decoded(kind: Any, data: st.DataObject) -> None:
     """Or else the tests below would try hardly any."""
@@ -289,14 +290,14 @@ def test_a_command_of_sensible_values_can_be_decoded(kind: Any, data: st.DataObj
     assert decode_entry(encode_entry(body)[0], entry(1), 1).commands == (command,)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 400), suppress_health_check=list(HealthCheck))
 @given(st.lists(st.lists(commands_(COMMANDS), min_size=1, max_size=2), min_size=1, max_size=12))
 def test_what_the_state_accepts_can_be_checkpointed_and_read(lists: list[list[Any]]) -> None:
     apply_and_read(lists)
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 250), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_state_accepts_of_each_command_can_be_read(kind: Any, data: st.DataObject) -> None:
     apply_and_read([[data.draw(commands_([kind], hostile_min=1))], [data.draw(commands_([kind, Append]))]])
@@ -324,7 +325,7 @@ def apply_and_read(lists: list[list[Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_encode_accepts_decode_accepts(kind: Any, data: st.DataObject) -> None:
     """Text with halves of surrogate pairs, and integers beyond 64 bits, are refused by the encoder or both ways."""

@@ -140,7 +140,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), steps, inline_bytes_)
 def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: list[Step], inline_bytes: int) -> None:
     history = History(inline_bytes)
@@ -161,7 +161,7 @@ def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: li
         history.world.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps, st.integers(1, 4), inline_bytes_)
 def test_micro_batches_with_a_limit_hold_whole_entries_in_order(
     taken: list[Step], rows_max: int, inline_bytes: int

@@ -18,6 +18,7 @@ from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import CopyReport, copy_store, verify
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, inline_bytes_
 from tests.property.test_rewrites import COLUMNS, Rewriting, commit_rows, offset_rows
+from tests.seeds import examples
 from tests.simulation.truth import digest_of
 from tests.world import next_number
 
@@ -111,7 +112,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 100))
 @given(steps, inline_bytes_)
 def test_a_copy_reads_as_its_source_and_goes_on_by_itself(taken: list[Step], inline_bytes: int) -> None:
     history = Copying(inline_bytes)

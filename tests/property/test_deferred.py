@@ -371,7 +371,7 @@ def run(rng: Random, steps: int) -> None:
         Follower(program, rng).run()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_every_read_shows_what_an_eager_replay_shows(seed: int) -> None:
     print(f"seed {seed}")

@@ -69,7 +69,7 @@ def without_times(rows: list[dict[str, Any]], tables: list[pa.Table]) -> list[di
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     made=tables(),
     compression=st.sampled_from(["none", "snappy", "gzip", "lz4", "zstd"]),

@@ -212,7 +212,7 @@ class Unfenced(Coordinator):
 
 
 def run(machine: type[Coordinator], examples: int = 100, **more: Any) -> None:
-    chosen = settings(max_examples=examples, stateful_step_count=40, deadline=None, **more)
+    chosen = settings(max_examples=examples, stateful_step_count=40, **more)
     run_state_machine_as_test(machine, settings=settings(chosen, suppress_health_check=list(HealthCheck)))
 
 

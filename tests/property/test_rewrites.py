@@ -97,7 +97,7 @@ class Rewriting(History):
             given["rewrite.partitions"] = partition
         before = self.store.view(["t"])
         seen = {isolation: offset_rows(self.store, before, isolation) for isolation in LEVELS}
-        committed, cut = commit_rows(self.store, before), self.store.cut(before, {})
+        committed, ranges = commit_rows(self.store, before), self.store.ranges(before)
         segments = self._segments()
         if action == "fold":
             self._fold(target_bytes)
@@ -113,10 +113,7 @@ class Rewriting(History):
         assert without(now, self.aborted) == without(seen["read_uncommitted"], self.aborted)
         assert all(row in seen["read_uncommitted"] for row in now)
         assert commit_rows(self.store, after) == committed
-        now_cut = self.store.cut(after, {})
-        # A cut counts records that it will not return, and an aborted transaction may hold it back.
-        assert all(now_cut.offsets[key] >= offset for key, offset in cut.offsets.items())
-        assert self.aborted or now_cut == cut
+        assert self.store.ranges(after) == ranges
         assert self._segments() == segments
         # The view from before still reads the files from before.
         assert offset_rows(self.store, before, "read_uncommitted") == seen["read_uncommitted"]
@@ -163,7 +160,7 @@ def small_row_groups() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), steps, inline_bytes_)
 def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
     data: Any, taken: list[Step], inline_bytes: int

@@ -461,10 +461,6 @@ class LogMachine(StateMachine):
 
 
 TestStateMachine = StateMachine.TestCase
-TestStateMachine.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestStateMachine.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestLog.settings = settings(max_examples=25, stateful_step_count=30, suppress_health_check=list(HealthCheck))

@@ -175,7 +175,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newnames, "_NAMES_PER_REQUEST", -1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(STEPS)
 def test_it_leaves_what_a_vacuum_leaves_that_lists_everything(steps: list[tuple[str, int, int]]) -> None:
     listing = Listing()

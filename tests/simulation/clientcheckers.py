@@ -24,6 +24,7 @@ __all__ = [
     "check_monotonic_views",
     "check_order",
     "check_reported_failures",
+    "check_skipped_commits",
     "check_skipped_reads",
     "check_stable_offsets",
     "check_torn_transactions",
@@ -45,6 +46,7 @@ def check_client_history(history: ClientHistory) -> None:
         check_stable_offsets,
         check_gaps,
         check_skipped_reads,
+        check_skipped_commits,
         check_group_offsets,
         check_drained,
         check_monotonic_views,
@@ -145,10 +147,10 @@ def check_aborted_reads(history: ClientHistory) -> None:
 
 
 def check_torn_transactions(history: ClientHistory) -> None:
-    """G1b: an aligned batch holds all records of a transaction, over all topics and partitions, or none."""
+    """G1b: a whole batch holds all records of a transaction, over all topics and partitions, or none."""
     by_value = history.by_value()
     for batch in history.reads():
-        if not (batch.committed and batch.aligned):
+        if not (batch.committed and batch.whole):
             continue
         values = {record.value for record in batch.records}
         seen = {by_value[value].name: by_value[value] for value in sorted(values) if value in by_value}
@@ -176,7 +178,8 @@ def check_isolation(history: ClientHistory) -> None:
         if not batch.committed:
             continue
         for place, range_ in batch.ranges.items():
-            assert range_.end <= range_.last_stable_offset, f"{batch.reader} read {place} past the last stable offset"
+            in_order = range_.end <= range_.last_stable_offset or batch.is_of_commits
+            assert in_order, f"{batch.reader} read {place} past the last stable offset"
         for record in batch.records:
             range_here = batch.ranges.get(record.place)
             if range_here is not None:
@@ -256,11 +259,36 @@ def check_skipped_reads(history: ClientHistory) -> None:
     for record in final.records:
         by_place[record.place].append(record)
     for batch in history.reads():
+        if batch.is_of_commits:
+            continue
         given = set(batch.records)
         for place, range_ in batch.ranges.items():
             for record in by_place[place]:
                 if range_.start <= record.offset < range_.end:
                     assert record in given, f"{batch.reader} at entry {batch.entry} went over {record} without it"
+
+
+def check_skipped_commits(history: ClientHistory) -> None:
+    """A reader in commit order is given each record once, and each transaction that was known at an entry it passed."""
+    given: dict[str, set[str]] = defaultdict(set)
+    last: dict[str, Batch] = {}
+    for batch in history.batches:
+        if not batch.is_of_commits:
+            continue
+        values = {record.value for record in batch.records}
+        if batch.from_the_beginning:
+            given[batch.reader] = set()
+        assert not given[batch.reader] & values, f"{batch.reader} read {given[batch.reader] & values} again"
+        given[batch.reader] |= values
+        last[batch.reader] = batch
+    for reader, batch in last.items():
+        topics = {topic for topic, _, _ in batch.ranges}
+        for transaction in history.transactions:
+            if not _was_told(transaction) or transaction.entry > batch.to_entry:
+                continue
+            for topic, partition, value in transaction.sent:
+                found = value in given[reader] or history.may_be_gone(topic, partition, value, batch)
+                assert found or topic not in topics, f"{reader} passed entry {batch.to_entry} without {value}"
 
 
 def check_group_offsets(history: ClientHistory) -> None:

@@ -35,18 +35,27 @@ class Range(Struct, frozen=True):
 class Batch(Struct, frozen=True):
     """What one call of a reader gave.
 
-    `entry` is the view's, -1 where the reader gives none. `aligned` says that the reader promises whole transactions.
-    `began` and `ended` are moments of the simulation, which order the calls of all processes.
+    `entry` is the view's, -1 where the reader gives none. `whole` says that the reader promises whole transactions.
+    `to_entry` is the last one that a read in commit order has passed, -1 for a read in offset order, and
+    `from_the_beginning` that it has begun anew. `began` and `ended` are moments of the simulation, which order the
+    calls of all processes.
     """
 
     reader: str
     entry: int
     committed: bool
-    aligned: bool
+    whole: bool
     began: int
     ended: int
     ranges: dict[Place, Range]
     records: tuple[Record, ...]
+    to_entry: int = -1
+    from_the_beginning: bool = False
+
+    @property
+    def is_of_commits(self) -> bool:
+        """True for a read in commit order: its ranges are all that the view has."""
+        return self.to_entry >= 0
 
 
 class Transaction(Struct):

@@ -20,7 +20,7 @@ from sparktxn.errors import ErrorCode, KafkaException, RetentionPassed, StoreUna
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import ReadView
 from sparktxn.producer import Producer
-from sparktxn.scan.plan import Isolation
+from sparktxn.scan.plan import Isolation, ReadTask
 from sparktxn.scan.reader import read
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died
@@ -28,7 +28,18 @@ from tests.simulation.clienthistory import Batch, ClientHistory, Place, Range, R
 from tests.simulation.history import Outcome
 from tests.simulation.simulator import Process
 
-__all__ = ["ARROW", "COMPACTED", "SETTINGS", "ClientWorld", "consuming", "copying", "following", "read_view", "writing"]
+__all__ = [
+    "ARROW",
+    "COMPACTED",
+    "SETTINGS",
+    "ClientWorld",
+    "consuming",
+    "copying",
+    "following",
+    "read_commits",
+    "read_view",
+    "writing",
+]
 
 ARROW: Final = {"segment.format": "arrow", "compression.type": "none"}
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -458,20 +469,21 @@ def _consumed(
 
 
 def following(world: ClientWorld) -> Program:
-    """Reads all topics in batches of whole transactions, as a query would, until all others have come to an end."""
+    """Reads all topics in commit order, as a query would, until all others have come to an end."""
 
     def program(process: Process) -> None:
         uri, _ = connect(process, world)
-        starts: dict[Place, int] = {}
+        after_entry = 0
         reader = f"{process.name} {process.ids.token()[:4]}"
         idle = 0
         with Store.open(uri) as store:
             while world.working:
                 try:
-                    batch = _next_batch(process, world, store, reader, starts)
+                    batch = _next_batch(process, world, store, reader, after_entry)
+                    after_entry = batch.to_entry
                     idle = 0 if batch.records else idle + 1
                 except (ViewExpired, RetentionPassed):
-                    starts.clear()
+                    after_entry = 0
                     reader = f"{process.name} {process.ids.token()[:4]}"
                 except KafkaException:
                     pass
@@ -480,29 +492,20 @@ def following(world: ClientWorld) -> Program:
     return program
 
 
-def _next_batch(process: Process, world: ClientWorld, store: Store, reader: str, starts: dict[Place, int]) -> Batch:
+def _next_batch(process: Process, world: ClientWorld, store: Store, reader: str, after_entry: int) -> Batch:
     began = process.simulator.steps
     view = store.view(timeout_s=_CALL_S)
-    at = {place: starts.get(place, 0) for place in _places(view)}
     rows_max = process.random.choice((None, None, 3))
-    cut = store.cut(view, {place[::2]: offset for place, offset in at.items()}, rows_max=rows_max)
-    begins = {key: max(at[_place(view, *key)], part.log_start_offset) for key, part in view.partitions.items()}
-    ranges = {key: (begins[key], cut.offsets[key]) for key in view.partitions}
-    batch = read_view(
-        store, view, ranges, reader=reader, aligned=True, began=began, ended=lambda: process.simulator.steps
+    batch = read_commits(
+        store, view, after_entry, rows_max=rows_max, reader=reader, began=began, ended=lambda: process.simulator.steps
     )
     world.history.operations += 3 * bool(batch.records)
     world.history.batches.append(batch)
-    starts.update({place: range_.end for place, range_ in batch.ranges.items()})
     return batch
 
 
 def _place(view: ReadView, topic: str, partition: int) -> Place:
     return (topic, view.topics[topic].topic_id, partition)
-
-
-def _places(view: ReadView) -> list[Place]:
-    return [_place(view, *key) for key in view.partitions]
 
 
 def read_view(
@@ -511,23 +514,49 @@ def read_view(
     ranges: dict[tuple[str, int], tuple[int, int]],
     *,
     reader: str,
-    aligned: bool,
+    whole: bool,
     began: int,
     ended: Callable[[], int],
     isolation: Isolation = "read_committed",
 ) -> Batch:
     """The records of `ranges` in a view, by the tasks that a query would run."""
+    records = _records(store, view, store.plan(view, ranges, isolation=isolation, columns=["value", "offset"]))
+    committed = isolation == "read_committed"
+    return Batch(reader, view.entry, committed, whole, began, ended(), _seen(view, ranges), records)
+
+
+def read_commits(
+    store: Store,
+    view: ReadView,
+    after_entry: int,
+    *,
+    reader: str,
+    began: int,
+    ended: Callable[[], int],
+    rows_max: int | None = None,
+) -> Batch:
+    """What entries after `after_entry` have committed, up to a limit or all, by the tasks that a query would run."""
+    to_entry = store.commit_cut(view, after_entry, rows_max=rows_max).entry
+    tasks = store.plan_commits(view, after_entry, to_entry=to_entry, columns=["value", "offset"])
+    seen = _seen(view, store.ranges(view, isolation="read_uncommitted"))
+    records = _records(store, view, tasks)
+    return Batch(reader, view.entry, True, True, began, ended(), seen, records, to_entry, after_entry == 0)
+
+
+def _records(store: Store, view: ReadView, tasks: list[ReadTask]) -> tuple[Record, ...]:
     records: list[Record] = []
-    for task in store.plan(view, ranges, isolation=isolation, columns=["value", "offset"]):
+    for task in tasks:
         place = _place(view, task.topic, task.partition)
         for rows in read(store.log.objects, task):
             values, offsets = rows.column("value").to_pylist(), rows.column("offset").to_pylist()
             records += [Record(place, at, value.decode()) for at, value in zip(offsets, values, strict=True)]
-    seen = {
+    return tuple(records)
+
+
+def _seen(view: ReadView, ranges: dict[tuple[str, int], tuple[int, int]]) -> dict[Place, Range]:
+    return {
         _place(view, *key): Range(
             *ranges[key], partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset
         )
         for key, partition in view.partitions.items()
     }
-    committed = isolation == "read_committed"
-    return Batch(reader, view.entry, committed, aligned, began, ended(), seen, tuple(records))

@@ -268,7 +268,7 @@ def come_to_rest(
                     view,
                     ranges,
                     reader="the final reader",
-                    aligned=True,
+                    whole=True,
                     began=2**62,
                     ended=lambda: 2**62,
                     isolation=isolation,

@@ -40,7 +40,7 @@ from sparktxn.store import Store
 from sparktxn.testing.background import StrictBackground
 from sparktxn.testing.clocks import ManualClock
 from tests.simulation.clienthistory import Transaction
-from tests.simulation.clientprograms import ClientWorld, Program, connect, read_view
+from tests.simulation.clientprograms import ClientWorld, Program, connect, read_commits
 from tests.simulation.history import Outcome
 from tests.simulation.sharedobjects import SharedObjects
 from tests.simulation.simulator import Process
@@ -254,7 +254,7 @@ def _read_copy(
     reader = f"a reader of copy {target.uri}"
     now = process.simulator.steps
     # It is as old as its source was when it was planned.
-    batch = read_view(copy, view, copy.ranges(view), reader=reader, aligned=True, began=-1, ended=lambda: now)
+    batch = read_commits(copy, view, 0, reader=reader, began=-1, ended=lambda: now)
     world.history.batches.append(batch)
 
 

@@ -1,4 +1,4 @@
-"""Traces of holes in intents, cuts, time and sinks; see traces.py."""
+"""Traces of holes in intents, commit order, time and sinks; see traces.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from sparktxn.errors import CommandRefused
 from sparktxn.format import names
 from sparktxn.format.commands import CancelIntent, Command, CreateTopic, DeleteTopic, SettleIntent
 from sparktxn.format.intent import encode_intent
-from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import Sweeper
-from sparktxn.scan.alignment import Cut, aligned_cut
+from sparktxn.scan.commitorder import CommitCut, commit_cut
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
 from sparktxn.structs import TransactionStatus
@@ -23,6 +22,8 @@ from tests.simulation.traces import TRACES, fused, trace_of
 __all__ = ["TRACES"]
 
 TOKEN = "ab" * 10
+
+Place = tuple[str, int]
 
 
 # --- intents --------------------------------------------------------------------------------------------------------
@@ -91,12 +92,15 @@ def a_lone_hot_winner_takes_up_what_waits(stage: ScriptedWorld) -> None:
     stage.check_agreement()
 
 
-# --- cuts -----------------------------------------------------------------------------------------------------------
+# --- micro-batches in commit order ----------------------------------------------------------------------------------
 
 
-def _cut(stage: ScriptedWorld, starts: dict[tuple[str, int], int], rows_max: int | None = None) -> tuple[ReadView, Cut]:
+def _cut(
+    stage: ScriptedWorld, after_entry: int = 0, floors: dict[Place, int] | None = None, rows_max: int | None = None
+) -> CommitCut:
     view = stage.calm.view(None, stage.calm.deadline())
-    return view, aligned_cut(stage.shared, view, starts, rows_max=rows_max)
+    bounds = {key: ((floors or {}).get(key, 0), None) for key in view.partitions}
+    return commit_cut(stage.shared, view, after_entry, bounds, rows_max=rows_max)
 
 
 def _open(stage: ScriptedWorld, name: str, where: tuple[int, int]) -> ProducerCommands:
@@ -106,40 +110,43 @@ def _open(stage: ScriptedWorld, name: str, where: tuple[int, int]) -> ProducerCo
 
 
 @trace_of(21)
-def a_cut_below_the_users_start(stage: ScriptedWorld) -> None:
-    """The start lies inside a transaction: the cut is clamped to it."""
+def a_micro_batch_below_the_users_start(stage: ScriptedWorld) -> None:
+    """The start lies inside a transaction, and an open one before it: the micro-batch is clamped to the start."""
     _open(stage, "open", LEFT)
     stage.submit(*fused(stage.initialise("job")))
-    _, cut = _cut(stage, {("right", 0): 1})
-    assert cut.offsets["right", 0] >= 1, "the cut is below the start"
-    assert cut.offsets["left", 0] == 0
+    whole, cut = _cut(stage), _cut(stage, floors={("right", 0): 1})
+    assert cut.unread["right", 0] >= 1, "the next micro-batch may begin below the start"
+    assert cut.unread["left", 0] == 0
+    assert cut.rows == whole.rows - 1, "a record below the start is read"
 
 
 @trace_of(22)
 def a_limit_smaller_than_a_transaction(stage: ScriptedWorld) -> None:
     """It is taken whole, not never."""
     stage.submit(*fused(stage.initialise("job")))
-    _, cut = _cut(stage, {}, rows_max=1)
-    assert cut.offsets == {("left", 0): 2, ("right", 0): 2}
+    stage.submit(*fused(stage.initialise("next")))
+    found = [_cut(stage, rows_max=1)]
+    while (cut := _cut(stage, found[-1].entry, rows_max=1)).rows:
+        found.append(cut)
+    assert [(cut.rows, cut.transactions) for cut in found] == [(2, 1), (2, 1)]
 
 
 @trace_of(23)
 def a_chain_of_transactions_without_end(stage: ScriptedWorld) -> None:
-    """Each is open before the one before it ends, over both partitions: the cut waits, and says so."""
+    """Each is open before the one before it ends, over both partitions: none of them waits for the next."""
     a, b = stage.initialise("a"), stage.initialise("b")
     stage.submit(a.append(LEFT, 0, transaction=1))
     stage.submit(b.append(LEFT, 0, transaction=1), b.append(RIGHT, 0, transaction=1))
     stage.submit(a.append(RIGHT, 0, transaction=1), a.end(1))
-    view, cut = _cut(stage, {})
-    assert view.partitions["left", 0].last_stable_offset == 1
-    assert cut.offsets == {("left", 0): 0, ("right", 0): 0}
-    assert cut.stalled, "the cut waits, and nobody says so"
-    lso = aligned_cut(stage.shared, view, {}, alignment="lso")
-    assert lso.offsets["left", 0] == 1
+    view = stage.calm.view(None, stage.calm.deadline())
+    assert [view.partitions[name, 0].last_stable_offset for name in ("left", "right")] == [1, 0]
+    first = _cut(stage)
+    assert (first.rows, first.transactions) == (2, 1), "a transaction that is committed waits for one that is open"
+    assert first.unread == {("left", 0): 1, ("right", 0): 0}
     stage.submit(b.end(1))
-    _, cut = _cut(stage, {})
-    assert (cut.offsets["left", 0], cut.offsets["right", 0]) == (4, 4)
-    assert not cut.stalled
+    second = _cut(stage, first.entry)
+    assert (second.rows, second.transactions) == (2, 1)
+    assert second.unread == {("left", 0): 4, ("right", 0): 4}
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

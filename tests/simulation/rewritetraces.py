@@ -9,7 +9,6 @@ from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, Del
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
-from sparktxn.scan.alignment import aligned_cut
 from sparktxn.scan.commitorder import commit_cut, plan_commits
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.store import Store
@@ -145,26 +144,8 @@ def _compacted_left(stage: ScriptedWorld) -> ReadView:
 
 
 @trace_of(24)
-def cuts_inside_a_compacted_range(stage: ScriptedWorld) -> None:
-    """Left has the last transaction's record alone: a micro-batch has none of them, or all."""
-    _transfers(stage, [60, 50, 30])
-    view = _compacted_left(stage)
-    known: dict[str, int] = {}
-    starts = {("left", 0): 0, ("right", 0): 0}
-    while True:
-        cut = aligned_cut(stage.shared, view, starts, rows_max=1)
-        if cut.offsets == starts:
-            break
-        ranges = {key: (start, cut.offsets[key]) for key, start in starts.items()}
-        tasks = plan_ranges(stage.shared, stage.shared.uri, view, ranges)
-        assert _balances(stage, tasks, known) == 100, "a micro-batch has half of a transaction"
-        starts = cut.offsets
-    assert known == {"left": 30, "right": 70}
-
-
-@trace_of(24)
 def entries_inside_a_compacted_range(stage: ScriptedWorld) -> None:
-    """The same for micro-batches in commit order."""
+    """Left has the last transaction's record alone: a micro-batch has none of them, or all."""
     _transfers(stage, [60, 50, 30])
     view = _compacted_left(stage)
     known: dict[str, int] = {}

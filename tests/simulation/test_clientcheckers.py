@@ -43,14 +43,16 @@ def batch(
     entry: int = 9,
     reader: str = "reader",
     committed: bool = True,
-    aligned: bool = True,
+    whole: bool = True,
     ended: int = 20,
     end: int = 10,
     stable: int = 10,
     start: int = 0,
+    to_entry: int = -1,
 ) -> Batch:
     places = dict.fromkeys([LEFT, RIGHT, OUT], Range(0, end, start, stable, max(end, stable)))
-    return Batch(reader, entry, committed, aligned, 15, ended, places, tuple(Record(*record) for record in records))
+    given = tuple(Record(*record) for record in records)
+    return Batch(reader, entry, committed, whole, 15, ended, places, given, to_entry)
 
 
 A = ((LEFT, 0, "a1.0<"), (RIGHT, 0, "a1.1<"))
@@ -196,12 +198,28 @@ def test_a_value_that_nobody_sent_is_rejected() -> None:
 def test_g1b_a_torn_transaction_is_rejected() -> None:
     torn = batch(*A, B[0], *COPY)
     rejected(checkers.check_torn_transactions, history(batches=(torn,)), r"read b1 without b1\.1<")
-    checkers.check_torn_transactions(history(batches=(replace(torn, aligned=False),)))
+    checkers.check_torn_transactions(history(batches=(replace(torn, whole=False),)))
+
+
+def test_a_reader_in_commit_order_that_skips_a_transaction_is_rejected() -> None:
+    known = {name: sent(name, LEFT, RIGHT, entry=entry) for name, entry in (("a1", 4), ("b1", 7))}
+    steps = (batch(*A, to_entry=4), batch(*B, to_entry=9))
+    checkers.check_client_history(history(*known.values(), batches=steps))
+    checkers.check_skipped_commits(history(*known.values(), batches=steps[:1]))
+    skipped = (steps[0], batch(B[0], to_entry=9))
+    rejected(checkers.check_skipped_commits, history(*known.values(), batches=skipped), r"entry 9 without b1\.1<")
+
+
+def test_a_reader_in_commit_order_that_reads_a_record_again_is_rejected() -> None:
+    steps = (batch(*A, to_entry=4), batch(A[0], *B, to_entry=9))
+    rejected(checkers.check_skipped_commits, history(batches=steps), r"read .*a1\.0<.* again")
 
 
 def test_a_read_past_the_last_stable_offset_is_rejected() -> None:
     read = batch(*A, *B, *COPY, end=3, stable=2)
     rejected(checkers.check_isolation, history(batches=(read,)), "past the last stable offset")
+    # In commit order what is committed is read wherever it lies.
+    checkers.check_isolation(history(batches=(replace(read, to_entry=9),)))
 
 
 def test_a_read_outside_its_range_is_rejected() -> None:

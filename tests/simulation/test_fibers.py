@@ -178,13 +178,13 @@ def test_the_thread_that_serves_real_handles_may_end_while_a_simulation_runs() -
 
     def program(process: Process) -> None:
         may_end.set()
-        thread.join(10)
+        thread.join(60)
 
     run(program)
     assert not thread.is_alive()
     held = dropped.hold()
     dropped.give_back_later(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
     held.release()
 
 
@@ -195,22 +195,22 @@ def test_real_handles_are_given_back_while_a_simulation_runs() -> None:
     def program(process: Process) -> None:
         held_by_process = dropped.hold()
         in_a_real_thread(lambda: dropped.give_back_later(done.set))
-        assert done.wait(10)
+        assert done.wait(60)
         in_a_real_thread(held.release)
         held_by_process.release()
-        thread.join(10)
+        thread.join(60)
 
     run(program)
     assert not thread.is_alive()
 
 
 def wait_for(event: Event) -> None:
-    event.wait(30)
+    event.wait(60)
 
 
 def served_by_a_thread() -> tuple[Thread, dropped.Held]:
     """The thread of real handles, and the only thing that is held."""
-    give_up_at_s = monotonic() + 30
+    give_up_at_s = monotonic() + 60
     while (running := serving()) and monotonic() < give_up_at_s:
         gc.collect()
         sleep(0.005)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
+from sparktxn.log.look.views import PartitionView
 from sparktxn.maintenance import marking
-from sparktxn.scan import alignment
+from sparktxn.scan import commitorder
 from sparktxn.state import halfmessages, machine
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.structs import HalfOutcome, HalfState
@@ -32,9 +34,9 @@ def test_half_messages_are_committed_rolled_back_asked_for_and_discarded() -> No
         outcomes |= {transaction.outcome for transaction in history.transactions}
         asked += sum(history.asked.values())
         discarded += sum(b'"discard_half"' in data for data in simulator.shared.history.values())
-    assert outcomes >= {Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN}
-    assert asked > 20
-    assert discarded > 2
+        if outcomes >= {Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN} and asked > 20 and discarded > 2:
+            return
+    raise AssertionError(f"outcomes {outcomes}, {asked} asked for, {discarded} discarded")
 
 
 def without_the_first_settlement(patch: pytest.MonkeyPatch) -> None:
@@ -106,18 +108,24 @@ def without_the_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
 
 
-def without_alignment(patch: pytest.MonkeyPatch) -> None:
+def without_commit_order(patch: pytest.MonkeyPatch) -> None:
     """An open transaction holds one topic of a half transaction up, and a reader sees the other one."""
-    patch.setattr(alignment, "NO_PRODUCER_ID", -2)
+    pieces = commitorder._pieces
+
+    def stable(objects: Any, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None) -> Any:
+        return pieces(objects, view, after_entry, to_entry, start, view.last_stable_offset)
+
+    patch.setattr(commitorder, "_pieces", stable)
 
 
 def simulate_all() -> None:
-    for seed in range(60):
+    # Seed 11 finds what is rarest; others do if histories have changed.
+    for seed in (11, *range(60)):
         simulate(seed, "halfmessages")
 
 
 @pytest.mark.parametrize(
-    "leave_out", [without_the_first_settlement, without_the_discard, without_the_marks, without_alignment]
+    "leave_out", [without_the_first_settlement, without_the_discard, without_the_marks, without_commit_order]
 )
 def test_a_build_without_the_rule_is_found(
     leave_out: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,9 @@ def test_processes_adopt_and_vacuums_are_overtaken(monkeypatch: Patch) -> None:
             if head is not None:
                 met["stands on an older one"] += decode_head(data, name, head[0]).base < head[0]
             met["run deleted"] += "/_sealed/" in name and name not in simulator.shared.objects
-    assert not [what for what in EXPECTED if not met[what]], met
+        if all(met[what] for what in EXPECTED):
+            return
+    raise AssertionError(f"not all of {EXPECTED}: {met}")
 
 
 EXPECTED = (
@@ -63,19 +65,20 @@ EXPECTED = (
 
 
 @pytest.mark.parametrize(
-    "without",
+    ("without", "pinned"),
     [
-        rules.without_the_base_of_what_was_adopted,
-        rules.skipping_heads_that_cannot_be_read,
-        rules.without_reading_the_horizon_again,
-        rules.without_the_floor,
+        (rules.without_the_base_of_what_was_adopted, (2, 5, 13)),
+        (rules.skipping_heads_that_cannot_be_read, (7, 15, 16)),
+        (rules.without_reading_the_horizon_again, (7, 15, 16)),
+        (rules.without_the_floor, (22, 31, 34)),
     ],
 )
 def test_a_build_without_the_rule_fails_several_of_the_first_histories(
-    monkeypatch: Patch, without: Callable[[Patch], None]
+    monkeypatch: Patch, without: Callable[[Patch], None], pinned: tuple[int, ...]
 ) -> None:
     without(monkeypatch)
-    failures = islice(_failures(range(100)), SEVERAL)
+    # The pinned seeds find it; others do if histories have changed.
+    failures = islice(_failures(dict.fromkeys((*pinned, *range(100)))), SEVERAL)
     assert len(list(failures)) == SEVERAL
 
 

@@ -1,4 +1,7 @@
-"""Histories of many processes, one seed each; SPARKTXN_SIM_SEEDS=7,8 replays some."""
+"""Histories of many processes, one seed each: a few fixed ones, and new ones each night.
+
+`python -m tests.simulation.simulate --scenario clients --seed 7` replays one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,10 +19,9 @@ from sparktxn.maintenance import garbage
 from sparktxn.maintenance.garbage import Garbage
 from sparktxn.maintenance.marking import Marks
 from sparktxn.testing.faultystore import Fault
+from tests.seeds import seed_of
 from tests.simulation import simulate as command
 from tests.simulation.scenarios import (
-    CLIENT_SCENARIOS,
-    COMMAND_SCENARIOS,
     SCENARIOS,
     Told,
     record_clients,
@@ -27,13 +30,8 @@ from tests.simulation.scenarios import (
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = {
-    **{scenario: range(1_000 * number, 1_000 * number + 40) for number, scenario in enumerate(COMMAND_SCENARIOS)},
-    **{scenario: range(10_000 * number, 10_000 * number + 30) for number, scenario in enumerate(CLIENT_SCENARIOS, 1)},
-    "overtaken": range(90_000, 90_040),
-    "clocks": range(100_000, 100_040),
-    "groups": range(110_000, 110_016),
-}
+BY_DAY, BY_NIGHT = 10, 100
+"""How many histories of a scenario are run."""
 TRACES = """
 import logging
 from tests.simulation.scenarios import SCENARIOS, simulate
@@ -43,24 +41,22 @@ for scenario in SCENARIOS:
 """
 
 
-def seeds(scenario: str) -> list[int]:
-    given = os.environ.get("SPARKTXN_SIM_SEEDS")
-    return [int(seed) for seed in given.split(",")] if given else list(SEEDS[scenario])
-
-
 @pytest.mark.kafka("K138")
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_all_guarantees_hold(scenario: str) -> None:
-    failures = command.run_seeds(scenario, seeds(scenario)).failures
+@pytest.mark.parametrize("count", [BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)])
+def test_all_guarantees_hold(scenario: str, count: int) -> None:
+    # The scenarios draw from their seeds alike, so that each has other ones.
+    first = seed_of(f"{count} histories of {scenario}", fixed=10_000 * SCENARIOS.index(scenario))
+    failures = command.run_seeds(scenario, range(first, first + count)).failures
     replays = [f"python -m tests.simulation.simulate --scenario {scenario} --seed {seed}" for _, seed, _ in failures]
     assert not failures, f"{failures}\nreplay: {replays}"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_one_seed_is_one_history(scenario: str) -> None:
-    traces = {seed: simulate(seed, scenario).trace for seed in range(3)}
-    assert {seed: simulate(seed, scenario).trace for seed in range(3)} == traces
-    assert len(set(traces.values())) == len(traces)
+    trace = simulate(0, scenario).trace
+    assert simulate(0, scenario).trace == trace
+    assert simulate(1, scenario).trace != trace
 
 
 def test_one_seed_is_one_history_in_every_process() -> None:
@@ -79,11 +75,12 @@ def test_one_seed_is_one_history_in_every_process() -> None:
 
 
 def test_every_kind_of_fault_is_met() -> None:
-    met: Counter[str] = Counter()
+    missing = {fault.value for fault in Fault if fault is not Fault.NONE} | {"pause", "burst", "clock skew"}
     for seed in range(40):
-        met += simulate(seed, "commit").faults
-    kinds = {fault.value for fault in Fault if fault is not Fault.NONE}
-    assert set(met) >= kinds | {"pause", "burst", "clock skew"}
+        missing -= {kind for kind, times in simulate(seed, "commit").faults.items() if times}
+        if not missing:
+            return
+    raise AssertionError(f"no history meets {missing}")
 
 
 def test_a_history_in_a_hundred_has_parquet_segments() -> None:
@@ -98,7 +95,7 @@ def _segments(names: dict[str, bytes]) -> list[str]:
     return [name for name in names if name.startswith("topics/") and name.count("/") == 3]
 
 
-def _first_failure(scenario: str, seeds: range) -> str | None:
+def _first_failure(scenario: str, seeds: Iterable[int]) -> str | None:
     for seed in seeds:
         try:
             simulate(seed, scenario)
@@ -109,7 +106,8 @@ def _first_failure(scenario: str, seeds: range) -> str | None:
 
 def test_without_confirming_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Follower, "is_confirmed", lambda self, slot=None: True)
-    assert _first_failure("vacuum", range(100))
+    # Seed 51 finds it; others do if histories have changed.
+    assert _first_failure("vacuum", (51, *range(100)))
 
 
 def test_without_kept_entries_a_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tests.servers import S3Server
 from tests.spark.drivers import Driver, committed_batches, fill, numbers
 from tests.spark.objects import copy_objects
 
-pytestmark = [pytest.mark.spark, pytest.mark.seaweedfs, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.seaweedfs, pytest.mark.crash, pytest.mark.nightly]
 
 BUCKET = "spark-crash"
 

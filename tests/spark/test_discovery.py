@@ -18,43 +18,6 @@ from tests.spark.readers import commit
 
 ROOT = Path(__file__).parents[2]
 
-PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-spark.range(3).selectExpr("cast(id as string) value").write.format("txnlog").mode("append").option(
-    "topic", "numbers").option("createTopic", "true").save(sys.argv[1])
-print("rows", spark.read.format("txnlog").option("subscribe", "numbers").load(sys.argv[1]).count())
-spark.stop()
-import pyspark_txnlog
-for call in (
-    lambda: pyspark_txnlog.register(spark),
-    lambda: pyspark_txnlog.scan(spark, sys.argv[1], "numbers"),
-    lambda: pyspark_txnlog.history(spark, sys.argv[1]),
-    lambda: pyspark_txnlog.register_views(spark, sys.argv[1]),
-):
-    try:
-        call()
-    except RuntimeError as error:
-        print(error)
-"""
-
-
-@pytest.mark.spark
-def test_a_session_that_registers_nothing_writes_and_reads(tmp_path: Path) -> None:
-    paths = f"{ROOT}{os.pathsep}{ROOT / 'scala-free-python-datasource'}"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "store")],
-        env={**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "rows 3" in done.stdout, done.stderr[-4000:]
-    stopped = "this Spark session is stopped: build another one\n"
-    assert done.stdout.count(stopped) == 4, done.stdout + done.stderr[-4000:]
-
 
 def test_importing_the_package_imports_neither_the_engine_nor_arrow() -> None:
     program = "import pyspark_txnlog, sys; print(*(name in sys.modules for name in ('sparktxn', 'pyarrow')))"

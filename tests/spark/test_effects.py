@@ -13,22 +13,9 @@ pytest.importorskip("pyspark")
 from pyspark_txnlog import effects
 from pyspark_txnlog.options import READ, READ_STREAM, SCHEMA, WRITE, ReadOptions, WriteOptions
 
-TIMEOUT: Final = {"alignment.timeout.ms": "5"}
 STRATEGY: Final = {"startingoffsetsbytimestampstrategy": "latest"}
 CASES: Final[list[tuple[dict[str, str], list[dict[str, str]], list[dict[str, str]], Any]]] = [
     # What is given, what does not help, what it needs, and the use.
-    (
-        TIMEOUT,
-        [{}, {"order": "commit"}, {"alignment": "lso"}, {"isolationlevel": "read_uncommitted"}],
-        [{"alignment": "transaction"}, {"order": "offset"}],
-        READ_STREAM,
-    ),
-    (
-        {"alignment.timeout.action": "lso"},
-        [{}, {"alignment": "transaction"}],
-        [{"order": "offset", **TIMEOUT}],
-        READ_STREAM,
-    ),
     ({"maxtriggerdelay": "5s"}, [{}, {"maxoffsetspertrigger": "5"}], [{"minoffsetspertrigger": "5"}], READ_STREAM),
     (
         STRATEGY,
@@ -89,5 +76,5 @@ def test_an_option_that_a_batch_ignores_is_named_once(caplog: pytest.LogCaptureF
 
 
 def test_nothing_is_said_while_spark_asks_for_the_schema(caplog: pytest.LogCaptureFixture) -> None:
-    parse(TIMEOUT, SCHEMA)
+    parse(STRATEGY, SCHEMA)
     assert caplog.messages == []

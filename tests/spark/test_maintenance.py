@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,66 +148,108 @@ def test_missing_results_are_refused(store: Store) -> None:
             job(store, run=lambda work, tasks: [])
 
 
+def reported(spark: SparkSession, store: Store, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """Run a verb as the job does with its session; return what it prints."""
+    assert run_command([*words, "--apply", "--json", "-b", store.uri], run_on(spark)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def make_old_records(store: Store) -> None:
+    store.create_topic("short", 1, settings={"retention.bytes": "1"})
+    for number in range(3):
+        commit(store, range(number, number + 1), "short")
+
+
+def check_retention(store: Store, report: Any) -> None:
+    (shortened,) = report["shortened"]
+    assert (shortened["topic"], shortened["reason"]) == ("short", "retention.bytes")
+    assert shortened["log_start_offset"] < shortened["new_log_start_offset"]
+    store.log.refresh(store.log.deadline(60))
+    assert store.view(["short"]).partitions["short", 0].log_start_offset == shortened["new_log_start_offset"]
+
+
+@pytest.fixture
+def stuck(store: Store) -> Iterator[Producer]:
+    """A producer whose transaction began an hour ago by the store's clock, and has published."""
+    settings = {"bootstrap.servers": store.uri, "transactional.id": "stuck", "transaction.publish": "flush"}
+    with Producer(settings) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("t", b"never", partition=0)
+        producer.flush()
+        store.log.refresh(store.log.deadline(60))
+        (opened,) = (found for found in store.log.transactions() if found.transactional_id == "stuck")
+        an_hour_ago_s = time.time() - 3600
+        os.utime(Path(store.uri) / names.entry(opened.start_entry), (an_hour_ago_s, an_hour_ago_s))
+        yield producer
+
+
+def check_sweep(producer: Producer, report: Any) -> None:
+    (ended,) = report["timed_out"]
+    assert ended["transactional_id"] == "stuck"
+    with pytest.raises(KafkaException):
+        producer.commit_transaction()
+
+
+AT_ONCE = [
+    word for name in ("retention.ms", "segment.age.ms", "temporary.age.ms") for word in ("--set", f"vacuum.{name}=0")
+]
+
+
+def make_garbage(store: Store) -> None:
+    for number in range(24, 30, 2):
+        commit(store, range(number, number + 2))
+        assert store.log.checkpoint() is not None
+
+
+def check_vacuum(store: Store, report: Any) -> None:
+    assert (report["overtaken"], report["dry_run"]) == (False, False)
+    assert report["horizon"] > 1
+    assert store.log.objects.get(names.entry(1)) is None
+
+
+def test_retention_with_a_session_removes_old_records(
+    spark: SparkSession, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_old_records(store)
+    check_retention(store, reported(spark, store, capsys, "retention", "short"))
+    assert rows_of(store) == (ORDERS, ALL_PRICES)
+
+
+def test_a_sweep_with_a_session_aborts_what_has_timed_out(
+    spark: SparkSession, store: Store, stuck: Producer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_sweep(stuck, reported(spark, store, capsys, "sweep"))
+    assert rows_of(store) == (ORDERS, ALL_PRICES)
+
+
+def test_a_vacuum_with_a_session_deletes_what_is_not_needed(
+    spark: SparkSession, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_garbage(store)
+    check_vacuum(store, reported(spark, store, capsys, "vacuum", *AT_ONCE))
+    assert rows_of(store) == (list(range(30)), ALL_PRICES)
+
+
 def submitted(master: str, store: Store, *words: str, **given: Any) -> JobResult:
     """Run a verb by `spark-submit`, with the store from the environment as in a crontab."""
     job = Path(maintenance.__file__)
     return submit(master, words, job=job, environment={"TXNLOG_STORE": store.uri}, **given)
 
 
-def test_spark_submit_runs_it(store: Store) -> None:
-    done = submitted("local[2]", store, "maintain", "--apply", "--json")
+def test_spark_submit_runs_every_job(store: Store, stuck: Producer) -> None:
+    """In one run: each start of Spark takes longer than all the jobs."""
+    make_old_records(store)
+    make_garbage(store)
+    done = submitted("local[2]", store, "maintain", "--apply", "--json", *AT_ONCE)
     assert done.code == 0, done.stdout + done.stderr[-3000:]
     report = json.loads(done.stdout)
-    assert (report["compact"]["partitions"], report["rewrite"]["ranges"], report["failed"]) == (2, 2, [])
-    assert rows_of(store) == (ORDERS, PRICES)
-
-
-def reported(store: Store, *words: str) -> Any:
-    done = submitted("local[1]", store, *words, "--apply", "--json")
-    assert done.code == 0, done.stdout + done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def test_spark_submit_removes_old_records(store: Store) -> None:
-    store.create_topic("short", 1, settings={"retention.bytes": "1"})
-    for number in range(3):
-        commit(store, range(number, number + 1), "short")
-    report = reported(store, "retention", "short")
-    (shortened,) = report["shortened"]
-    assert (shortened["topic"], shortened["reason"]) == ("short", "retention.bytes")
-    assert shortened["log_start_offset"] < shortened["new_log_start_offset"]
-    store.log.refresh(store.log.deadline(10))
-    assert store.view(["short"]).partitions["short", 0].log_start_offset == shortened["new_log_start_offset"]
-    assert rows_of(store) == (ORDERS, ALL_PRICES)
-
-
-def test_spark_submit_aborts_what_has_timed_out(store: Store) -> None:
-    settings = {"transaction.timeout.ms": 1_000, "message.timeout.ms": 1_000, "transaction.publish": "flush"}
-    producer = Producer({"bootstrap.servers": store.uri, "transactional.id": "stuck", **settings})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce("t", b"never", partition=0)
-    producer.flush()
-    # Starting Spark takes longer than the transaction may.
-    report = reported(store, "sweep")
-    (ended,) = report["timed_out"]
-    assert ended["transactional_id"] == "stuck"
-    with pytest.raises(KafkaException):
-        producer.commit_transaction()
-    producer.close()
-    assert rows_of(store) == (ORDERS, ALL_PRICES)
-
-
-def test_spark_submit_deletes_what_is_not_needed(store: Store) -> None:
-    for number in range(24, 30, 2):
-        commit(store, range(number, number + 2))
-        assert store.log.checkpoint() is not None
-    at_once = [f"vacuum.{name}=0" for name in ("retention.ms", "segment.age.ms", "temporary.age.ms")]
-    report = reported(store, "vacuum", *(word for setting in at_once for word in ("--set", setting)))
-    assert (report["overtaken"], report["dry_run"]) == (False, False)
-    assert report["horizon"] > 1
-    assert store.log.objects.get(names.entry(1)) is None
-    assert rows_of(store) == (list(range(30)), ALL_PRICES)
+    assert report["failed"] == []
+    check_sweep(stuck, report["sweep"])
+    check_retention(store, report["retention"])
+    assert (report["compact"]["partitions"], report["rewrite"]["ranges"]) == (2, 2)
+    check_vacuum(store, report["vacuum"])
+    assert rows_of(store) == (list(range(30)), PRICES)
 
 
 def test_wrong_usage_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:

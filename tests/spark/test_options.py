@@ -53,6 +53,17 @@ READING = {"path": "/s", "subscribe": "a,b"}
             READ_STREAM,
             "'minOffsetsPerTrigger' is 9: expected at most 'maxOffsetsPerTrigger', which is 5",
         ),
+        *(
+            (
+                {**READING, name: value},
+                use,
+                f"option '{name}' was removed: order=commit .* order=offset .* last",
+            )
+            for name, value in (("alignment", "transaction"), ("alignment", "lso"), ("txnlog.alignment", "lso"))
+            for use in (READ, READ_STREAM, SCHEMA)
+        ),
+        ({**READING, "alignment.timeout.ms": "5"}, READ_STREAM, "option 'alignment.timeout.ms' was removed"),
+        ({**READING, "alignment.timeout.action": "lso"}, READ_STREAM, "'alignment.timeout.action' was removed"),
         ({**READING, "maxtriggerdelay": "soon"}, READ_STREAM, "'maxTriggerDelay' is 'soon': expected a duration"),
         ({**READING, "fetchoffset.numretries": "-1"}, READ, "'fetchOffset.numRetries' is '-1'"),
         (

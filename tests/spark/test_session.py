@@ -1,13 +1,8 @@
-"""`session()`: the Python of Spark's workers is set or checked before the first job, and conf/ holds what works."""
+"""`session()`: the Python of Spark's workers is set or checked before the first job."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,33 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from pyspark_txnlog.sessions import RECOMMENDED, check_session, parallelism_of
+from pyspark_txnlog.sessions import check_session, parallelism_of
 from sparktxn import ConfigurationError
-from tests.servers import S3Server
-from tests.spark.clusters import PATHS, ROOT
-
-CONF = ROOT / "conf"
-FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.glob("*/spark-defaults.conf"))
-
-PROGRAM = """
-import json, sys
-import pyspark_txnlog
-store, options, conf = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-spark = pyspark_txnlog.session(conf, master=sys.argv[5] or None, app_name="session")
-writer = spark.range(100).selectExpr("cast(id as string) value").write.format("txnlog").mode("append")
-writer.options(**options).option("topic", "numbers").option("createTopic", "true").save(store)
-rows = spark.read.format("txnlog").options(**options).option("subscribe", "numbers").load(store)
-query = rows.sparkSession.readStream.format("txnlog").options(**options).option("subscribe", "numbers").option(
-    "startingOffsets", "earliest").load(store).writeStream.format("txnlog").options(**options).option(
-    "topic", "copies").option("createTopic", "true").option("checkpointLocation", sys.argv[4]).trigger(
-    availableNow=True).start(store)
-query.awaitTermination()
-copies = spark.read.format("txnlog").options(**options).option("subscribe", "copies").load(store)
-print("rows", rows.count(), copies.count())
-print("conf", json.dumps(dict(spark.sparkContext.getConf().getAll())))
-print("python", spark.sparkContext.pythonExec)
-spark.stop()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -91,70 +61,6 @@ def test_a_python_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_wrong_arguments_of_a_session(wrong: Any) -> None:
     with pytest.raises(TypeError):
         pyspark_txnlog.session(**wrong)
-
-
-def run(
-    folder: Path, store: str, options: str = "{}", conf: str = "{}", master: str = "local[2]", **environment: str
-) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, store, options, conf, str(folder / "checkpoint"), master],
-        env={**kept, "PYTHONPATH": PATHS, **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert "rows 100 100" in done.stdout, done.stdout + done.stderr[-4000:]
-    return done.stdout
-
-
-@pytest.mark.spark
-def test_a_session_uses_this_python_whatever_is_first_on_the_path(tmp_path: Path) -> None:
-    wrong = tmp_path / "bin"
-    wrong.mkdir()
-    other_python(wrong, "exit 1")
-    path = f"{wrong}{os.pathsep}{os.environ['PATH']}"
-    printed = run(tmp_path, str(tmp_path / "store"), PATH=path)
-    assert f"python {sys.executable}" in printed
-    assert all(f'"{name}": "{value}"' in printed for name, value in RECOMMENDED.items())
-
-
-def settings_of(file: str) -> dict[str, str]:
-    lines = (line.split("#", 1)[0].split(maxsplit=1) for line in (CONF / file).read_text().splitlines())
-    return {words[0]: words[1].strip() for words in lines if len(words) == 2}
-
-
-def test_there_is_a_file_of_defaults_for_each_place() -> None:
-    assert FILES == ["cluster/spark-defaults.conf", "local/spark-defaults.conf", "s3/spark-defaults.conf"]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_each_line_of_a_file_of_defaults_says_what_it_is_for(file: str) -> None:
-    lines = (CONF / file).read_text().splitlines()
-    for before, line in zip(["", *lines], lines, strict=False):
-        if line and not line.startswith("#"):
-            assert before.startswith("# "), f"{line} has no comment above it"
-    assert settings_of(file).items() >= RECOMMENDED.items()
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("file", ["local/spark-defaults.conf", "s3/spark-defaults.conf"])
-def test_a_file_of_defaults_writes_and_reads(file: str, tmp_path: Path, moto_server: S3Server) -> None:
-    settings = tmp_path / "conf"
-    settings.mkdir()
-    shutil.copy(CONF / file, settings)
-    store, options = str(tmp_path / "store"), {}
-    if file.startswith("s3"):
-        bucket = "defaults"
-        moto_server.create_bucket(bucket)
-        store, options = f"s3://{bucket}/store", moto_server.options
-    conf = {"spark.ui.enabled": "false"}
-    master = "" if "spark.master" in settings_of(file) else "local[2]"
-    printed = run(tmp_path, store, json.dumps(options), json.dumps(conf), master, SPARK_CONF_DIR=str(settings))
-    for name, value in settings_of(file).items():
-        assert f'"{name}": "{value}"' in printed, f"{name} has not reached the session"
 
 
 @pytest.mark.parametrize("value", ["abc", "4.0", "-3", "0", ""])

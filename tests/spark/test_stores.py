@@ -40,7 +40,7 @@ def made(folder: Path, count: int) -> list[str]:
 
 def open_logs(logs: list[weakref.ref[Log]]) -> int:
     """How many of `logs` are open once dropped handles were given back: the process keeps no others."""
-    give_up_at_s = time.monotonic() + 10
+    give_up_at_s = time.monotonic() + 60
     while (found := sum(log() is not None for log in logs)) > stores._STORES_MAX and time.monotonic() < give_up_at_s:
         gc.collect()
         time.sleep(0.01)

@@ -97,7 +97,7 @@ class Restarts:
 
 
 @pytest.mark.parametrize("order", ["commit", "offset"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps)
 def test_each_row_of_a_topic_that_was_subscribed_is_read_once(order: str, taken: list[tuple[str, int]]) -> None:
     with (

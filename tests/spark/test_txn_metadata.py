@@ -118,12 +118,11 @@ def overlapping(writers: Writers, first: int = 0) -> None:
             writers.end("c")
 
 
-@pytest.mark.filterwarnings("ignore:the read stands still")
 def test_every_row_names_its_producer_and_the_entry_that_committed_it(store: Store, writers: Writers) -> None:
     overlapping(writers)
     assert rows_of(store) == writers.visible()
     assert rows_of(store, isolationLevel="read_uncommitted") == writers.expected
-    in_offset_order = rows_of(store, alignment="lso")
+    in_offset_order = rows_of(store, order="offset")
     assert in_offset_order == {number: writers.expected[number] for number in in_offset_order}
     assert len(in_offset_order) > 20
 

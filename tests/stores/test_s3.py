@@ -1,4 +1,4 @@
-"""Stores on S3 servers: moto's, which is quick, and SeaweedFS, a real one with another dialect of errors."""
+"""Stores on S3 servers: moto's, which is quick, and at night SeaweedFS, a real one with another dialect of errors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests
+from tests.seeds import examples
 from tests.servers import S3Server
 
 BUCKET = "conformance"
@@ -89,6 +90,8 @@ class S3Tests(RemoteObjectStoreTests):
 
 @pytest.mark.moto
 class TestMoto(S3Tests):
+    race_rounds = examples(40, 200)
+
     @pytest.fixture
     def server(self, moto_server: S3Server) -> S3Server:
         moto_server.create_bucket(BUCKET)
@@ -118,6 +121,7 @@ class TestMoto(S3Tests):
         assert ("PUT", f"/{BUCKET}/{faulty_opening.uri.rsplit('/', 1)[1]}/{ENTRY}") in proxy.requests
 
 
+@pytest.mark.nightly
 @pytest.mark.seaweedfs
 class TestSeaweedFS(S3Tests):
     # Losers of a contended name wait for it a second or two, so many names are raced for side by side.

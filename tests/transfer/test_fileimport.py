@@ -121,7 +121,7 @@ def test_two_processes_that_import_one_file_at_once(
 
     def finish(self: SegmentStager) -> Any:
         found = original(self)
-        together.wait(30)
+        together.wait(60)
         return found
 
     monkeypatch.setattr(SegmentStager, "finish", finish)

@@ -356,7 +356,9 @@ def test_a_compacted_topic_takes_no_record_without_a_key_and_none_that_is_too_la
         import_in_place(store, "keys", [file])
 
 
-@pytest.mark.parametrize("server_name", ["moto_server", pytest.param("seaweed_server", marks=pytest.mark.seaweedfs)])
+@pytest.mark.parametrize(
+    "server_name", ["moto_server", pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly])]
+)
 def test_objects_of_the_server_are_copied_by_it(
     server_name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

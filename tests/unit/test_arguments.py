@@ -11,6 +11,7 @@ import pytest
 
 from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition, arguments
 from sparktxn.kafka.message import topic_partitions
+from tests.each import each
 
 ONE: Any = numpy.int32(1)
 FIVE: Any = numpy.int64(5)
@@ -30,23 +31,20 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize("value", [5, numpy.int8(5), numpy.uint64(5), numpy.array(5), Five.FIVE])
+@each([5, numpy.int8(5), numpy.uint64(5), numpy.array(5), Five.FIVE])
 def test_whole_numbers_become_plain(value: object) -> None:
     found = arguments.integer("offset", value, 0)
     assert found == 5
     assert type(found) is int
 
 
-@pytest.mark.parametrize(
-    "value",
-    [5.0, 5.5, float("nan"), float("inf"), True, numpy.bool_(True), Decimal(5), Fraction(5), "5", None, b"5", [5]],
-)  # fmt: skip
+@each([5.0, 5.5, float("nan"), float("inf"), True, numpy.bool_(True), Decimal(5), Fraction(5), "5", None, b"5", [5]])
 def test_what_is_no_whole_number_is_a_type_error_that_names_argument_value_and_expectation(value: object) -> None:
     with pytest.raises(TypeError, match=r"^offset is .*: expected a whole number from 0 to 9223372036854775807$"):
         arguments.integer("offset", value, 0)
 
 
-@pytest.mark.parametrize("value", [-1, 2**63, -(2**63) - 1, 10**5000, numpy.uint64(2**63)], ids=arguments.described)
+@each([-1, 2**63, -(2**63) - 1, 10**5000, numpy.uint64(2**63)])
 def test_a_number_out_of_range_is_a_value_error_and_an_invalid_argument(value: int) -> None:
     with pytest.raises(ConfigurationError, match=r"^offset is .* \(int\): expected a whole number from 0 to") as caught:
         arguments.integer("offset", value, 0)
@@ -103,16 +101,15 @@ def test_flags_are_true_or_false() -> None:
             arguments.boolean("dry_run", value)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
+@each(
     [(0, 0.0), (1.5, 1.5), (numpy.float32(1.5), 1.5), (Fraction(1, 2), 0.5), (None, None), (-1, None)]
-    + [(value, None) for value in (float("inf"), 10**400, 1e300, float("-inf"))],
+    + [(value, None) for value in (float("inf"), 10**400, 1e300, float("-inf"))]
 )
 def test_timeouts_are_seconds_or_without_limit(value: object, seconds: float | None) -> None:
     assert arguments.timeout_s("timeout", value) == seconds
 
 
-@pytest.mark.parametrize("value", [float("nan"), "1", True, Decimal(1), 1j, [1]])
+@each([float("nan"), "1", True, Decimal(1), 1j, [1]])
 def test_other_timeouts_are_refused(value: object) -> None:
     with pytest.raises((TypeError, ConfigurationError), match=r"timeout is .*: expected seconds as a number, or None"):
         arguments.timeout_s("timeout", value)

@@ -19,6 +19,7 @@ import sparktxn
 import sparktxn.admin
 from sparktxn import KafkaError, KafkaException, Message, ShareConsumer, ThrottleEvent, TopicPartition, Uuid
 from sparktxn.admin import AclBinding, AclBindingFilter, AdminClient, ConfigResource, NewPartitions, NewTopic
+from tests.each import each
 
 TABLE = json.loads((Path(__file__).parents[1] / "interop/confluent_kafka_2_16.json").read_text())
 
@@ -45,7 +46,7 @@ OTHER_KEYWORDS = {
 }
 
 
-@pytest.mark.parametrize(("module", "name", "kind"), NAMES)
+@each(NAMES)
 def test_the_name_exists_and_is_what_it_is_there(module: str, name: str, kind: Any) -> None:
     found = getattr(importlib.import_module(HOMES[module]), name)
     if isinstance(kind, dict):
@@ -63,7 +64,7 @@ def keywords_of(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters) - {"self"}
 
 
-@pytest.mark.parametrize(("kind", "method", "keywords"), METHODS)
+@each(METHODS)
 def test_the_method_exists_with_its_keywords(kind: str, method: str, keywords: list[str]) -> None:
     home = getattr(sparktxn, kind, None) or getattr(sparktxn.admin, kind)
     if kind == "Message" and method == "__init__":
@@ -74,14 +75,14 @@ def test_the_method_exists_with_its_keywords(kind: str, method: str, keywords: l
         assert set(keywords) <= keywords_of(function)
 
 
-@pytest.mark.parametrize(("kind", "keywords"), TABLE["values"].items())
+@each(TABLE["values"].items())
 def test_the_value_is_made_with_its_keywords(kind: str, keywords: list[str]) -> None:
     home = getattr(sparktxn.admin, kind, None) or getattr(sparktxn, kind)
     if kind not in OTHER_KEYWORDS:
         assert set(keywords) <= keywords_of(home)
 
 
-@pytest.mark.parametrize(("name", "code_and_text"), TABLE["codes"].items())
+@each(TABLE["codes"].items())
 def test_the_code_has_its_number_and_its_text(name: str, code_and_text: tuple[int, str]) -> None:
     code, text = code_and_text
     assert getattr(KafkaError, name) == code
@@ -156,8 +157,7 @@ def test_versions_are_those_of_the_names() -> None:
     assert sparktxn.libversion() == ("2.16.0", 0x021000FF)
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments"),
+@each(
     [
         ("create_acls", [[]]),
         ("describe_acls", [None]),
@@ -165,7 +165,7 @@ def test_versions_are_those_of_the_names() -> None:
         ("describe_user_scram_credentials", []),
         ("alter_user_scram_credentials", [[]]),
         ("elect_leaders", [sparktxn.ElectionType.PREFERRED]),
-    ],
+    ]
 )
 def test_what_has_no_meaning_here_is_refused_with_a_sentence(call: str, arguments: list[Any]) -> None:
     admin = AdminClient({"bootstrap.servers": "memory://unsupported"})

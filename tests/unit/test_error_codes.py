@@ -8,6 +8,7 @@ import pytest
 
 from sparktxn import errors
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
+from tests.each import each
 
 # As programs that were written for confluent-kafka compare with them (rd_kafka_resp_err_t).
 COMPARED = {
@@ -63,7 +64,7 @@ OLD_NAMES = {"GROUP_LOAD_IN_PROGRESS", "NOT_COORDINATOR_FOR_GROUP"}
 
 
 @pytest.mark.kafka("K120")
-@pytest.mark.parametrize(("name", "code"), COMPARED.items())
+@each(COMPARED.items())
 def test_a_code_has_librdkafkas_number_and_name(name: str, code: int) -> None:
     assert getattr(KafkaError, name) == code
     error = KafkaError(code)
@@ -77,7 +78,7 @@ def test_no_number_is_left_out() -> None:
     assert [code for code in range(-1, 98) if KafkaError(code).name().startswith("ERR_")] == []
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each(ErrorCode)
 def test_kafkas_own_name_is_known_beside_it(code: ErrorCode) -> None:
     assert getattr(KafkaError, code.name.replace("LOCAL_", "_", 1)) == code
     assert getattr(KafkaError, KafkaError(code).name()) == code

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from tests.each import each
 
 
 def test_resources_are_equal_by_type_and_name() -> None:
@@ -15,7 +14,7 @@ def test_resources_are_equal_by_type_and_name() -> None:
     assert resource != ConfigResource("topic", "u")
 
 
-@pytest.mark.parametrize(("member", "identifier"), [("SET", 0), ("DELETE", 1), ("APPEND", 2), ("SUBTRACT", 3)])
+@each([("SET", 0), ("DELETE", 1), ("APPEND", 2), ("SUBTRACT", 3)])
 def test_operations_have_kafkas_ids(member: str, identifier: int) -> None:
     assert AlterConfigOpType[member] == identifier
 

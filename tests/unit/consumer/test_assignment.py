@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sparktxn.consumer.assignment import Assignment, Progress, logical_position
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
 from sparktxn.log.look.views import PartitionView
 from sparktxn.structs import TopicState
+from tests.each import each
 
 
 def view(start: int = 10, end: int = 20) -> PartitionView:
     return PartitionView(TopicState("t", 1, 1, {}, None, 1), 0, 1, start, end, end, (), (), ())
 
 
-@pytest.mark.parametrize(
-    ("position", "expected"),
+@each(
     [
         (OFFSET_BEGINNING, 10),
         (OFFSET_END, 20),
@@ -25,7 +23,7 @@ def view(start: int = 10, end: int = 20) -> PartitionView:
         (-2_000, 20),
         (-2_003, 17),
         (-2_999, 10),
-    ],
+    ]
 )
 def test_logical_positions(position: int, expected: int | None) -> None:
     assert logical_position(position, view(), 20) == expected

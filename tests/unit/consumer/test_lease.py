@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from sparktxn.consumer import lease as module
 from sparktxn.consumer.lease import Lease, Overdue, Reference, Sign, Watched, silent_by_store_clock, watcher_place
+from tests.each import each
 
 SESSION_S = 45.0
 
@@ -32,7 +34,7 @@ class TestOwnClock:
         (late,) = listed(lease, 145.2, watched(), Sign(7, 1))
         assert (late.reason, late.after_ms) == ("session", pytest.approx(45_100, abs=1))
 
-    @pytest.mark.parametrize("change", ["time", "size", "entry", "first object"])
+    @each(["time", "size", "entry", "first object"])
     def test_any_change_is_a_sign(self, change: str) -> None:
         lease = Lease()
         before = None if change == "first object" else Sign(7, 1)
@@ -86,20 +88,19 @@ class TestWhenASignWasWritten:
         lease.observe([second], {"m": signs[-1]} if signs else {}, 109.9, 110, **known)
         return lease.next_s([second]) - SESSION_S
 
-    @pytest.mark.parametrize(("read_s", "expected_s"), [(103, 103), (None, 110), (99, 99.9), (111, 110)])
+    @each([(103, 103), (None, 110), (99, 99.9), (111, 110)])
     def test_an_entry_counts_from_when_it_was_read(self, read_s: float | None, expected_s: float) -> None:
         found = self.noted(watched(), watched(last_entry=2), read_by_s={2: read_s}.get)
         assert found == pytest.approx(expected_s)
 
-    @pytest.mark.parametrize(
-        ("modified_ms", "own_ms", "expected_s"),
+    @each(
         [
             (50_003_001, 50_000_001, 104.05),  # three seconds after the observer's own, of which one may be none
             (50_003_000, 50_000_000, 105),
             (50_003_000, 50_000_001, 104.049),
             (49_000_001, 50_000_001, 99.9),  # a clock that was set back: not before the listing without it
             (59_000_001, 50_000_001, 110),  # one that was set forward
-        ],
+        ]
     )
     def test_an_object_counts_from_its_distance_to_the_observers(
         self, modified_ms: int, own_ms: int, expected_s: float
@@ -130,7 +131,7 @@ class TestWhenASignWasWritten:
         (late,) = lease.observe([watched()], {}, due_s, due_s)
         assert late.after_ms >= SESSION_S * 1000
 
-    @pytest.mark.parametrize("seed", range(30))
+    @each(range(30))
     def test_a_member_that_shows_signs_is_not_silent_however_wrong_the_stores_clock_is(self, seed: int) -> None:
         random_ = random.Random(seed)
         lease = Lease()
@@ -256,8 +257,7 @@ def random_times(random_: random.Random, until_s: float, least_s: float, most_s:
         at_s += random_.uniform(least_s, most_s)
 
 
-@pytest.mark.parametrize("dated", ["by listings", "by fine times", "by whole seconds"])
-@pytest.mark.parametrize("seed", range(150))
+@each(product(range(150), ["by listings", "by fine times", "by whole seconds"]))
 def test_a_member_that_shows_signs_is_never_proposed_and_a_silent_one_is_in_time(seed: int, dated: str) -> None:
     """Signs by objects and by entries, listings that take time, observers that pause: a seed is a schedule."""
     random_ = random.Random(seed)

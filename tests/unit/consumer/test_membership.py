@@ -12,6 +12,8 @@ from sparktxn.consumer.membership import TRANSITIONS, Event, Membership, Status
 from sparktxn.format import names
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.objectstore.memory import MemoryStore
+from tests.each import each
+from tests.seeds import seed_of
 from tests.world import open_log
 
 # Rows: from; columns: the event. A dot is a defect.
@@ -72,10 +74,7 @@ class TestNames:
         assert names.group_folder("orders") == "_groups/3566/orders/"
         assert names.member_sign("orders", "0abc") == "_groups/3566/orders/0abc"
 
-    @pytest.mark.parametrize(
-        "group",
-        ["..", ".", "a/b", "a.b", "é", "a=b", "x" * 32_767, "x" * 161, "é" * 60, " ", "_groups", "\n", "\U0001f600"],
-    )
+    @each(["..", ".", "a/b", "a.b", "é", "a=b", "x" * 32_767, "x" * 161, "é" * 60, " ", "_groups", "\n", "\U0001f600"])
     def test_any_group_makes_a_name_inside_the_store(self, group: str) -> None:
         name = names.member_sign(group, "0123456789abcdefghij")
         assert names.checked_name(name, "a test") == name
@@ -83,15 +82,12 @@ class TestNames:
         assert all(len(part) <= 160 for part in name.split("/"))
 
     def test_no_two_groups_share_a_name(self) -> None:
-        seed = random.randrange(2**32)
+        seed = seed_of("names of groups")
         random_ = random.Random(seed)
         texts = {"".join(random_.choices("a.=/2EFé", k=random_.randint(1, 5))) for _ in range(2_000)}
         texts |= {"x" * length for length in range(1, 400)}
         assert len({names.group_folder(text) for text in texts}) == len(texts), f"seed {seed}"
 
-    @pytest.mark.parametrize(
-        "name",
-        ["_groups/1/g", "_groups/1/g/m/x", "_groups/x/g/m", "_groups/01/g/m", "topics/1/g/m", "_groups/1/g/é"],
-    )
+    @each(["_groups/1/g", "_groups/1/g/m/x", "_groups/x/g/m", "_groups/01/g/m", "topics/1/g/m", "_groups/1/g/é"])
     def test_other_names_are_no_signs(self, name: str) -> None:
         assert not names.is_member_sign(name)

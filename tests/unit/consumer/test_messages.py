@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from sparktxn.consumer.messages import messages_of
 from sparktxn.kafka.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from sparktxn.scan.reader import output_schema
+from tests.each import each
 
 ROWS: list[dict[str, Any]] = [
     {"key": b"k", "value": b"v", "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]},
@@ -33,8 +34,7 @@ def batch(rows: list[dict[str, Any]], timestamp_type: int = 0) -> pa.RecordBatch
     return pa.RecordBatch.from_pylist(whole, schema=output_schema(None))
 
 
-@pytest.mark.parametrize("start", range(5))
-@pytest.mark.parametrize("length", range(5))
+@each(product(range(5), range(5)))
 def test_a_slice_gives_its_own_rows(start: int, length: int) -> None:
     found = messages_of(batch(ROWS).slice(start, length), "t", 2)
     assert [(m.key(), m.value(), m.headers()) for m in found] == EXPECTED[start : start + length]

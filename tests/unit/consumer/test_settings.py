@@ -8,6 +8,7 @@ import pytest
 
 from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.kafka.settings.consumer import ConsumerSettings
+from tests.each import each
 
 REQUIRED = {"bootstrap.servers": "/data/log", "group.id": "g"}
 
@@ -42,7 +43,7 @@ def test_settings_of_the_store_go_to_the_store() -> None:
     assert settings.store_options == {"store.fsync": "false", "storage.key": "k"}
 
 
-@pytest.mark.parametrize("name", ["security.protocol", "group.protocol.type", "fetch.min.bytes", "debug", "stats_cb"])
+@each(["security.protocol", "group.protocol.type", "fetch.min.bytes", "debug", "stats_cb"])
 def test_settings_without_a_meaning_here_are_accepted(name: str) -> None:
     assert ConsumerSettings.parse({**REQUIRED, name: "x"}) == ConsumerSettings.parse(REQUIRED)
 

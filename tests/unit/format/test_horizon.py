@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from sparktxn.format.horizon import HorizonMarker, decode_marker, encode_marker
+from tests.each import each
 
 
 def test_a_marker_names_checkpoints_in_order_and_is_never_empty() -> None:
@@ -13,6 +12,6 @@ def test_a_marker_names_checkpoints_in_order_and_is_never_empty() -> None:
     assert encode_marker([])
 
 
-@pytest.mark.parametrize("data", [b"horizon", b"", b"{", b"[]", b'{"checkpoints":[1]}', b"\xff", b"[" * 100_000])
+@each([b"horizon", b"", b"{", b"[]", b'{"checkpoints":[1]}', b"\xff", b"[" * 100_000])
 def test_what_is_no_marker_names_nothing(data: bytes) -> None:
     assert decode_marker(data) is None

@@ -18,6 +18,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.entry import seal_document
 from sparktxn.format.intent import decode_intent, encode_intent, list_id, may_travel
+from tests.each import each
 
 TOKEN = "3d0f" * 5
 NAME = names.intent(41, TOKEN)
@@ -38,15 +39,14 @@ def test_a_name_holds_the_base_and_the_token() -> None:
         assert names.parse_intent(other) is None
 
 
-@pytest.mark.parametrize(
-    "command",
+@each(
     [
         InitProducerId("request", "job"),
         CreateTopic("request", "topic", 1),
         ExpireTransactionalId("job", 1, 2, 3),
         SettleIntent("id", 1),
         Vacuum(1, 0),
-    ],
+    ]
 )
 @pytest.mark.holes(15)
 def test_what_allocates_fences_or_decides_does_not_travel(command) -> None:
@@ -55,8 +55,7 @@ def test_what_allocates_fences_or_decides_does_not_travel(command) -> None:
         decode_intent(encode_intent(TOKEN, 41, [[END, command]]), NAME, 41, TOKEN)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
+@each(
     [
         (encode_intent(TOKEN, 41, [[END]]).replace(b"41", b"42", 1), "checksum"),
         (encode_intent(TOKEN, 40, [[END]]), "of entry 40"),
@@ -66,7 +65,7 @@ def test_what_allocates_fences_or_decides_does_not_travel(command) -> None:
         (seal_document(b'{"format":1,"intent":"x","base_entry":1,"lists":[[{"type":1}]]}')[0], "not an intent"),
         (seal_document(b"[1]")[0], "not a JSON object"),
         (b"", "checksum"),
-    ],
+    ]
 )
 def test_another_object_is_not_an_intent(data: bytes, reason: str) -> None:
     with pytest.raises(DamagedObject, match=reason):

@@ -14,6 +14,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import manifest
 from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
 from sparktxn.structs import SegmentRef
+from tests.each import each
 
 
 def segment(index: int) -> SegmentRef:
@@ -36,7 +37,7 @@ def segment(index: int) -> SegmentRef:
 SEGMENTS = [segment(index) for index in range(20)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(
@@ -90,7 +91,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "reason"), WRONG)
+@each(WRONG)
 def test_what_cannot_be_is_neither_written_nor_believed(changes: dict[str, Any], reason: str) -> None:
     segments = [segment(1), replace(segment(2), **changes)]
     with pytest.raises(ValueError, match=reason):
@@ -109,7 +110,7 @@ TEXTS = {
 row_changes = st.dictionaries(st.sampled_from(manifest._INTEGERS), LIMITS, max_size=2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(0, 2),
     st.lists(st.tuples(row_changes, st.fixed_dictionaries({}, optional=TEXTS)), min_size=1, max_size=3),
@@ -169,7 +170,7 @@ def test_every_truncation_is_damage() -> None:
             decode_manifest(data[:length], "m")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(place=st.integers(0, 10**6), flip=st.integers(1, 255))
 def test_flipped_bits_are_damage_or_harmless(place: int, flip: int) -> None:
     data = bytearray(encode_manifest(SEGMENTS))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from sparktxn.format.segment import (
     stored_schema,
     type_text,
 )
+from tests.each import each
 
 FORMATS = ["parquet", "arrow"]
 
@@ -46,7 +48,7 @@ def many_records(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(records, min_size=1, max_size=30))
 def test_records_come_back_as_they_were(segment_format: str, rows: list[dict[str, Any]]) -> None:
     table = record_table(rows)
@@ -56,12 +58,11 @@ def test_records_come_back_as_they_were(segment_format: str, rows: list[dict[str
     assert decoded.equals(table)
 
 
-@pytest.mark.parametrize(
-    ("segment_format", "compression"),
+@each(
     [
         *(("parquet", name) for name in ("zstd", "lz4", "snappy", "gzip", "uncompressed", "none", "producer")),
         *(("arrow", name) for name in ("zstd", "lz4", "uncompressed", "none", "producer")),
-    ],
+    ]
 )
 def test_every_compression_round_trips(segment_format: str, compression: str) -> None:
     table = many_records(5_000)
@@ -82,8 +83,7 @@ def test_an_empty_segment_is_refused() -> None:
         encode_segment(many_records(0), segment_format="parquet", compression="zstd")
 
 
-@pytest.mark.parametrize("segment_format", FORMATS)
-@pytest.mark.parametrize("columns", [["value"], ["timestamp", "key"], ["headers"], ["headers", "value"], []])
+@each(product(FORMATS, [["value"], ["timestamp", "key"], ["headers"], ["headers", "value"], []]))
 def test_only_the_wanted_columns_are_read_in_their_order(segment_format: str, columns: list[str]) -> None:
     table = many_records(10)  # headers are null in every row: not in the file
     data = encode_segment(table, segment_format=segment_format, compression="zstd")
@@ -128,8 +128,7 @@ TYPED = (
 )
 
 
-@pytest.mark.parametrize("segment_format", FORMATS)
-@pytest.mark.parametrize("count", [3, 3_000])
+@each(product(FORMATS, [3, 3_000]))
 def test_every_declared_type_comes_back_as_it_was(segment_format: str, count: int) -> None:
     schema = stored_schema(check_schema(TYPED))
     full = {
@@ -202,7 +201,7 @@ def test_another_record_count_than_the_log_has_is_damage(segment_format: str) ->
         decode_segment(data, "s", schema=RECORD_SCHEMA, record_count=11)
 
 
-@pytest.mark.parametrize("data", [b"", b"P", b"PAR1", b"ARROW1\0\0", b"{}", b"PAR1" * 10, b"ARROW1\0\0" * 10])
+@each([b"", b"P", b"PAR1", b"ARROW1\0\0", b"{}", b"PAR1" * 10, b"ARROW1\0\0" * 10])
 def test_foreign_bytes_are_damage(data: bytes) -> None:
     with pytest.raises(DamagedObject, match="'s' is damaged"):
         decode_segment(data, "s", schema=RECORD_SCHEMA)
@@ -217,7 +216,7 @@ def test_every_truncation_is_damage(segment_format: str) -> None:
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(place=st.integers(0, 10**6), flip=st.integers(1, 255))
 def test_flipped_bits_are_damage_or_harmless(segment_format: str, place: int, flip: int) -> None:
     data = bytearray(encode_segment(many_records(50), segment_format=segment_format, compression="zstd"))
@@ -238,7 +237,7 @@ def in_row_groups(rows: int, group_rows: int) -> bytes:
     return data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 29), st.integers(1, 30))
 def test_row_groups_come_one_by_one_and_only_those_that_are_asked_for(
     count: int, group_rows: int, start: int, asked: int
@@ -286,7 +285,7 @@ def test_the_checksum_is_crc32c() -> None:
     assert checksum(b"123456789") == "e3069283"
 
 
-@pytest.mark.parametrize("text", [text for _, text, _ in TYPED])
+@each([text for _, text, _ in TYPED])
 def test_types_are_written_as_they_are_read(text: str) -> None:
     assert type_text(parse_type(text)) == text
 
@@ -303,14 +302,13 @@ data_types = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data_type=data_types)
 def test_any_nested_type_round_trips(data_type: pa.DataType) -> None:
     assert parse_type(type_text(data_type)).equals(data_type)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@each(
     [
         ("int", "type 'int' is unknown"),
         ("strnig", "did you mean 'string'"),
@@ -325,15 +323,14 @@ def test_any_nested_type_round_trips(data_type: pa.DataType) -> None:
         ("list<" * 40 + "int8" + ">" * 40, "nested deeper"),
         (7, "expected text"),
         (None, "expected text"),
-    ],
+    ]
 )
 def test_a_wrong_type_is_named(text: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         parse_type(text)
 
 
-@pytest.mark.parametrize(
-    ("data_type", "reason"),
+@each(
     [
         (pa.large_string(), "did you mean 'string'"),
         (pa.uint32(), "did you mean 'int32'"),
@@ -345,7 +342,7 @@ def test_a_wrong_type_is_named(text: Any, reason: str) -> None:
         (pa.null(), "not kept exactly"),
         (pa.struct([]), "not kept exactly"),
         (pa.struct([("a b", pa.int8())]), "struct field names"),
-    ],
+    ]
 )
 def test_types_that_are_not_kept_are_refused(data_type: pa.DataType, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
@@ -354,8 +351,7 @@ def test_types_that_are_not_kept_are_refused(data_type: pa.DataType, reason: str
         check_schema(pa.schema([("c", data_type)]))
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
+@each(
     [
         ([], "0 columns"),
         ([("", "int8", True)], "not empty"),
@@ -367,7 +363,7 @@ def test_types_that_are_not_kept_are_refused(data_type: pa.DataType, reason: str
         ([("a", "int8", 1)], r"expected \(name, type, nullable\)"),
         (["abc"], r"expected \(name, type, nullable\)"),
         ([("a", "in8", True)], "column 'a': type 'in8' is unknown.*did you mean 'int8'"),
-    ],
+    ]
 )
 def test_wrong_columns_are_named(columns: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.structs import BatchMetadata, ProducerState
+from tests.each import each
 
 GOLDEN = [
     ProducerSnapshotEntry(1, 2, 3, 4, 5, 6, 7, 8),
@@ -70,7 +71,7 @@ def test_every_truncation_is_damage() -> None:
 
 
 @pytest.mark.kafka("K89")
-@pytest.mark.parametrize("place", range(2, len(GOLDEN_BYTES)))
+@each(range(2, len(GOLDEN_BYTES)))
 def test_every_flipped_bit_is_damage(place: int) -> None:
     data = bytearray(GOLDEN_BYTES)
     data[place] ^= 1 << place % 8

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
 from sparktxn.structs import AbortedTransaction
+from tests.each import each
 
 # Kafka's TransactionIndexTest and testTransactionIndexUpdated have these two.
 GOLDEN = [AbortedTransaction(1, 0, 29, 8), AbortedTransaction(2, 8, 74, 36)]
@@ -37,8 +38,7 @@ def test_entries_come_back_as_they_were(rows: list[tuple[int, int, int]]) -> Non
 
 
 @pytest.mark.kafka("K76", "K81")
-@pytest.mark.parametrize(
-    ("second", "reason"),
+@each(
     [
         (replace(GOLDEN[1], last_offset=29), "not above the one before it, 29"),
         (replace(GOLDEN[1], last_offset=28), "not above the one before it, 29"),
@@ -47,7 +47,7 @@ def test_entries_come_back_as_they_were(rows: list[tuple[int, int, int]]) -> Non
         (replace(GOLDEN[1], producer_id=-1), "start at 0"),
         (replace(GOLDEN[1], last_stable_offset=76), "last stable offset"),
         (replace(GOLDEN[1], last_stable_offset=-1), "last stable offset"),
-    ],
+    ]
 )
 def test_what_cannot_be_is_neither_written_nor_believed(second: AbortedTransaction, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
@@ -60,7 +60,7 @@ def test_what_cannot_be_is_neither_written_nor_believed(second: AbortedTransacti
 
 
 @pytest.mark.kafka("K81")
-@pytest.mark.parametrize("length", [0, 1, 33, 35, 67])
+@each([0, 1, 33, 35, 67])
 def test_a_part_of_an_entry_is_damage(length: int) -> None:
     with pytest.raises(DamagedObject, match=f"has {length} bytes"):
         decode_transaction_index(GOLDEN_BYTES[:length], "i")

@@ -4,6 +4,7 @@ import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, ProducerFenced, TransactionAborted
 from sparktxn.producer.failures import Failure, Operation, failure_of
+from tests.each import each
 
 E = ErrorCode
 INIT, PUBLISH, END, ABORT = Operation.INIT, Operation.PUBLISH, Operation.END, Operation.ABORT
@@ -38,13 +39,13 @@ CASES = [
 
 
 @pytest.mark.kafka("K120")
-@pytest.mark.parametrize(("code", "operation", "expected"), CASES)
+@each(CASES)
 def test_a_code_means_what_the_table_says(code: ErrorCode, operation: Operation, expected: Failure) -> None:
     assert failure_of(CommandRefused(code, "why"), operation)[0] is expected
 
 
 @pytest.mark.kafka("K120")
-@pytest.mark.parametrize(("code", "operation", "expected"), CASES)
+@each(CASES)
 def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation, expected: Failure) -> None:
     error = failure_of(CommandRefused(code, "why"), operation)[1].error
     flags = {
@@ -58,7 +59,7 @@ def test_exactly_one_flag_tells_what_to_do(code: ErrorCode, operation: Operation
 
 
 @pytest.mark.kafka("K120")
-@pytest.mark.parametrize("operation", Operation)
+@each(Operation)
 def test_both_fencing_codes_are_told_as_fenced(operation: Operation) -> None:
     for code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH):
         error = failure_of(CommandRefused(code, "a newer producer"), operation)[1]

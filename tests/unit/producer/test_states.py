@@ -6,6 +6,7 @@ import pytest
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.producer.states import VALID_PREVIOUS_STATES, ProducerStates, TransactionState
+from tests.each import each
 
 S = TransactionState
 
@@ -43,7 +44,7 @@ def test_every_state_has_its_row() -> None:
 
 
 @pytest.mark.kafka("K113")
-@pytest.mark.parametrize(("left", "entered"), list(product(S, S)))
+@each(list(product(S, S)))
 def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState, entered: TransactionState) -> None:
     states = in_state(left)
     if (left, entered) in ALLOWED:
@@ -56,7 +57,7 @@ def test_a_state_is_entered_only_from_its_previous_states(left: TransactionState
 
 
 @pytest.mark.kafka("K113")
-@pytest.mark.parametrize("state", [state for state in S if state not in (S.ABORTABLE_ERROR, S.FATAL_ERROR)])
+@each([state for state in S if state not in (S.ABORTABLE_ERROR, S.FATAL_ERROR)])
 def test_a_call_in_the_wrong_state_says_which_is_expected(state: TransactionState) -> None:
     wrong = next(other for other in S if other is not state)
     with pytest.raises(KafkaException) as raised:

@@ -6,6 +6,7 @@ import pytest
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
+from tests.each import each
 
 
 def test_text_is_utf8() -> None:
@@ -13,7 +14,7 @@ def test_text_is_utf8() -> None:
     assert record_bytes("key", bytearray(b"x")) == b"x"
 
 
-@pytest.mark.parametrize("wrong", [1, 1.5, [b"x"], {"a": 1}])
+@each([1, 1.5, [b"x"], {"a": 1}])
 def test_another_type_is_named(wrong: Any) -> None:
     with pytest.raises(TypeError, match="value is"):
         record_bytes("value", wrong)
@@ -32,7 +33,7 @@ def test_headers_keep_order_and_repetition(given: Any, expected: Any, size: int)
     assert record_headers(given) == (expected, size)
 
 
-@pytest.mark.parametrize("wrong", ["a=1", [("a",)], [("a", 1)], [(b"a", b"1")], 5])
+@each(["a=1", [("a",)], [("a", 1)], [(b"a", b"1")], 5])
 def test_wrong_headers_are_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="header"):
         record_headers(wrong)

@@ -11,6 +11,7 @@ from sparktxn.log.keep.sealing import seal
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.scan.commitorder import CommitCut, commit_cut, committed_between, plan_commits
 from sparktxn.scan.reader import read
+from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
 from sparktxn.structs import (
     NO_TRANSACTION,
     CommittedTransaction,
@@ -21,10 +22,12 @@ from sparktxn.structs import (
     TopicState,
 )
 from sparktxn.testing.clocks import ManualClock, SeededIds
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
 OBJECTS = memory_store()
 TOPIC = TopicState("t", 1, 8, {}, None, 1)
+INTERNAL = INTERNAL_TOPICS[min(INTERNAL_TOPICS)]
 NAMES = "00000000000000000000-0000000000000000000"
 
 
@@ -116,10 +119,7 @@ def test_a_transaction_that_was_committed_after_its_segments_were_sealed_is_foun
     assert [(entry, one.base_offset) for entry, one in found] == [(7, 0), (2, 1), (7, 2), (5, 3), (6, 5)]
 
 
-@pytest.mark.parametrize(
-    ("after_entry", "to_entry", "read_runs"),
-    [(0, 1, [0]), (2, 4, [1]), (5, 6, [2]), (6, 7, [0, 1, 2]), (7, 99, []), (2, 99, [0, 1, 2])],
-)
+@each([(0, 1, [0]), (2, 4, [1]), (5, 6, [2]), (6, 7, [0, 1, 2]), (7, 99, []), (2, 99, [0, 1, 2])])
 def test_only_runs_are_read_that_may_hold_what_was_committed_between(
     after_entry: int, to_entry: int, read_runs: list[int]
 ) -> None:
@@ -172,8 +172,7 @@ def two_partitions() -> ReadView:
     )
 
 
-@pytest.mark.parametrize(
-    ("after_entry", "rows_max", "expected"),
+@each(
     [
         (0, None, (99, 7, 700)),
         (0, 1, (4, 3, 300)),
@@ -182,7 +181,7 @@ def two_partitions() -> ReadView:
         (4, 1, (8, 1, 100)),
         (8, 1, (99, 3, 300)),
         (9, 1, (99, 0, 0)),
-    ],
+    ]
 )
 def test_a_limit_takes_the_transactions_of_whole_entries(
     after_entry: int, rows_max: int | None, expected: tuple[int, int, int]
@@ -223,6 +222,22 @@ def test_records_below_the_log_start_are_left_out() -> None:
     view = view_of(partition(segment(0, 4, 2), segment(4, 1, 3), log_start=3))
     assert commit_cut(OBJECTS, view, 0) == CommitCut(99, 2, 200, {("t", 0): 5}, oldest_ms=0)
     assert [(task.start_offset, task.end_offset) for task in plan_commits(OBJECTS, view, 0)] == [(3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("after_entry", "start_entry", "log_start_entry", "first"), [(4, 0, 0, 5), (4, 7, 0, 7), (4, 0, 8, 8)]
+)
+def test_an_internal_topic_is_read_from_the_latest_of_three_entries(
+    after_entry: int, start_entry: int, log_start_entry: int, first: int
+) -> None:
+    end = first_offset(11)
+    one = PartitionView(INTERNAL, 0, 10, first_offset(log_start_entry), end, end, (), (), (), None, ())
+    view = ReadView(10, 0, {INTERNAL.name: INTERNAL}, {(INTERNAL.name, 0): one})
+    bounds = {(INTERNAL.name, 0): (first_offset(start_entry), None)}
+    cut = commit_cut(OBJECTS, view, after_entry, bounds=bounds)
+    assert (cut.entry, cut.rows) == (10, 11 - first)
+    (task,) = plan_commits(OBJECTS, view, after_entry, bounds=bounds)
+    assert (task.start_offset, task.end_offset) == (first_offset(first), end)
 
 
 def test_tasks_take_whole_segments() -> None:

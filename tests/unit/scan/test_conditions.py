@@ -14,6 +14,7 @@ import pytest
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import encode_segment, parquet_footer
 from sparktxn.scan.conditions import OPERATORS, Condition, checked_condition, matching, may_hold, meets
+from tests.each import each
 
 MOMENTS = [datetime(2024, 1, day, tzinfo=UTC) for day in range(1, 9)]
 POOLS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -68,7 +69,7 @@ def random_condition(random: Random) -> Condition:
             continue
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each(range(8))
 def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int) -> None:
     random = Random(seed)
     ruled_out = 0
@@ -93,8 +94,7 @@ def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int)
     assert ruled_out > 100
 
 
-@pytest.mark.parametrize(
-    ("condition", "text"),
+@each(
     [
         (Condition("inn", "=", 1), "did you mean 'int'"),
         (Condition("int", "==", 1), "expected one of =, <"),
@@ -107,7 +107,7 @@ def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int)
         (Condition("moment", "starts with", "2"), "has no meaning"),
         (Condition("text", "in", ("a", 1)), "expected string"),
         (Condition("text", "in", ()), "at least one"),
-    ],
+    ]
 )
 def test_what_no_column_can_be_compared_with_is_refused(condition: Condition, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):

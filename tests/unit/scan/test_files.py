@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sparktxn.scan.files import whole_files
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.scan.reader import segment_values
 from sparktxn.structs import NO_TRANSACTION
+from tests.each import each
 from tests.unit.scan.log_builder import PartitionLog, memory_store, read_view
 
 KEY = ("orders", 0)
@@ -25,15 +24,14 @@ def split(log: PartitionLog, start: int, end: int, offset_max: int = 1_000) -> t
     return bases(whole), bases(rest)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "whole", "rest"),
+@each(
     [
         (0, 40, [0, 10, 20, 30], []),
         (1, 40, [10, 20, 30], [0]),
         (0, 39, [0, 10, 20], [30]),
         (12, 18, [], [10]),
         (10, 20, [10], []),
-    ],
+    ]
 )
 def test_a_segment_that_a_bound_cuts_is_not_whole(start: int, end: int, whole: list[int], rest: list[int]) -> None:
     log = PartitionLog(memory_store())

@@ -7,6 +7,7 @@ import pytest
 from sparktxn.errors import DamagedObject
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.structs import AbortedTransaction
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store
 
 
@@ -37,10 +38,7 @@ def test_the_first_offset_with_that_time_or_later(
 
 
 @pytest.mark.kafka("K83")
-@pytest.mark.parametrize(
-    ("timestamp", "last_stable_offset", "committed", "uncommitted"),
-    [(61, 6, None, 6), (61, 7, 6, 6), (80, 8, None, 9), (35, 4, None, 4)],
-)
+@each([(61, 6, None, 6), (61, 7, 6, 6), (80, 8, None, 9), (35, 4, None, 4)])
 def test_read_committed_never_answers_at_or_above_the_last_stable_offset(
     timestamp: int, last_stable_offset: int, committed: int | None, uncommitted: int
 ) -> None:

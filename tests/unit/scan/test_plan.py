@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
-from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, segments_between
-from sparktxn.structs import AbortedTransaction
+from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, segments_between
+from sparktxn.structs import AbortedTransaction, TopicState
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
 KEY = ("orders", 0)
@@ -32,8 +34,7 @@ def three_sealed_runs_and_two_segments(objects: CountingStore) -> PartitionLog:
     return log
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "bases"),
+@each(
     [
         (0, 83, [0, 10, 21, 31, 42, 52, 63, 73]),
         (9, 10, [0]),
@@ -44,7 +45,7 @@ def three_sealed_runs_and_two_segments(objects: CountingStore) -> PartitionLog:
         (82, 999, [73]),
         (83, 999, []),
         (5, 5, []),
-    ],
+    ]
 )
 def test_segments_of_a_range(start: int, end: int, bases: list[int]) -> None:
     log = three_sealed_runs_and_two_segments(CountingStore())
@@ -204,15 +205,14 @@ def test_uncommitted_readers_get_aborted_rows_too() -> None:
     assert task.segments == tuple(log.segments)
 
 
-@pytest.mark.parametrize(
-    ("rows_per_task", "bounds"),
+@each(
     [
         (None, [(3, 40)]),
         (1, [(3, 11), (11, 21), (21, 31), (31, 40)]),
         (17, [(3, 21), (21, 31), (31, 40)]),
         (20, [(3, 21), (21, 40)]),
         (1000, [(3, 40)]),
-    ],
+    ]
 )
 def test_tasks_tile_the_range_at_segment_boundaries(rows_per_task: int | None, bounds: list[tuple[int, int]]) -> None:
     log = PartitionLog(memory_store())
@@ -280,3 +280,17 @@ def test_wrong_options_are_errors(options: dict[str, object]) -> None:
     log.append(1)
     with pytest.raises(ConfigurationError):
         plan(log, 0, 1, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "ends"), [(11, [14, 1, 0]), (5, [8, 1, 0]), (110, [104, 10, 0]), (1000, [104, 10, 0])]
+)
+def test_a_limit_is_shared_out_as_kafkas_connector_does(rows_max: int, ends: list[int]) -> None:
+    topic = TopicState("t", 1, 3, {}, None, 1)
+    parts = [PartitionView(topic, number, 9, 0, end, end, (), (), ()) for number, end in enumerate((104, 10, 0))]
+    view = ReadView(9, 0, {"t": topic}, {("t", part.partition): part for part in parts})
+    ranges = {("t", 0): (4, 104), ("t", 1): (0, 10), ("t", 2): (0, 0)}
+    found = ranges_within(view, ranges, rows_max)
+    assert found == {key: (start, end) for (key, (start, _)), end in zip(ranges.items(), ends, strict=True)}
+    with pytest.raises(ConfigurationError):
+        ranges_within(view, ranges, 0)

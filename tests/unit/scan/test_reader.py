@@ -13,6 +13,7 @@ from sparktxn.format.segment import checksum, encode_segment
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.scan.reader import output_schema, read
 from sparktxn.structs import AbortedTransaction
+from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 
 TYPED = (("id", "int64", False),)
@@ -119,7 +120,7 @@ def test_log_append_time_is_the_entrys(schema: Any, column: str) -> None:
         assert table["timestampType"].to_pylist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("columns", [["offset", "value"], ["value", "offset"], ["timestamp"], ["partition"]])
+@each([["offset", "value"], ["value", "offset"], ["timestamp"], ["partition"]])
 def test_only_the_columns_asked_for_in_that_order(columns: list[str]) -> None:
     log = PartitionLog(memory_store())
     log.append(4)
@@ -213,16 +214,14 @@ def flip_a_bit(data: bytes) -> bytes:
     return data[:-9] + bytes([data[-9] ^ 4]) + data[-8:]
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
+@each(
     [
         (flip_a_bit, "checksum"),
         (lambda data: data[:-1], "bytes, expected"),
         (lambda data: data + b"\0", "bytes, expected"),
         (lambda data: b"\0" * len(data), "checksum"),
         (None, "missing"),
-    ],
-    ids=["bit", "short", "long", "zeros", "missing"],
+    ]
 )
 def test_a_damaged_segment_is_named_and_the_rows_before_it_are_read(
     damage: Callable[[bytes], bytes] | None, reason: str
@@ -286,14 +285,13 @@ def test_a_segment_that_the_vacuum_took_is_an_expired_view() -> None:
         read_all(log)
 
 
-@pytest.mark.parametrize(
-    ("schema", "columns", "message"),
+@each(
     [
         (None, ["valeu"], "did you mean 'value'"),
         (None, ["_offset"], "did you mean 'offset'"),
         (TYPED, ["timestampType"], "the topic has id, _topic"),
         (None, ["key", "key"], "twice"),
-    ],
+    ]
 )
 def test_wrong_columns_are_errors(schema: Any, columns: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):

@@ -44,7 +44,7 @@ def records(values: list[bytes]) -> pa.Table:
     return pa.table(columns, schema=RECORD_SCHEMA)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.binary(max_size=300), max_size=12), max_size=6), st.integers(1, 5), st.integers(1, 400))
 def test_segments_hold_all_rows_in_order_within_the_limits(
     tables: list[list[bytes]], rows_max: int, bytes_max: int
@@ -94,7 +94,7 @@ _QUEUE_ROWS = 60
 _QUEUE_BYTES = 6_000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(

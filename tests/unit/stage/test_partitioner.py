@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.stage.partitioner import PARTITIONERS, fnv1a, murmur2, partitioner, partitions_of_keys
+from tests.each import each
 
 
 def refuse(partition_count: int) -> int:
     raise AssertionError("a record with a key draws no partition")
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
+@each(
     [
         (b"21", -973932308),
         (b"foobar", -790332482),
@@ -27,7 +27,7 @@ def refuse(partition_count: int) -> int:
         (b"abc", 479470107),
         (b"", 275646681),
         (bytes([12, 42, 56, 24, 109, 111]), 274204207),
-    ],
+    ]
 )
 def test_murmur2_is_javas(key: bytes, expected: int) -> None:
     """Kafka's own vectors (UtilsTest.testMurmur2)."""
@@ -47,8 +47,7 @@ def test_consistent_is_the_crc32_of_the_key(name: str) -> None:
     assert partitioner(name)(b"123456789", 1_000, refuse) == 0xCBF43926 % 1_000
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "expected"),
+@each(
     [
         ("consistent_random", None, "pick"),
         ("consistent_random", b"", "pick"),  # an empty key is none, here only
@@ -62,7 +61,7 @@ def test_consistent_is_the_crc32_of_the_key(name: str) -> None:
         ("fnv1a", None, fnv1a(b"") % 7),
         ("fnv1a_random", None, "pick"),
         ("fnv1a_random", b"", fnv1a(b"") % 7),
-    ],
+    ]
 )
 def test_records_without_a_key(name: str, key: bytes | None, expected: int | str) -> None:
     asked = []

@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.stage.recordsizes import payload_bytes, record_bytes, row_above, row_bytes, rows_that_fit
+from tests.each import each
 
 rows = st.lists(
     st.fixed_dictionaries(
@@ -44,8 +44,7 @@ def test_the_size_is_that_of_the_plain_records(given_rows: list[dict[str, Any]],
         assert [sum(sizes) for sizes in zip(*columns, strict=True)] == expected
 
 
-@pytest.mark.parametrize(
-    ("array", "sizes"),
+@each(
     [
         (pa.array([True, None]), [1, 0]),
         (pa.array([1, None], pa.int16()), [2, 0]),
@@ -56,7 +55,7 @@ def test_the_size_is_that_of_the_plain_records(given_rows: list[dict[str, Any]],
         (pa.array([["ab", None], None, [], ["c"]]), [2, 0, 0, 1]),
         (pa.array([{"a": 1, "b": "xy"}, None, {"a": None, "b": "z"}]), [10, 0, 1]),
         (pa.array([[[1], [2, 3]], [None]], pa.list_(pa.list_(pa.int8()))), [3, 0]),
-    ],
+    ]
 )
 def test_values_of_every_kind(array: pa.Array, sizes: list[int]) -> None:
     assert record_bytes(array).to_pylist() == sizes
@@ -64,7 +63,6 @@ def test_values_of_every_kind(array: pa.Array, sizes: list[int]) -> None:
     assert payload_bytes(pa.table({"c": array.slice(1)})) == sum(sizes[1:])
 
 
-@settings(deadline=None)
 @given(rows, st.integers(0, 200))
 def test_rows_that_fit_are_within_the_limit(plain: list[dict[str, Any]], room: int) -> None:
     table = pa.Table.from_pylist(plain, schema=RECORD_SCHEMA)

@@ -20,6 +20,7 @@ from sparktxn.stage import stager as stager_module
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
 from sparktxn.testing.clocks import ManualClock
+from tests.each import each
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
 NOW_MS = 1_000_000
@@ -57,7 +58,7 @@ keyed_rows = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=keyed_rows, seed=st.integers(0, 100), cuts=st.lists(st.integers(0, 40), max_size=4),
        name=st.sampled_from(["consistent_random", "murmur2_random", "random", "fnv1a"]))  # fmt: skip
 def test_each_row_goes_where_a_plain_loop_sends_it(
@@ -113,15 +114,13 @@ def test_all_of_a_record_is_kept() -> None:
     assert second["timestamp"].timestamp() * 1000 == NOW_MS
 
 
-@pytest.mark.parametrize(
-    "timestamps",
+@each(
     [
         pa.array([1_500], pa.int64()),
         pa.array([1_500], pa.timestamp("ms")),
         pa.array([1_500_999], pa.timestamp("us")),
         pa.array([1_500_999_999], pa.timestamp("ns", "America/New_York")),
-    ],
-    ids=str,
+    ]
 )
 def test_timestamps_of_any_unit_are_utc_milliseconds(timestamps: pa.Array) -> None:
     (record,) = stage({"value": ["v"], "timestamp": timestamps}, stage_topic(), default_topic="t")["t", 0]
@@ -242,9 +241,7 @@ NESTED = (("place", "struct<x: double, names: list<string not null> not null>", 
 NESTED_TYPE = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
 
 
-@pytest.mark.parametrize(
-    ("schema", "columns", "reason"),
-    [
+@each([
         (SCHEMA, {"name": ["x"]}, "column 'id' of topic 't' is missing and may not be null: found name"),
         (SCHEMA, {"id": [1], "nmae": ["x"]}, "'nmae' is not declared by topic 't'.*did you mean 'name'"),
         (SCHEMA, {"id": [1, None]}, "'id' of topic 't' may not be null"),
@@ -260,22 +257,20 @@ NESTED_TYPE = pa.struct([("x", pa.float64()), ("names", pa.list_(pa.string()))])
         (NESTED, {"place": pa.array([{"x": 1, "names": ["a", None]}], NESTED_TYPE)}, "place|non-nullable"),
         (NESTED, {"place": pa.array([{"x": 1, "names": None}], NESTED_TYPE)}, "place|non-nullable"),
         (NESTED, {"place": [{"x": 1, "nmaes": ["a"]}]}, "'place' of topic 't' has type struct"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_wrong_typed_columns_are_named(schema: Any, columns: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         stage(columns, stage_topic(schema=schema), default_topic="t")
 
 
-@pytest.mark.parametrize(
-    ("column", "data_type", "texts"),
+@each(
     [
         (pa.array([b"a", None, b"b", b"a"]), "binary", [b"a", None, b"b", b"a"]),
         (pa.array(["a", None, "b", "a"]), "string", [b"a", None, b"b", b"a"]),
         (pa.array([10, None, -3, 10], pa.int16()), "int16", [b"10", None, b"-3", b"10"]),
         (pa.array([True, None, False, True]), "bool", [b"true", None, b"false", b"true"]),
         (pa.array([0, None, 1, 0], pa.date32()), "date32", [b"1970-01-01", None, b"1970-01-02", b"1970-01-01"]),
-    ],
+    ]
 )
 def test_a_typed_topic_is_partitioned_by_its_key_column(
     column: pa.Array, data_type: str, texts: list[bytes | None]
@@ -297,14 +292,13 @@ def test_a_typed_topic_without_a_key_goes_round_robin() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
+@each(
     [
         ({"default_topic": "flihgts"}, "topic 'flihgts' is unknown; did you mean 'flights'"),
         ({"partitioner": "murmur"}, "did you mean 'murmur2'"),
         ({"default_topic": "wrong"}, "'partition.key' of topic 'wrong' is 'nmae'.*did you mean 'name'"),
         ({"default_topic": "nested"}, "'partition.key' of topic 'nested' is 'names'.*not nested"),
-    ],
+    ]
 )
 def test_wrong_options_are_named_at_once(options: dict[str, Any], reason: str) -> None:
     topics = [
@@ -335,7 +329,7 @@ def sizes(staged: list[StagedSegment], partition: int = 0) -> list[int]:
     return [segment.record_count for segment in staged if segment.partition == partition]
 
 
-@pytest.mark.parametrize("piece", [1, 3, 10, 25])
+@each([1, 3, 10, 25])
 def test_segments_are_rolled_at_their_row_limit(piece: int) -> None:
     objects, topic = ScriptedStore(), stage_topic(segment_rows="10")
     stager = open_stager(objects, topic, default_topic="t")

@@ -13,6 +13,7 @@ from sparktxn.stage import uploading
 from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.uploading import upload_segment
 from sparktxn.testing.clocks import ManualClock
+from tests.each import each
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 
 TABLE = pa.Table.from_pylist(
@@ -77,8 +78,7 @@ def test_the_payload_does_not_depend_on_order_or_encoding(settings: dict[str, An
     assert split == upload(ScriptedStore(), stage_topic()).payload_bytes
 
 
-@pytest.mark.parametrize(
-    ("script", "puts"),
+@each(
     [
         (["lost"], 1),
         (["exists"], 1),
@@ -86,7 +86,7 @@ def test_the_payload_does_not_depend_on_order_or_encoding(settings: dict[str, An
         (["dropped", "dropped", "dropped"], 4),
         (["dropped", "lost"], 2),
         (["dropped", "exists"], 2),
-    ],
+    ]
 )
 def test_an_unclear_answer_is_resolved_by_reading_back(script: list[str], puts: int) -> None:
     objects, topic = ScriptedStore(list(script)), stage_topic()

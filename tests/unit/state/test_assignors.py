@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from sparktxn.state.assignors import Place, Subscriber, range_targets, uniform_targets
+from tests.each import each
 
 pytestmark = pytest.mark.kafka("G21")
 
@@ -75,7 +76,7 @@ class TestUniform:
         owing = subscribed("a", target=((1, 0),), held=((1, 0), (1, 1), (1, 2)))
         assert uniform_targets([owing, subscribed("a")], {"a": (1, 4)}) == [((1, 0), (1, 1)), ((1, 2), (1, 3))]
 
-    @pytest.mark.parametrize("seed", range(40))
+    @each(range(40))
     def test_targets_are_even_and_no_partition_moves_without_need(self, seed: int) -> None:
         print(f"seed {seed}")
         rng = Random(seed)
@@ -94,7 +95,7 @@ class TestUniform:
             else:
                 del members[rng.randrange(len(members))]
 
-    @pytest.mark.parametrize("seed", range(40))
+    @each(range(40))
     def test_with_unequal_subscriptions_no_single_move_makes_targets_more_even(self, seed: int) -> None:
         print(f"seed {seed}")
         rng = Random(seed)
@@ -180,7 +181,7 @@ class TestRange:
     def test_no_topic_exists(self) -> None:
         assert range_targets([subscribed("a"), subscribed("b")], {}) == [(), ()]
 
-    @pytest.mark.parametrize("members", range(1, 9))
+    @each(range(1, 9))
     def test_topics_of_one_size_are_divided_alike(self, members: int) -> None:
         topics = {"a": (1, 7), "b": (2, 7), "c": (3, 7)}
         for target in range_targets([subscribed("a", "b", "c")] * members, topics):

@@ -10,13 +10,13 @@ import inspect
 from typing import Any, get_args
 
 import msgspec
-import pytest
 
 import sparktxn.groupstructs
 import sparktxn.segmentstructs
 import sparktxn.structs
 from sparktxn.log.look.views import PartitionView
 from sparktxn.structs import StateRecord
+from tests.each import each
 
 MODULES = (sparktxn.structs, sparktxn.groupstructs, sparktxn.segmentstructs)
 TUPLES = {
@@ -28,7 +28,7 @@ TUPLES = {
 KINDS = sorted({*get_args(StateRecord), *TUPLES, PartitionView}, key=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@each(KINDS)
 def test_the_garbage_collector_passes_over_records(kind: Any) -> None:
     assert kind.__struct_config__.frozen
     assert not kind.__struct_config__.gc

