@@ -61,8 +61,8 @@ LONGEST = (
     "property",
 )
 
-OWN_DRIVERS = ("test_driver.py", "test_maintenance.py")
-"""Of `tests/spark`, the files whose tests start drivers of their own."""
+OWN_DRIVERS = ("test_driver.py",)
+"""Of `tests/spark`, the files whose tests do not use the shared session."""
 
 DOT_FOR_EACH = 10
 """With `-q`, so many tests that pass print one dot."""

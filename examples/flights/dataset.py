@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 __all__ = ["FILE_ROWS", "load", "write_files"]
 
-FILE_ROWS = 30_000
+FILE_ROWS = 40_000
 """What a file has, and a micro-batch at most."""
 COLUMNS = ("month", "day", "hour", "carrier", "flight", "origin", "dest", "dep_delay")
 

@@ -110,6 +110,7 @@ def test_without_spark_nothing_is_checked_but_on_request(monkeypatch: pytest.Mon
     assert done.json[-1]["found"] == "PySpark is not installed for this Python"
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_executors_answer(folder: Path) -> None:
     pytest.importorskip("pyspark")

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from tests.fuzz.decoders import DECODERS, Decoder
 from tests.fuzz.mutations import mutated
+from tests.seeds import examples
 
 MUTATIONS = 30
 """How many mutations of an input each of Hypothesis's examples contains."""
-SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=examples(30, 300), suppress_health_check=list(HealthCheck))
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS.keys())
 
