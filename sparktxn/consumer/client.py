@@ -46,8 +46,8 @@ _CALLBACKS: Final = ("error_cb", "on_commit")
 class Consumer(Lookups):
     """Reads topics of one store, in one group. Safe for threads: their calls take turns.
 
-    While one thread waits for records in `poll`, another may commit, pause or close. A call that reads returns nothing
-    if another thread reads until its time-out. A callback must not wait for another thread's call of this consumer.
+    While one thread waits for records in `poll`, or runs a callback there, another may commit, pause or close. A call
+    that reads returns nothing if another thread reads until its time-out.
 
     Worker threads poll the log, read records and commit offsets, so no call waits longer for the object store than its
     time-out. `poll(0)` returns at once, with what has arrived since the last call. Callbacks (on_assign, on_revoke,
@@ -82,6 +82,7 @@ class Consumer(Lookups):
             self._log.clock,
             self._committer,
             self._membership.call_later,
+            self._turns,
         )
         self._reader = self._log.background.sibling("sparktxn-reader", 2)
         self._workers = (self._committer, self._reader)
@@ -95,6 +96,7 @@ class Consumer(Lookups):
             weakly(self._follow),
             self._reader,
             self._commits.under_way,
+            self._turns,
         )
         self._rebalancing = Rebalancing(
             weakref.ref(self),
@@ -104,6 +106,7 @@ class Consumer(Lookups):
             self._reading,
             self._commits,
             self._log.clock,
+            self._turns,
         )
         self._ready = self._reading.ready
         self._due_at_s = 0.0

@@ -15,9 +15,10 @@ from typing import Final
 
 from sparktxn import arguments
 from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline, callers_own_time
+from sparktxn.clock import Clock, Deadline
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Speech
+from sparktxn.consumer.turns import Turns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command
 from sparktxn.kafka.message import Message, TopicPartition, topic_partitions
@@ -77,7 +78,9 @@ class Commits:
         clock: Clock,
         background: Background,
         call_later: Callable[[float, Callable[[], None]], None],
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._offsets = offsets
         self._assignment = assignment
         self._settings = settings
@@ -220,7 +223,7 @@ class Commits:
         while self._untold:
             error, offsets = self._untold.popleft()
             if self._settings.on_commit is not None:
-                with callers_own_time():
+                with self._turns.calls_back():
                     self._settings.on_commit(error, offsets)
 
     def _work(self) -> None:

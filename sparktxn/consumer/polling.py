@@ -25,6 +25,7 @@ from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
 from sparktxn.consumer.subscription import Subscription
+from sparktxn.consumer.turns import Turns
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -114,7 +115,9 @@ class Reading:
         follow: Callable[[Seen, ReadView], None],
         background: Background,
         commits_under_way: Callable[[], list[threading.Event]],
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._log = log
         self._settings = settings
         self._assignment = assignment
@@ -566,4 +569,5 @@ class Reading:
         self._look_at_s = max(self._look_at_s, self._now_s() + self._idle_s)
         _LOGGER.warning("the store did not answer, trying again: %s", error)
         if self._settings.error_cb is not None:
-            self._settings.error_cb(error.error)
+            with self._turns.calls_back():
+                self._settings.error_cb(error.error)

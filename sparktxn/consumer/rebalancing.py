@@ -13,12 +13,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sparktxn.clock import Clock, callers_own_time
+from sparktxn.clock import Clock
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.consumer.commits import Commits
 from sparktxn.consumer.membership import Event, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.subscription import RebalanceCallback
+from sparktxn.consumer.turns import Turns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
@@ -49,7 +50,9 @@ class Rebalancing:
         reading: Reading,
         commits: Commits,
         clock: Clock,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._user = user
         self._settings = settings
         self._membership = membership
@@ -341,7 +344,7 @@ class Rebalancing:
             return
         self._is_calling = True
         try:
-            with callers_own_time():
+            with self._turns.calls_back():
                 callback(user, [TopicPartition(*key) for key in keys])
         finally:
             self._is_calling = False

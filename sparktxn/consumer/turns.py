@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from sparktxn.clock import Deadline, acquired_in_time
+from sparktxn.clock import Deadline, acquired_in_time, callers_own_time
 from sparktxn.fork import ForkGuard
 
 __all__ = ["Turns", "in_turn"]
@@ -25,7 +25,7 @@ class Turns:
     """The two locks of one consumer. Both may be taken again by the thread that has them: callbacks call the consumer.
 
     `reading` is held by the one call that reads, from its begin to its end. `state` guards all that the consumer knows.
-    A call that reads gives it back while it waits.
+    A call gives it back while it waits for records, and while it runs a callback.
     """
 
     def __init__(self) -> None:
@@ -64,6 +64,19 @@ class Turns:
         finally:
             self._has_state = acquired_in_time(self.state, deadline.remaining_s())
         return goes_on and self._has_state
+
+    @contextmanager
+    def calls_back(self) -> Iterator[None]:
+        """Run a callback of the user, without the caller's deadline, and let other threads in meanwhile.
+
+        A callback may wait for them: confluent-kafka's AIOConsumer awaits ``committed()`` on another thread.
+        """
+        self.state.release()
+        try:
+            with callers_own_time():
+                yield
+        finally:
+            self.state.acquire()
 
 
 class _User(Protocol):
