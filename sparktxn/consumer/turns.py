@@ -56,7 +56,7 @@ class Turns:
         """Run `wait` and let other threads in meanwhile; for a call that has the turn to read.
 
         Return what `wait` returns, or False if the deadline has passed before the others' calls have ended. The call
-        then ends: it touches nothing of the consumer any more.
+        then ends, and changes nothing that other threads' calls rely on.
         """
         self.state.release()
         try:

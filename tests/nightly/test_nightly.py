@@ -75,13 +75,13 @@ def test_a_group_that_ignores_an_interrupt_ends_with_its_children(tmp_path: Path
 
 def test_what_is_green_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "7"], [GOOD, BAD], tmp_path) == 1
-    mended = BAD._replace(arguments=GOOD.arguments)
+    repaired = BAD._replace(arguments=GOOD.arguments)
     capsys.readouterr()
-    assert main(["--resume"], [GOOD, mended], tmp_path) == 0
+    assert main(["--resume"], [GOOD, repaired], tmp_path) == 0
     printed = capsys.readouterr().out
     assert "good: green before" in printed
     assert "bad: green before" not in printed
-    assert main(["--seed", "7", "--only", "good"], [GOOD, mended], tmp_path) == 0
+    assert main(["--seed", "7", "--only", "good"], [GOOD, repaired], tmp_path) == 0
     assert "good: green before" not in capsys.readouterr().out
 
 
