@@ -4,7 +4,7 @@ The process that opens a `Store` plans and commits; others get picklable values 
 
     store = Store.open("/data/log")
     view = store.view(["flights"])
-    tasks = store.plan(view, store.ranges(view))            # → executors: read_task(task, store.options)
+    tasks = store.plan_view(view)                           # → executors: read_task(task, store.options)
     plan = store.stage_plan(["delays", "late"])             # → executors: plan.open().write(batch) … finish()
     store.commit(staged, transactional_id="job-7")          # one transaction, one entry
 """
@@ -19,11 +19,9 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import Clock, Deadline, RandomIds, SystemClock, acquired_in_time, in_time
+from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
@@ -41,10 +39,11 @@ from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
+from sparktxn.scan.content import checked_order, plan_view
 from sparktxn.scan.files import CommittedFile, committed_files
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, ReadTask, checked_ranges, end_of, plan_ranges
+from sparktxn.scan.plan import Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.stage.batchcommits import (
@@ -57,7 +56,8 @@ from sparktxn.stage.batchcommits import (
 )
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.splitting import with_partition_key
-from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic
+from sparktxn.stage.stager import StagedSegment, StageTopic
+from sparktxn.stageplan import StagePlan
 from sparktxn.state.limits import PARTITION_COUNT_MAX
 from sparktxn.structs import TopicState
 
@@ -77,49 +77,6 @@ __all__ = [
 
 TopicPartitionKey = tuple[str, int]
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-
-
-class StagePlan(Struct, frozen=True):
-    """All that a process needs to stage records: picklable, no secrets in its `repr`."""
-
-    store_uri: str
-    options: dict[str, Any]
-    born: int
-    topics: dict[str, StageTopic]
-    inline_bytes: int = 0
-
-    def open(
-        self,
-        *,
-        seed: int,
-        default_topic: str | None = None,
-        partitioner: str = "consistent_random",
-        inline: bool = False,
-    ) -> SegmentStager:
-        """A stager in this process; equal rows under an equal `seed` go to equal partitions.
-
-        With `inline` it does not upload what is small: the staged segments hold it, for the entry that names them.
-        """
-        seed = arguments.integer("seed", seed)
-        default_topic = arguments.text_or_none("default_topic", default_topic)
-        partitioner = arguments.text("partitioner", partitioner)
-        inline = arguments.boolean("inline", inline)
-        objects = objects_of(self.store_uri, self.options)
-        return SegmentStager(
-            objects,
-            RandomIds(),
-            self.born,
-            self.topics,
-            seed=seed,
-            default_topic=default_topic,
-            partitioner=partitioner,
-            clock=SystemClock(),
-            background=ThreadBackground("sparktxn-stage", STAGING_THREADS),
-            inline_bytes=self.inline_bytes if inline else 0,
-        )
-
-    def __repr__(self) -> str:
-        return f"StagePlan(store_uri={self.store_uri!r}, born={self.born}, topics={sorted(self.topics)})"
 
 
 def _clock_of(store: Store) -> Clock:
@@ -287,7 +244,7 @@ class Store(NoCopies):
     def ranges(
         self, view: ReadView, *, isolation: Isolation = "read_committed"
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """All records of a view: from each partition's log start to its last stable, or last, offset."""
+        """The ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, _ISOLATIONS)
         return {
@@ -304,7 +261,9 @@ class Store(NoCopies):
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
     ) -> list[ReadTask]:
-        """Self-contained tasks that read the ranges; any process runs them with `read_task`.
+        """Self-contained tasks that read the ranges in offset order; any process runs them with `read_task`.
+
+        An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed.
 
         Raises:
             RetentionPassed: a range starts below a partition's log start.
@@ -327,17 +286,63 @@ class Store(NoCopies):
         )
         return with_metadata(view, tasks, self.log)
 
+    def plan_view(
+        self,
+        view: ReadView,
+        *,
+        order: Order | None = None,
+        isolation: Isolation = "read_committed",
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+    ) -> list[ReadTask]:
+        """Return tasks that read a view, partition by partition in offset order; any process runs them.
+
+        Args:
+            view: what to read.
+            order: ``commit`` reads all that is committed at the view's entry. ``offset`` reads up to the last stable
+                offset of each partition, as Kafka does, and with read_uncommitted to the end of the log. None: commit
+                for read_committed, offset for read_uncommitted.
+            isolation: ``read_uncommitted`` returns records of open and aborted transactions, too.
+            bounds: (least offset, end offset or None) by partition; None: all partitions, whole.
+            columns: names of columns; None: all but those of the record's transaction.
+            rows_per_task: about how many rows a task has at most; None: no limit.
+
+        Raises:
+            ConfigurationError: the order does not go with the isolation level, a topic has no such column, or a
+                partition is not in the view.
+        """
+        self._check()
+        arguments.instance("view", view, ReadView)
+        order = checked_order(order, isolation)
+        columns = None if columns is None else arguments.identifiers("columns", columns)
+        rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
+        tasks = plan_view(
+            self.log.objects,
+            view,
+            bounds,
+            order=order,
+            isolation=isolation,
+            columns=columns,
+            rows_per_task=rows_per_task,
+        )
+        return with_metadata(view, tasks, self.log)
+
     @in_time("timeout_s", _clock_of)
-    def files(self, topic: ReadView | str, *, timeout_s: float | None = None) -> list[CommittedFile]:
+    def files(
+        self, topic: ReadView | str, *, order: Order | None = None, timeout_s: float | None = None
+    ) -> list[CommittedFile]:
         """Return the files that hold committed records, by topic, partition and offset: for other engines.
 
         They stay as long as the vacuum keeps the view. Internal topics have none.
 
         Args:
             topic: a topic, for its records of now, or a view of any topics.
+            order: as in `plan_view`.
             timeout_s: how long the view of a topic may take.
 
         Raises:
+            ConfigurationError: the order is unknown.
             CommandRefused: the topic does not exist.
             DamagedObject: a manifest or an index is missing or altered.
             ViewExpired: it is missing because the vacuum has passed the view.
@@ -345,7 +350,7 @@ class Store(NoCopies):
         if isinstance(topic, str):
             topic = self.view([topic])
         view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
-        files = committed_files(self.plan(view, self.ranges(view)))
+        files = committed_files(self.plan_view(view, order=order))
         return sorted(files, key=lambda file: (file.topic, file.partition, file.base_offset))
 
     @in_time("timeout_s", _clock_of)
@@ -417,14 +422,19 @@ class Store(NoCopies):
         )
 
     def offset_for_time(
-        self, partition: PartitionView, timestamp_ms: int, *, isolation: Isolation = "read_committed"
+        self,
+        partition: PartitionView,
+        timestamp_ms: int,
+        *,
+        order: Order | None = None,
+        isolation: Isolation = "read_committed",
     ) -> int | None:
-        """The first offset whose record is not older than `timestamp_ms`; None if there is none."""
+        """The first offset of a record that `plan_view` reads and that is not older than `timestamp_ms`, or None."""
         self._check()
         arguments.instance("partition", partition, PartitionView)
-        arguments.choice("isolation", isolation, _ISOLATIONS)
+        order = checked_order(order, isolation)
         timestamp_ms = arguments.integer("timestamp_ms", timestamp_ms)
-        return offset_for_time(self.log.objects, partition, timestamp_ms, isolation)
+        return offset_for_time(self.log.objects, partition, timestamp_ms, isolation, order)
 
     @in_time("timeout_s", _clock_of)
     def stage_plan(

@@ -23,7 +23,8 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
-from sparktxn.scan.plan import Isolation, ReadTask
+from sparktxn.scan.content import checked_order
+from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ __all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
 AsOf: TypeAlias = int | datetime | str | None
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
-_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
 
@@ -47,6 +47,7 @@ def read_arrow(
     columns: Sequence[str] | None = None,
     where: Where = None,
     as_of: AsOf = None,
+    order: Order | None = None,
     isolation: Isolation = "read_committed",
     options: Mapping[str, Any] | None = None,
     batch_rows: int | None = None,
@@ -64,6 +65,9 @@ def read_arrow(
             Files without such a record are not decoded. Or a pyarrow Expression over the columns.
         as_of: read the store as it was at this entry (an int), or at this time (a datetime with its zone). A str names
             a transaction, as `Store.transaction_entry` takes it. None: now.
+        order: ``commit`` reads all that is committed at the view's entry. ``offset`` reads up to the last stable
+            offset of each partition, as Kafka does: an open transaction holds back what follows it. None: commit, and
+            offset for read_uncommitted.
         isolation: ``read_uncommitted`` gives records of open and aborted transactions, too.
         options: as for `Store.open`; for a `uri` that is an address only.
         batch_rows: the most rows of a batch; None: as the segments hold them.
@@ -83,15 +87,17 @@ def read_arrow(
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(arguments.identifiers("topics", topics)))
     if not names:
         raise ConfigurationError("topics is empty: name at least one topic")
-    arguments.choice("isolation", isolation, _ISOLATIONS)
+    order = checked_order(order, isolation)
     batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
     with opened as store:
         view = _view(store, names, as_of)
         selection = _selection(view, names, columns, where)
-        tasks = _tasks(store, view, names, selection, isolation)
+        tasks = store.plan_view(view, order=order, isolation=isolation, columns=selection.read)
         store_options = store.options
     read = partial(read_task, options=store_options, batch_rows=batch_rows)
-    batches = (batch for task in tasks for rows in read(task) for batch in selection.of(rows))
+    batches = (
+        batch for task in _of_topics(tasks, names, selection) for rows in read(task) for batch in selection.of(rows)
+    )
     return pa.RecordBatchReader.from_batches(selection.schema, batches)
 
 
@@ -255,10 +261,8 @@ def _condition(given: Any, known: pa.Schema) -> Condition:
         raise ConfigurationError(f"where: {error}") from None
 
 
-def _tasks(
-    store: Store, view: ReadView, topics: Sequence[str], selection: _Selection, isolation: Isolation
-) -> Iterator[ReadTask]:
-    tasks = store.plan(view, store.ranges(view, isolation=isolation), isolation=isolation, columns=selection.read)
+def _of_topics(tasks: Iterable[ReadTask], topics: Sequence[str], selection: _Selection) -> Iterator[ReadTask]:
+    """Yield `tasks` in the order of `topics`, with the conditions that leave segments out."""
     order = {name: number for number, name in enumerate(topics)}
-    tasks.sort(key=lambda task: (order[task.topic], task.partition, task.start_offset))
-    return iter([replace(task, conditions=selection.conditions) for task in tasks])
+    for task in sorted(tasks, key=lambda task: (order[task.topic], task.partition, task.start_offset)):
+        yield replace(task, conditions=selection.conditions)

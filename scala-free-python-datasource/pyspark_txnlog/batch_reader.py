@@ -26,7 +26,7 @@ from pyspark_txnlog.bounds import check_ranges, resolved
 from pyspark_txnlog.conditions import pushed_condition, typed_filters
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import CommittedStart, committed_start
-from pyspark_txnlog.offsets import Partition, partitions_of, readable_ranges, within_log
+from pyspark_txnlog.offsets import Partition, partitions_of, within_log
 from pyspark_txnlog.options import ReadOptions
 from pyspark_txnlog.schema import arrow_of, conform, known_layout, read_columns, schema_of
 from pyspark_txnlog.skipping import is_on_timestamp, without_skipped
@@ -34,6 +34,7 @@ from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
 from sparktxn.scan.conditions import Condition, matching
+from sparktxn.scan.plan import end_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -154,9 +155,10 @@ class TxnLogReader(DataSourceReader):
         asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
         fail = options.fail_on_data_loss
         starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
-        # In commit order no offset holds a read back: what is not committed is left out, wherever it lies.
-        seen = "read_uncommitted" if options.order == "commit" else options.isolation
-        last = {key: end for key, (_, end) in readable_ranges(self._store, view, starts, seen).items()}
+        last = {
+            key: max(start, end_of(view.partitions[key], options.isolation, options.order))
+            for key, start in starts.items()
+        }
         ends = self._resolved(options.ending, last)
         check_ranges(options.starting, asked, options.ending, ends)
         # An end by time may lie where a transaction is still open; a start may have been removed.
@@ -172,6 +174,7 @@ class TxnLogReader(DataSourceReader):
             self._view,
             list(latest),
             latest=latest,
+            order=options.order,
             isolation=options.isolation,
             now_ms=self._now_ms,
         )

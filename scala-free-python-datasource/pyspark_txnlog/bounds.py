@@ -18,15 +18,13 @@ from sparktxn import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store
+    from sparktxn.scan.plan import Isolation, Order
 
 __all__ = ["Bound", "bound_of", "check_ranges", "named_partitions", "resolved"]
 
 _PARTITIONS_SHOWN_MAX: Final = 10
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-
-Isolation = Literal["read_committed", "read_uncommitted"]
-
 
 Unmatched = Literal["error", "latest"]
 
@@ -90,6 +88,7 @@ def resolved(
     partitions: Sequence[Partition],
     *,
     latest: Mapping[Partition, int],
+    order: Order,
     isolation: Isolation,
     now_ms: int,
 ) -> dict[Partition, int]:
@@ -112,7 +111,7 @@ def resolved(
     for topic, number in partitions:
         time_ms = bound.times[topic][number] if bound.times is not None else absolute_ms(bound.time or 0, now_ms)
         part = view.partitions[topic, number]
-        found = store.offset_for_time(part, time_ms, isolation=isolation)
+        found = store.offset_for_time(part, time_ms, order=order, isolation=isolation)
         if found is None and bound.unmatched == "error":
             raise ConfigurationError(
                 f"option {bound.name!r}: partition {number} of topic {topic!r} has no record at or after timestamp "

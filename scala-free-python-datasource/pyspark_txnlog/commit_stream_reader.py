@@ -79,6 +79,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             view,
             partitions,
             latest={key: view.partitions[key].log_end_offset for key in partitions},
+            order=self._options.order,
             isolation=self._options.isolation,
             now_ms=pin_view(view).now_ms,
         )

@@ -49,7 +49,14 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         ranges = readable_ranges(self._store(), view, log_starts, isolation)
         latest = {key: end for key, (_, end) in ranges.items()}
         offsets = resolved(
-            options.starting, self._store(), view, partitions, latest=latest, isolation=isolation, now_ms=now_ms
+            options.starting,
+            self._store(),
+            view,
+            partitions,
+            latest=latest,
+            order=options.order,
+            isolation=isolation,
+            now_ms=now_ms,
         )
         return self._progress(view, view.entry, offsets)
 

@@ -34,10 +34,12 @@ from pyspark_txnlog.option_values import (
 )
 from pyspark_txnlog.times import parse_duration_ms, parse_time
 from sparktxn import ConfigurationError, arguments, did_you_mean
+from sparktxn.scan.content import checked_order
 from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
     from sparktxn.scan.conditions import Condition
+    from sparktxn.scan.plan import Order
 
 __all__ = [
     "OPTIONS",
@@ -282,7 +284,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     partitions_min: int | None
     rows_per_task: int | None
     isolation: Literal["read_committed", "read_uncommitted"]
-    order: Literal["commit", "offset"]
+    order: Order
     columns: tuple[str, ...] | None
     filters: tuple[Condition, ...] = ()
     include_headers: bool
@@ -430,19 +432,18 @@ def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[st
     return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
 
 
-def _order(values: Mapping[str, Any]) -> Literal["commit", "offset"]:
+def _order(values: Mapping[str, Any]) -> Order:
     """Return the order that the options ask for, or that the others of them need."""
     needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
     uncommitted = values["isolationLevel"] == "read_uncommitted"
-    order: Literal["commit", "offset"] = values.get(
-        "order", "offset" if uncommitted and not needs_entries else "commit"
-    )
-    if order == "commit" and uncommitted:
-        asked = " and ".join(needs_entries) or "'order' as 'commit'"
+    asked = values.get("order", "commit" if needs_entries else None)
+    if asked == "commit" and uncommitted:
+        needed = " and ".join(needs_entries) or "'order' as 'commit'"
         raise ConfigurationError(
-            f"option {asked} does not go with 'isolationLevel' as 'read_uncommitted': only reads in commit order have "
+            f"option {needed} does not go with 'isolationLevel' as 'read_uncommitted': only reads in commit order have "
             "one, only reads in offset order the other"
         )
+    order = checked_order(asked, values["isolationLevel"])
     if order == "offset" and needs_entries:
         raise ConfigurationError(f"option {' and '.join(needs_entries)} needs 'order' as 'commit': it is 'offset'")
     return order

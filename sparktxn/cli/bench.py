@@ -133,7 +133,7 @@ def _read(store: Store, clock: Clock) -> dict[str, Any]:
     """Read all records of a new view, one task after the other."""
     began_s = clock.monotonic_s()
     view = store.view([_TOPIC])
-    tasks = store.plan(view, store.ranges(view), columns=["value"])
+    tasks = store.plan_view(view, columns=["value"])
     size_bytes = sum(batch.nbytes for task in tasks for batch in read_task(task, store.options))
     return _throughput("read", size_bytes, clock.monotonic_s() - began_s)
 

@@ -13,7 +13,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Printer, Record, format_printer, json_line, record_of, records_of, unescaped
 from sparktxn.cli.session import Session
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import Order, verb
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.kafka.message import TopicPartition
@@ -76,6 +76,15 @@ _Group = Annotated[
         "--group", "-G", metavar="GROUP", help="Join a consumer group, and commit what was printed.", show_default=False
     ),
 ]
+_Order = Annotated[
+    Order | None,
+    typer.Option(
+        "--order",
+        help="commit reads what is committed, and nothing waits for open transactions. offset reads up to the last "
+        "stable offsets, as groups do. The default is commit without a group and with read_committed, else offset.",
+        show_default=False,
+    ),
+]
 _Isolation = Annotated[Isolation, typer.Option("--isolation", help="Whether open and aborted transactions are read.")]
 
 
@@ -103,6 +112,7 @@ def consume(
     null: _Null = False,
     group: _Group = None,
     isolation: _Isolation = Isolation.READ_COMMITTED,
+    order: _Order = None,
 ) -> None:
     """Print records of topics, and wait for more.
 
@@ -119,11 +129,14 @@ def consume(
             partitions or (),
             start,
             isolation.value,
+            order=None if order is None else order.value,
             follow=not exit_at_end,
             timeout_s=session.timeout_s,
         )
         _print(records, printer, count)
         return
+    if order is Order.COMMIT:
+        raise WrongUsage("with --group records come in offset order, for a group's offsets say what it has read")
     if offset not in ("beginning", "end") or partitions:
         raise WrongUsage(
             "with --group the group decides the partitions, and --offset is beginning or end, for those without a "

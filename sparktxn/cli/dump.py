@@ -27,7 +27,7 @@ from sparktxn.format.segment import checksum, decode_segment, parquet_footer, st
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.registry import read_object
-from sparktxn.store import Store
+from sparktxn.store import Store, TableSelection, read_table_task
 
 __all__ = ["app"]
 
@@ -55,7 +55,8 @@ def dump(
 ) -> None:
     """Decode one object: an entry, a checkpoint, a manifest, an index, a producer snapshot or a segment.
 
-    It is checked as a reader checks it. The verbs log and files name objects.
+    It is checked as a reader checks it. The verbs log and files name objects. A segment is shown as it is stored. Its
+    states say whether its records are committed, open or aborted, or in no file that the newest view reads.
     """
     store = session.store()
     name = _name(store, name)
@@ -142,11 +143,26 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
     return {
         "kind": "segment",
         "topic": None if topic is None else topic.name,
+        "states": [] if topic is None else _states(store, topic.name, part[1], name),
         "born": names.parse_segment_born(file),
         "record_count": table.num_rows,
         "columns": {field.name: str(field.type) for field in table.schema},
         "records": [readable(row) for row in table.slice(0, count).to_pylist()],
     }
+
+
+def _states(store: Store, topic: str, partition: int, name: str) -> list[str]:
+    """Return what the newest view says of a segment's records: committed, open, aborted, or not read at all."""
+    tasks = store.plan_table("segments", TableSelection(topics=(topic,)))
+    found = {
+        row["state"]
+        for task in tasks
+        if task.partition is not None and task.partition.partition == partition
+        for batch in read_table_task(task, store.options)
+        for row in batch.select(["file", "state"]).to_pylist()
+        if row["file"] == name
+    }
+    return sorted(found) or ["not read"]
 
 
 def _inline(store: Store, name: str, topic_id: int, data: bytes, count: int) -> _Decoded:

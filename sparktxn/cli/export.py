@@ -15,7 +15,7 @@ import typer
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.text import parse_time_ms
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.clock import SystemClock
 from sparktxn.scan.columns import known_columns
 from sparktxn.scan.conditions import OPERATORS, Condition
@@ -65,6 +65,7 @@ def export(
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="As of this time.", show_default=False)
     ] = None,
+    order: OrderOption = Order.COMMIT,
 ) -> None:
     """Write the committed records of a read view to files of a local folder, one folder for each partition.
 
@@ -88,6 +89,7 @@ def export(
             columns=columns or None,
             offsets=offsets,
             where=conditions,
+            order=order.value,
             entry=entry,
             timestamp_ms=None if time is None else _time_ms("--time", time),
             on_progress=lambda records: shown(f"export: {records} records …"),

@@ -10,7 +10,7 @@ import typer
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.text import parse_time_ms
-from sparktxn.cli.verb import verb
+from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.clock import SystemClock
 from sparktxn.state.internal import INTERNAL_TOPICS
 
@@ -36,6 +36,7 @@ def files(
     paths: Annotated[
         bool, typer.Option("--paths", help="Print only paths, of Parquet files of which all rows are committed.")
     ] = False,
+    order: OrderOption = Order.COMMIT,
 ) -> None:
     """List the committed files of a read view, in the order of offsets.
 
@@ -51,7 +52,7 @@ def files(
     store = session.store()
     at_ms = None if time is None else _time_ms(time)
     view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)
-    found = store.files(view)
+    found = store.files(view, order=order.value)
     if not paths:
         rows = ({**msgspec.to_builtins(file), "view_entry": view.entry} for file in found)
         session.out.rows(rows, none="no files")

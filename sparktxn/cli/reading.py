@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.records import Record, records_of
@@ -13,12 +13,12 @@ from sparktxn.cli.text import parse_time_ms
 from sparktxn.clock import SystemClock
 from sparktxn.errors import ViewExpired
 from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.scan.content import checked_order
+from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of
 from sparktxn.state.internal import is_internal
 from sparktxn.store import Store, read_task
 
 __all__ = ["Start", "parse_start", "read_topics"]
-
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 _BATCH_ROWS: Final = 1_000
 _TAIL_OFFSETS: Final = 64
@@ -34,6 +34,13 @@ class Start(NamedTuple):
     offset: int | None = None
     before_end: int | None = None
     timestamp_ms: int | None = None
+
+
+class _How(NamedTuple):
+    """Which records are read, and what decides where a reader waits."""
+
+    isolation: Isolation
+    order: Order
 
 
 def parse_start(text: str) -> Start:
@@ -56,16 +63,21 @@ def parse_start(text: str) -> Start:
 
 
 class _Reader:
-    """Where a reader of some partitions stands."""
+    """Where a reader of some partitions stands.
 
-    def __init__(
-        self, store: Store, topics: Sequence[str], partitions: Sequence[int], start: Start, isolation: Isolation
-    ) -> None:
+    A round reads a view: in commit order what was committed after the last round, in offset order what follows the end
+    of the last round. A round that is broken off continues where it was.
+    """
+
+    def __init__(self, store: Store, topics: Sequence[str], partitions: Sequence[int], start: Start, how: _How) -> None:
         self._store = store
         self._topics = topics
         self._partitions = partitions
         self._start = start
-        self._isolation: Isolation = isolation
+        self._isolation, self._order = how
+        self._after_entry = 0
+        self._to_entry: int | None = None
+        self._floors: dict[tuple[str, int], int] = {}
         self._positions: dict[tuple[str, int], int] = {}
         self._read = partial(read_task, options=store.options)
 
@@ -85,13 +97,17 @@ class _Reader:
             missing = [number for number in self._partitions if number >= count]
             if missing:
                 raise WrongUsage(f"topic {topic!r} has partitions 0 to {count - 1}, not {missing[0]}")
+        if is_first and self._start.offset is not None:
+            self._floors = dict.fromkeys(self._positions, self._start.offset)
         return view
 
     def _first(self, view: ReadView, partition: PartitionView) -> int:
         start, end = partition.log_start_offset, self._end(partition)
         wanted = self._start
         if wanted.timestamp_ms is not None:
-            found = self._store.offset_for_time(partition, wanted.timestamp_ms, isolation=self._isolation)
+            found = self._store.offset_for_time(
+                partition, wanted.timestamp_ms, order=self._order, isolation=self._isolation
+            )
             return end if found is None else found
         if wanted.before_end is not None:
             return self._last(view, partition, wanted.before_end)
@@ -100,7 +116,7 @@ class _Reader:
     def _last(self, view: ReadView, partition: PartitionView, count: int) -> int:
         """Return the offset from which on a partition has `count` records, or its start if it has fewer.
 
-        Ends of transactions take offsets, and aborted records are not shown: the last offsets may hold none.
+        Ends of transactions take offsets, and some records are not shown: the last offsets may hold none.
         """
         start, end = partition.log_start_offset, self._end(partition)
         if not count or is_internal(partition.topic):
@@ -108,7 +124,7 @@ class _Reader:
         key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
         while True:
             low = max(start, end - width)
-            tasks = self._store.plan(view, {key: (low, end)}, isolation=self._isolation)
+            tasks = self._store.plan_view(view, order=self._order, isolation=self._isolation, bounds={key: (low, end)})
             kept = [bounds for task in tasks for bounds in task.kept_offsets(self._read)]
             missing = count
             for first, last in reversed(kept):
@@ -120,24 +136,30 @@ class _Reader:
             width *= _TAIL_GROWTH
 
     def _end(self, partition: PartitionView) -> int:
-        committed = self._isolation == "read_committed"
-        return partition.last_stable_offset if committed else partition.log_end_offset
+        return end_of(partition, self._isolation, self._order)
 
     def records(self, view: ReadView) -> Iterator[Record]:
-        """Yield the records of a view from where this reader stands, partition by partition."""
+        """Yield the records of a round, partition by partition."""
+        if self._to_entry is None:
+            self._to_entry = view.entry
         for key, position in self._positions.items():
-            partition = view.partitions[key]
-            position = max(position, partition.log_start_offset)
-            end = self._end(partition)
-            if position >= end:
-                continue
-            for task in self._store.plan(view, {key: (position, end)}, isolation=self._isolation):
+            for task in self._tasks(view, key, position):
                 for batch in read_task(task, self._store.options, batch_rows=_BATCH_ROWS):
                     for record in records_of(batch, *key):
                         # Before it is handed out: a reader that is asked again goes on after it.
                         self._positions[key] = record.offset + 1
                         yield record
-            self._positions[key] = end
+            self._positions[key] = max(position, self._end(view.partitions[key]))
+        self._after_entry, self._to_entry = self._to_entry, None
+        if self._order == "commit":
+            # What is committed later may lie below what was read: only an offset that was asked for is a limit.
+            self._positions = {key: self._floors.get(key, 0) for key in self._positions}
+
+    def _tasks(self, view: ReadView, key: tuple[str, int], position: int) -> Sequence[ReadTask]:
+        if self._order == "commit":
+            bounds = {key: (position, None)}
+            return self._store.plan_commits(view, self._after_entry, to_entry=self._to_entry, bounds=bounds)
+        return self._store.plan_view(view, order="offset", isolation=self._isolation, bounds={key: (position, None)})
 
 
 def read_topics(
@@ -149,17 +171,20 @@ def read_topics(
     *,
     follow: bool,
     timeout_s: float,
+    order: Order | None = None,
 ) -> Iterator[Record | None]:
     """Yield the records of topics; None where all existing ones have been given. Without `follow` it ends there.
 
-    `partitions` are those to read, none means all. Records that are deleted while they are read are left out.
+    `partitions` are those to read, none means all. Records that are deleted while they are read are left out. `order`
+    is as in `Store.plan_view`. In commit order records come when they are committed, whatever lies before them.
 
     Raises:
+        ConfigurationError: the order does not go with the isolation level.
         WrongUsage: a partition does not exist.
         CommandRefused: a topic does not exist.
         DamagedObject: an object is missing or altered.
     """
-    reader = _Reader(store, topics, partitions, start, isolation)
+    reader = _Reader(store, topics, partitions, start, _How(isolation, checked_order(order, isolation)))
     clock = SystemClock()
     wait_s, expired = _WAIT_S_MIN, False
     while True:

@@ -91,7 +91,7 @@ def create(
 def describe(session: Session, names: _Names) -> None:
     """Describe topics: settings, columns, and the offsets of each partition.
 
-    Readers with read_committed see records below the last stable offset.
+    Consumers with read_committed see records below the last stable offset.
     """
     view = session.store().view(names, timeout_s=session.timeout_s)
     for name in names:
@@ -183,13 +183,13 @@ def delete(session: Session, names: _Names, apply: Apply = False) -> None:
 
 
 def _summary(topic: TopicState, view: ReadView) -> dict[str, Any]:
-    """Return a topic's row; `offset_count` is how many offsets can be read, with those of ends of transactions."""
+    """Return a topic's row; `offset_count` counts all offsets, those of open and aborted records and of ends too."""
     found = [view.partitions.get((topic.name, number)) for number in range(topic.partition_count)]
     known = [partition for partition in found if partition is not None]
     return {
         "topic": topic.name,
         "partition_count": topic.partition_count,
-        "offset_count": sum(max(0, one.last_stable_offset - one.log_start_offset) for one in known) if known else None,
+        "offset_count": sum(max(0, one.log_end_offset - one.log_start_offset) for one in known) if known else None,
         "typed": topic.schema is not None,
         "settings": dict(topic.settings),
     }

@@ -16,6 +16,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -25,13 +26,28 @@ from rich.markup import escape
 
 from sparktxn.cli.session import TIMEOUT_S, Given, Session
 
-__all__ = ["EXAMPLES", "Apply", "discard_output", "root_options", "set_option", "verb"]
+__all__ = ["EXAMPLES", "Apply", "Order", "OrderOption", "discard_output", "root_options", "set_option", "verb"]
 
 EXAMPLES: Final[dict[str, list[str]]] = {}
 """The examples of each verb's help, by the function's name with its module."""
 
 _SHARED: Final = "Options of all verbs"
 
+
+class Order(StrEnum):
+    """What decides where a read of committed records ends."""
+
+    COMMIT = "commit"
+    OFFSET = "offset"
+
+
+OrderOption = Annotated[
+    Order,
+    typer.Option(
+        "--order",
+        help="commit: all that is committed in the view. offset: up to the last stable offsets, as consumers read.",
+    ),
+]
 _Store = Annotated[
     str | None,
     typer.Option(

@@ -31,7 +31,15 @@ from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import CommittedTransaction, ManifestRef, SegmentRef
 
-__all__ = ["CommitCut", "commit_cut", "committed_between", "compacted_entry", "plan_commits"]
+__all__ = [
+    "Bounds",
+    "CommitCut",
+    "checked_bounds",
+    "commit_cut",
+    "committed_between",
+    "compacted_entry",
+    "plan_commits",
+]
 
 Bounds = Mapping[tuple[str, int], tuple[int, int | None]]
 """By (topic, partition), the least offset to read and the one after the greatest, None for no limit."""
@@ -108,8 +116,13 @@ def _may_name(run: ManifestRef, after_entry: int, to_entry: int, committed: Sequ
     )
 
 
-def _checked_bounds(view: ReadView, bounds: object) -> dict[tuple[str, int], tuple[int, int | None]]:
-    """Return the bounds that a caller passes; None means all partitions of the view, whole."""
+def checked_bounds(view: ReadView, bounds: object) -> dict[tuple[str, int], tuple[int, int | None]]:
+    """Return the bounds that a caller passes; None means all partitions of the view, whole.
+
+    Raises:
+        TypeError: they are no dict of (start, end or None) by (topic, partition).
+        ConfigurationError: a partition is not in the view, or an offset is below 0.
+    """
     if bounds is None:
         return dict.fromkeys(view.partitions, (0, None))
     checked = {}
@@ -151,7 +164,7 @@ def commit_cut(
     to_entry = _checked_end(view, to_entry)
     rows_max = arguments.integer_or_none("rows_max", rows_max, 1)
     bytes_max = arguments.integer_or_none("bytes_max", bytes_max, 1)
-    checked = _checked_bounds(view, bounds)
+    checked = checked_bounds(view, bounds)
     amounts = {
         key: _amounts(objects, view.partitions[key], after_entry, start, end) for key, (start, end) in checked.items()
     }
@@ -257,7 +270,7 @@ def plan_commits(
     columns = None if columns is None else arguments.identifiers("columns", columns)
     rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
     tasks: list[ReadTask] = []
-    for key, (start, end) in _checked_bounds(view, bounds).items():
+    for key, (start, end) in checked_bounds(view, bounds).items():
         partition = view.partitions[key]
         output_schema(partition.topic.schema, columns)
         if is_internal(partition.topic):

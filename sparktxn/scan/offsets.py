@@ -17,9 +17,11 @@ from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
 from sparktxn.scan.fetching import NamedSegment, fetch_segment
 from sparktxn.scan.internalrows import offset_for_time_in_history
+from sparktxn.scan.metadata import committed_ranges
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     Isolation,
+    Order,
     aborted_between,
     end_of,
     object_of,
@@ -35,12 +37,16 @@ _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field(TIMESTAMP).type
 
 
 def offset_for_time(
-    objects: ObjectStore, view: PartitionView, timestamp_ms: int, isolation: Isolation = "read_committed"
+    objects: ObjectStore,
+    view: PartitionView,
+    timestamp_ms: int,
+    isolation: Isolation = "read_committed",
+    order: Order = "offset",
 ) -> int | None:
-    """The first offset whose record the isolation level shows and whose timestamp is `timestamp_ms` or later.
+    """The first offset whose record a read of `view` returns, and whose timestamp is `timestamp_ms` or later.
 
-    None if there is none: under read_committed never an offset at or above the last stable offset, nor of an aborted
-    record.
+    None if there is none. Under read_committed it is never that of an aborted record. In offset order it is then below
+    the last stable offset, in commit order it may be above that of an open transaction.
 
     Raises:
         DamagedObject: a manifest, an index or a segment is missing or altered.
@@ -48,13 +54,16 @@ def offset_for_time(
     """
     if is_internal(view.topic):
         return offset_for_time_in_history(objects, view, timestamp_ms)
-    start, end = view.log_start_offset, end_of(view, isolation)
+    start, end = view.log_start_offset, end_of(view, isolation, order)
+    committed = committed_ranges(view) if order == "commit" else None
     aborted: AbortedRanges | None = None
     for segment in _candidates(objects, view, timestamp_ms, start, end):
+        if committed is not None and not committed.entry_of(segment):
+            continue
         if aborted is None:
             below = max(start, segment.base_offset)
-            found = () if isolation == "read_uncommitted" else aborted_between(objects, view, below, end)
-            aborted = AbortedRanges(found)
+            is_filtered = isolation == "read_committed" and committed is None
+            aborted = AbortedRanges(aborted_between(objects, view, below, end) if is_filtered else ())
         offset = _first_in(objects, view, segment, timestamp_ms, aborted.kept(segment, start, end))
         if offset is not None:
             return offset

@@ -49,6 +49,7 @@ __all__ = [
     "CREATE_TIME",
     "LOG_APPEND_TIME",
     "Isolation",
+    "Order",
     "ReadTask",
     "aborted_between",
     "by_file",
@@ -70,6 +71,9 @@ __all__ = [
 ]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+
+Order = Literal["commit", "offset"]
+"""What decides where a read of committed records ends: the view's entry, or each partition's last stable offset."""
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -150,9 +154,10 @@ def timestamp_type(view: PartitionView) -> int:
     return LOG_APPEND_TIME if log_append else CREATE_TIME
 
 
-def end_of(view: PartitionView, isolation: Isolation) -> int:
-    """The offset after the last one that a reader of this isolation level sees."""
-    return view.log_end_offset if isolation == "read_uncommitted" else view.last_stable_offset
+def end_of(view: PartitionView, isolation: Isolation, order: Order = "offset") -> int:
+    """The offset after the last one that a reader of this isolation level sees in this order."""
+    to_the_end = isolation == "read_uncommitted" or order == "commit"
+    return view.log_end_offset if to_the_end else view.last_stable_offset
 
 
 def missing_object(

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 from sparktxn import arguments
 from sparktxn.clock import RandomIds
 from sparktxn.errors import ConfigurationError
+from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
-from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.store import Store, read_task
 from sparktxn.structs import TopicState
 
@@ -63,6 +64,7 @@ def export_topic(
     columns: Sequence[str] | None = None,
     offsets: Mapping[int, tuple[int, int | None]] | None = None,
     where: Sequence[Condition] = (),
+    order: Order | None = None,
     entry: int | None = None,
     timestamp_ms: int | None = None,
     rows_per_file: int = _ROWS_PER_FILE,
@@ -82,6 +84,8 @@ def export_topic(
         columns: names of columns; None: all but those of the record's transaction.
         offsets: (first offset, end offset or None) by partition; partitions that are not named are left out. None: all.
         where: conditions that a record meets all of.
+        order: ``commit`` (the default) exports all that is committed at the view's entry. ``offset`` exports up to the
+            last stable offset of each partition.
         entry: read the store as it was at this entry; None: now.
         timestamp_ms: read it as it was at this time, in milliseconds since 1970.
         rows_per_file: how many rows a file has at most.
@@ -101,11 +105,10 @@ def export_topic(
     arguments.function("on_progress", on_progress)
     view = store.view([topic], entry=entry, timestamp_ms=timestamp_ms)
     schema, conditions = _selected(view.topics[topic], columns, where)
-    ranges = store.ranges(view)
-    if offsets is not None:
-        ranges = _within(topic, ranges, offsets)
+    bounds = None if offsets is None else _bounds(view, topic, offsets)
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
-    tasks = [replace(task, conditions=conditions) for task in store.plan(view, ranges, columns=read)]
+    planned = store.plan_view(view, order=order, bounds=bounds, columns=read)
+    tasks = [replace(task, conditions=conditions) for task in planned]
     _check_free(target)
     hidden = target.absolute().parent / f".{target.absolute().name}-{RandomIds().token()}"
     try:
@@ -146,23 +149,23 @@ def _place(task: ReadTask) -> tuple[int, int]:
     return task.partition, task.start_offset
 
 
-def _within(
-    topic: str, ranges: Mapping[tuple[str, int], tuple[int, int]], offsets: Mapping[int, tuple[int, int | None]]
-) -> dict[tuple[str, int], tuple[int, int]]:
-    found = {}
+def _bounds(
+    view: ReadView, topic: str, offsets: Mapping[int, tuple[int, int | None]]
+) -> dict[tuple[str, int], tuple[int, int | None]]:
+    found: dict[tuple[str, int], tuple[int, int | None]] = {}
     for partition, given in arguments.instance("offsets", offsets, Mapping).items():
         if not isinstance(given, tuple) or len(given) != _BOUNDS:
             raise TypeError(
                 f"offsets has {arguments.described(given)} for a partition: expected (first offset, end offset or None)"
             )
         partition = arguments.integer("offsets", partition, 0)
-        first, end = given
-        if (topic, partition) not in ranges:
+        if (topic, partition) not in view.partitions:
             raise ConfigurationError(f"offsets: topic {topic!r} has no partition {partition!r}")
-        start, stop = ranges[topic, partition]
-        low = max(start, arguments.integer("offsets", first, 0))
-        high = stop if end is None else min(stop, arguments.integer("offsets", end, 0))
-        found[topic, partition] = (low, max(low, high)) if low <= stop else (stop, stop)
+        first, end = given
+        found[topic, partition] = (
+            arguments.integer("offsets", first, 0),
+            arguments.integer_or_none("offsets", end, 0),
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Record, format_printer, unescaped
 from sparktxn.store import Store
+from tests.cli.shop import open_transaction
 from tests.cli.terminal import ok, txnlog
 
 RECORDS = [
@@ -248,3 +250,59 @@ def test_every_token_of_a_format_is_known() -> None:
     record = Record("t", 1, 2, 3, False, None, None, [])
     assert format_printer("%t%p%o%k%s%h%T%K%S%%\\\\%", null=b"~")(record) == b"t12~~3-1-1%\\%"
     assert unescaped(r"\x1eé\n") == "\x1eé\n".encode()
+
+
+class TestOrder:
+    """A transaction that is open holds records back in offset order only."""
+
+    @pytest.fixture
+    def blocked(self) -> Iterator[Producer]:
+        """A topic whose first record is of an open transaction, before two that are committed."""
+        ok("topics", "create", "blocked")
+        with open_transaction("slow", "blocked") as producer:
+            ok("produce", "-t", "blocked", stdin=b"a\nb\n")
+            yield producer
+
+    def consumed(self, *words: str) -> bytes:
+        return ok("consume", "-t", "blocked", "-D", " ", "-e", *words).out
+
+    @pytest.mark.parametrize(
+        ("words", "values"),
+        [
+            ((), b"a b "),
+            (("--order", "commit"), b"a b "),
+            (("--order", "offset"), b""),
+            (("--isolation", "read_uncommitted"), b"open a b "),
+            (("-o", "2"), b"b "),
+            (("-o", "-1"), b"b "),
+            (("-o", "-1", "--order", "offset"), b""),
+            (("-o", "s@0"), b"a b "),
+            (("-o", "end"), b""),
+            (("-G", "group"), b""),
+        ],
+    )
+    def test_what_is_committed_is_read_unless_offset_order_is_asked_for(
+        self, blocked: Producer, words: tuple[str, ...], values: bytes
+    ) -> None:
+        assert self.consumed(*words) == values
+
+    @pytest.mark.parametrize(("start", "first"), [("end", []), ("-1", ["b"]), ("2", ["b"])])
+    def test_a_follower_gets_a_transaction_when_it_is_committed(
+        self, store: Store, blocked: Producer, start: str, first: list[str]
+    ) -> None:
+        records = read_topics(store, ["blocked"], [], parse_start(start), "read_committed", follow=True, timeout_s=60.0)
+        assert values_of_round(records) == first
+        blocked.commit_transaction()
+        assert values_of_round(records) == ([] if start == "2" else ["open"])
+        ok("produce", "-t", "blocked", stdin=b"c\n")
+        assert values_of_round(records) == ["c"]
+
+    def test_a_group_and_uncommitted_records_have_offset_order_only(self, blocked: Producer) -> None:
+        for words in (("-G", "group"), ("--isolation", "read_uncommitted")):
+            done = txnlog("consume", "-t", "blocked", "-e", "--order", "commit", *words)
+            assert (done.code, "order" in done.err) == (2, True)
+
+
+def values_of_round(records: Iterator[Record | None]) -> list[str]:
+    """The values that a reader gives until it has given all that there is."""
+    return [record.value.decode() for record in iter(partial(next, records), None) if record is not None]

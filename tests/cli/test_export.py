@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.shop import open_transaction
 from tests.cli.terminal import ok, txnlog
 
 
@@ -48,6 +49,16 @@ def test_parts_of_a_topic_at_an_older_entry(folder: Path) -> None:
     assert (row["entry"], row["records"], row["files"]) == (4, 0, 0)
     (row,) = ok("export", "-t", "orders", "older-by-time", "--time", "0s", "--json").json
     assert row["records"] == 3
+
+
+def test_records_behind_an_open_transaction() -> None:
+    with open_transaction("slow"):
+        ok("produce", "-t", "orders", "-K", ":", stdin=b"d:4\n")
+        found = [
+            ok("export", "-t", "orders", f"out-{order}", "--order", order, "--json").json
+            for order in ("commit", "offset")
+        ]
+    assert [row["records"] for (row,) in found] == [4, 3]
 
 
 def test_what_is_wrong_is_named() -> None:

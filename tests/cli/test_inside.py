@@ -81,6 +81,26 @@ class TestDump:
         assert ok("dump", name, "-n", "0", "--json").json[0]["records"] == []
         assert "[red]" in ok("dump", name).text
 
+    def test_a_segment_says_whether_its_records_are_committed(self, folder: Path) -> None:
+        before = objects(folder, ".parquet")
+        with open_transaction("slow", partition=1) as producer:
+            (name,) = {*objects(folder, ".parquet")} - {*before}
+            (row,) = ok("dump", name, "--json").json
+            assert (row["states"], row["record_count"]) == (["open"], 1)
+            assert [file["record_count"] for file in ok("files", "orders", "--json").json] == [2]
+            producer.abort_transaction()
+        assert ok("dump", name, "--json").json[0]["states"] == ["aborted"]
+        assert ok("dump", before[0], "--json").json[0]["states"] == ["committed"]
+        assert ok("rewrite", "orders", "--apply").code == 0
+        assert [file["record_count"] for file in ok("files", "orders", "--json").json] == [2]
+
+    def test_files_behind_an_open_transaction(self) -> None:
+        with open_transaction("slow"):
+            ok("produce", "-t", "orders", "-p", "0", stdin=b"2\n")
+            found = {order: ok("files", "orders", "--order", order, "--json").json for order in ("commit", "offset")}
+        assert [file["base_offset"] for file in found["commit"]] == [0, 4]
+        assert [file["base_offset"] for file in found["offset"]] == [0]
+
     def test_a_segment_of_a_deleted_topic_is_shown_as_it_is(self, folder: Path) -> None:
         (name,) = objects(folder, ".parquet")
         ok("topics", "delete", "orders", "--apply")

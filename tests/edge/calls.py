@@ -234,7 +234,7 @@ def _read_arrow(world: World) -> Callable[..., Any]:
 
 def _table_arguments(world: World) -> dict[str, Any]:
     selection = {"columns": ["key", "offset"], "where": [("offset", ">=", 0)], "as_of": None, "batch_rows": 10}
-    return {"uri": world.store, "topics": ["t"], "isolation": "read_committed", **selection}
+    return {"uri": world.store, "topics": ["t"], "order": "offset", "isolation": "read_committed", **selection}
 
 
 def _stages(world: World) -> Callable[..., Any]:
@@ -490,12 +490,13 @@ CALLS: Final[dict[str, Call]] = {
     "Store.view": Call(lambda world: world.store.view, lambda _: {"topics": ["t"], "entry": None, "timestamp_ms": None, "at_least_entry": None, "timeout_s": 5.0}),
     "Store.ranges": Call(lambda world: world.store.ranges, lambda world: {"view": _view(world), "isolation": "read_committed"}),
     "Store.plan": Call(lambda world: world.store.plan, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "isolation": "read_committed", "columns": ["value"], "rows_per_task": None}),
-    "Store.files": Call(lambda world: world.store.files, lambda world: {"topic": _view(world), "timeout_s": 5.0}),
+    "Store.plan_view": Call(lambda world: world.store.plan_view, lambda world: {"view": _view(world), "order": "offset", "isolation": "read_committed", "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
+    "Store.files": Call(lambda world: world.store.files, lambda world: {"topic": _view(world), "order": "offset", "timeout_s": 5.0}),
     "Store.plan_commits": Call(lambda world: world.store.plan_commits, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "columns": ["value"], "rows_per_task": None}),
     "Store.commit_cut": Call(lambda world: world.store.commit_cut, lambda world: {"view": _view(world), "after_entry": 0, "to_entry": None, "bounds": {("t", 0): (0, 3)}, "rows_max": None, "bytes_max": None}),
     "Store.plan_table": Call(lambda world: world.store.plan_table, lambda _: {"table": "segments", "selection": TableSelection(topics=("t",)), "timeout_s": 5.0}),
     "Store.transaction_entry": Call(lambda world: world.store.transaction_entry, lambda world: {"transaction": _committed_batch(world), "timeout_s": 5.0}),
-    "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "isolation": "read_committed"}),
+    "Store.offset_for_time": Call(lambda world: world.store.offset_for_time, lambda world: {"partition": _view(world).partitions["t", 0], "timestamp_ms": 5, "order": "offset", "isolation": "read_committed"}),
     "Store.add_columns": Call(lambda world: world.store.add_columns, lambda world: {"topic": world.typed(), "schema": pa.schema([("new", pa.int64())]), "timeout_s": 5.0}),
     "Store.stage_plan": Call(lambda world: world.store.stage_plan, lambda _: {"topics": ["t"], "partition_key": None, "max_age_ms": 1, "timeout_s": 5.0}),
     "Store.commit": Call(
@@ -570,7 +571,7 @@ CALLS: Final[dict[str, Call]] = {
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "copy_topics": Call(lambda _: copy_topics, lambda world: {"store": world.store, "target_uri": _free_root(world), "topics": ["t"], "entry": None, "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
-    "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
+    "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "order": "offset", "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
     "import_files": Call(lambda _: import_files, lambda world: {"store": world.store, "topic": "t", "files": [_file(world)], "columns": {}, "other_columns": "refuse", "keep_partitions": True, "dry_run": True, "on_progress": None}),
     "import_in_place": Call(lambda _: import_in_place, lambda world: {"store": world.store, "topic": "t", "files": [_parquet_file(world)], "partition": 0, "link": False, "files_per_entry": 10, "dry_run": True, "on_progress": None, "timeout_s": 5.0}),
     "import_topic": Call(lambda _: import_topic, lambda world: {"store": world.store, "topic": "t", "consumer": world.consumer(), "source_topic": "t", "name": "here", "topic_partition": TopicPartition, "batch_records": 10, "idle_timeout_s": 0.1, "accept_loss": False, "dry_run": True, "on_progress": None}),

@@ -28,13 +28,15 @@ from sparktxn.maintenance import (
     segmentwriter,
     verify,
 )
-from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.plan import Order, ReadTask
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
 from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows
 from tests.seeds import examples
 
 KEYS = 3
 FOREVER_MS = 2**50
+ORDERS: tuple[tuple[Order, bool], ...] = (("commit", False), ("offset", True))
+"""Each order of a read, and whether it ends at the last stable offsets."""
 Place = tuple[int, int]
 
 
@@ -262,12 +264,15 @@ class Compacting(History):
 
     def check_times(self, view: ReadView) -> None:
         for partition in range(PARTITIONS):
-            visible = {place[1]: record for place, record in self.visible(view).items() if place[0] == partition}
-            for timestamp_ms in range(1_000, 1_018, 3):
-                expected = min(
-                    (offset for offset, record in visible.items() if record.timestamp_ms >= timestamp_ms), default=None
-                )
-                assert self.store.offset_for_time(view.partitions["t", partition], timestamp_ms) == expected
+            found = view.partitions["t", partition]
+            for order, stable in ORDERS:
+                visible = self.visible(view, stable=stable)
+                times = {place[1]: one.timestamp_ms for place, one in visible.items() if place[0] == partition}
+                for timestamp_ms in range(1_000, 1_018, 3):
+                    expected = min(
+                        (offset for offset, time_ms in times.items() if time_ms >= timestamp_ms), default=None
+                    )
+                    assert self.store.offset_for_time(found, timestamp_ms, order=order) == expected
 
     def check_cuts(self, data: Any, view: ReadView) -> None:
         """A limit takes what a compaction covers as one transaction."""

@@ -7,7 +7,7 @@ model. In commit order each micro-batch has what some entries have committed and
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -116,10 +116,14 @@ class Reading(Compacting):
         assert found - self.aborted == expected
         assert all(offset >= self.compacted_ends[partition] for partition, offset in found & self.aborted)
         for isolation in LEVELS:
-            rows = read_arrow(self.store, "t", columns=["partition", "offset"], isolation=isolation).read_all()
-            assert [(row["partition"], row["offset"]) for row in rows.to_pylist()] == everything[isolation]
+            assert self._table(order="offset", isolation=isolation) == everything[isolation]
+        assert self._table() == [*self.visible(view, stable=False)]
         for after_entry in (0, self.after_entry):
             self._micro_batch(view, after_entry)
+
+    def _table(self, **how: Any) -> list[Place]:
+        rows = read_arrow(self.store, "t", columns=["partition", "offset"], **how).read_all()
+        return [(row["partition"], row["offset"]) for row in rows.to_pylist()]
 
     def _kept(self, places: set[Place]) -> set[Place]:
         return {place for place in places if place[1] >= self.log_starts[place[0]]}
