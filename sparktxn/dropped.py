@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Final, ParamSpec
 
 from sparktxn.background import start_thread
+from sparktxn.clock import Deadline, SystemClock
 from sparktxn.fork import ForkGuard
 
 __all__ = ["Caretaker", "Held", "give_back_later", "hold", "weakly"]
@@ -50,12 +51,16 @@ class Caretaker:
         self.queue: SimpleQueue[_Work | None] = SimpleQueue()
         self.held = 0
         self.thread: threading.Thread | None = None
+        self._is_ending = False
+        self._life = Deadline(SystemClock(), None)
 
     def hold(self) -> Held:
         """Count one thing more; see `hold` of the module."""
         with self.lock:
             if self.thread is None:
-                self.thread = start_thread("sparktxn-dropped", self._serve)
+                self.thread = start_thread(
+                    "sparktxn-dropped", self._serve, finish=self._finish, give_up=self._life.end, ends_first=True
+                )
             self.held += 1
         return Held(self)
 
@@ -71,17 +76,25 @@ class Caretaker:
         if self.held:
             self.queue.put(work)
 
+    def _finish(self) -> None:
+        """End the thread at the interpreter's exit, after what is queued."""
+        self._is_ending = True
+        self.queue.put(None)
+
     def _serve(self) -> None:
         while True:
             work = self.queue.get()
             if work is None:
+                if self._is_ending:
+                    return
                 with self.lock:
                     if self.held == 0:
                         self.thread = None
                         return
                 continue
             try:
-                work()
+                with self._life.governs():
+                    work()
             except BaseException:
                 _LOGGER.exception("a handle was dropped without close(), and what it held could not be given back")
             # Whatever the work refers to must not live until the next one comes.

@@ -7,7 +7,6 @@ with. No two clocks are compared: a clock that is wrong makes a check late, neve
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 import weakref
@@ -15,8 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.background import EXIT_S, start_thread
-from sparktxn.clock import Deadline, SystemClock, callers_own_time, time_left_s
+from sparktxn.background import start_thread
+from sparktxn.clock import callers_own_time, time_left_s
 from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
 from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
 from sparktxn.halfmessage.engine import HalfEngine
@@ -67,28 +66,11 @@ class _Bell:
     def __init__(self) -> None:
         self.closed = threading.Event()
         self.thread: threading.Thread | None = None
-        _bells.add(self)
 
     def join(self, timeout_s: float | None) -> None:
         """Wait for the check under way, but not on its own thread."""
         if self.thread is not None and self.thread is not threading.current_thread():
             self.thread.join(timeout_s)
-
-
-_bells: weakref.WeakSet[_Bell] = weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    """End the threads of clients that were not closed, and give what is under way some seconds."""
-    bells = list(_bells)
-    for bell in bells:
-        bell.closed.set()
-    deadline = Deadline(SystemClock(), EXIT_S)
-    for bell in bells:
-        bell.join(deadline.remaining_s())
-
-
-atexit.register(_at_exit)
 
 
 class Checks:
@@ -110,7 +92,16 @@ class Checks:
             KafkaException: ``_CRIT_SYS_RESOURCE``: the machine gives no thread.
         """
         poll_s = self._engine.settings.check_poll_s
-        self._bell.thread = start_thread("sparktxn-checks", _serve, self._bell, weakref.ref(self), poll_s)
+        bell = self._bell
+        bell.thread = start_thread(
+            "sparktxn-checks",
+            _serve,
+            bell,
+            weakref.ref(self),
+            poll_s,
+            finish=bell.closed.set,
+            give_up=self._life.end,
+        )
 
     def close(self) -> None:
         """Stop: wait for the check under way, up to the caller's deadline or half a minute."""

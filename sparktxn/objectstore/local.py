@@ -449,6 +449,7 @@ class _ContentionLock:
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
                 # A handle that was never closed must not keep its descriptor for the rest of the process.
                 self._closing = weakref.finalize(self, os.close, self._descriptor)
+                self._closing.atexit = False  # threads still work when the exit of the interpreter begins
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sparktxn.background import after_threads
 from sparktxn.fork import ForkGuard
 from sparktxn.registry import release_dropped
 
@@ -92,7 +92,7 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Warn of all records that wait: the threads that would store them end with the interpreter."""
+    """Warn of all records that wait: the threads that would have stored them have ended."""
     for producer in list(_producers):
         holdings, producer._holdings = producer._holdings, None
         if holdings is not None:
@@ -101,6 +101,6 @@ def _at_exit() -> None:
         holdings.warn_at_exit()
 
 
-atexit.register(_at_exit)
+after_threads(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

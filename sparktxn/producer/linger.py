@@ -43,15 +43,22 @@ class _Bell:
         self.rung = False
         self.hurried = False
         self.closed = False
+        self.is_exit = False
         self.last_work: tuple[Linger, Callable[[], None]] | None = None
 
     def wait(self, patience_s: float | None) -> bool:
         """Return once there may be work, or after `patience_s`; False once the sender is closed."""
         with self.changed:
-            if not (self.rung or self.closed or self.last_work):
+            if not (self.rung or self.closed or self.is_exit or self.last_work):
                 self.changed.wait(patience_s)
             self.rung = False
-            return not self.closed
+            return not self.closed and (not self.is_exit or self.last_work is not None)
+
+    def finish(self) -> None:
+        """End the thread at the interpreter's exit: after the round under way, or what its dropped producer left."""
+        with self.changed:
+            self.is_exit = True
+            self.changed.notify_all()
 
 
 class Linger:
@@ -81,7 +88,15 @@ class Linger:
                 return
             held = hold()
             try:
-                self._thread = start_thread("sparktxn-sender", _serve, bell, weakref.ref(self), held)
+                self._thread = start_thread(
+                    "sparktxn-sender",
+                    _serve,
+                    bell,
+                    weakref.ref(self),
+                    held,
+                    finish=bell.finish,
+                    give_up=self._life.end,
+                )
             except KafkaException:
                 held.release()
                 raise
@@ -93,10 +108,12 @@ class Linger:
             self._bell.changed.notify_all()
 
     def hurry(self) -> None:
-        """Sends what waits now, without lingering."""
+        """Sends what waits now, without lingering; here, if the exit of the interpreter has ended the thread."""
         with self._bell.changed:
             self._bell.hurried = self._bell.rung = True
             self._bell.changed.notify_all()
+        if self._bell.is_exit and self._thread is not None and not self._thread.is_alive():
+            self.work()
 
     def close(self) -> None:
         """Stop the thread after the round under way, or give it up at the caller's deadline: it then sends no more."""
@@ -151,9 +168,13 @@ class Linger:
                 bell.hurried = False
                 return False
             linger = self._log.deadline(self._settings.linger_s)
-            while not (bell.closed or bell.hurried or bell.last_work or linger.passed() or self._is_batch_full()):
+            while not (
+                bell.closed or bell.hurried or bell.is_exit or bell.last_work or linger.passed()
+                or self._is_batch_full()
+            ):  # fmt: skip
                 bell.changed.wait(linger.remaining_s())
-            return not bell.closed
+            is_leaving = bell.is_exit and not bell.last_work and self._thread is threading.current_thread()
+            return not (bell.closed or is_leaving)
 
     def _is_batch_full(self) -> bool:
         return (

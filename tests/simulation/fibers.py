@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from sparktxn import dropped
+from sparktxn import background, dropped
 from sparktxn.errors import DamagedObject, KafkaException
 
 __all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber", "no_collections"]
@@ -351,8 +352,9 @@ def cooperative_threads() -> Iterator[None]:
     What handles that are dropped have held is given back by a thread of the process that has dropped them.
     """
     changed = _using_threads(len(sys.modules))
-    caretaker = dropped._caretaker
+    caretaker, started = dropped._caretaker, background._started
     dropped._caretaker = _Caretaker(caretaker)
+    background._started = weakref.WeakSet()  # the exit of the interpreter ends real threads only
     for module in changed:
         module.__dict__["threading"] = _THREADING
     try:
@@ -360,7 +362,7 @@ def cooperative_threads() -> Iterator[None]:
     finally:
         for module in changed:
             module.__dict__["threading"] = threading
-        dropped._caretaker = caretaker
+        dropped._caretaker, background._started = caretaker, started
 
 
 class _FiberFuture(Future[Result]):
