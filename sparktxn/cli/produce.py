@@ -12,7 +12,6 @@ import pyarrow as pa
 import typer
 
 from sparktxn.cli.failures import WrongUsage
-from sparktxn.cli.jsonrows import table_of_lines
 from sparktxn.cli.records import unescaped
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import verb
@@ -22,6 +21,7 @@ from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
 from sparktxn.structs import TopicState
+from sparktxn.transfer.jsonrows import JsonRows, WrongLine
 
 __all__ = ["app"]
 
@@ -29,6 +29,8 @@ app = typer.Typer()
 
 _READ_BYTES: Final = 1 << 20
 _TYPED_LINES: Final = 1_000
+_TYPED_BYTES: Final = 4 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _QUEUE_FULL_S: Final = 1.0
 
 
@@ -140,19 +142,30 @@ class _Writer:
         Raises:
             WrongUsage: a line does not have the topic's columns.
         """
-        some: list[bytes] = []
-        for line in lines:
-            if line.strip():
-                some.append(line)
-            if len(some) >= _TYPED_LINES:
-                self._write_rows(some, schema, partition)
-                some = []
+        rows = JsonRows(schema)
+        some: list[tuple[int, bytes]] = []
+        size = 0
+        for number, line in enumerate(lines, 1):
+            text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if text.strip():
+                some.append((number, text))
+                size += len(text)
+            if len(some) >= _TYPED_LINES or size >= _TYPED_BYTES:
+                self._write_rows(rows, some, schema, partition)
+                some, size = [], 0
         if some:
-            self._write_rows(some, schema, partition)
+            self._write_rows(rows, some, schema, partition)
 
-    def _write_rows(self, lines: list[bytes], schema: pa.Schema, partition: int) -> None:
-        self.producer.produce_arrow(self._topic, table_of_lines(lines, schema, self.count + 1), partition)
-        self.count += len(lines)
+    def _write_rows(self, rows: JsonRows, lines: list[tuple[int, bytes]], schema: pa.Schema, partition: int) -> None:
+        try:
+            table = rows.table(lines)
+        except WrongLine as error:
+            expected = ", ".join(f"{field.name} {field.type}" for field in schema)
+            raise WrongUsage(
+                f"line {error.line} is no record of the topic: {error.reason}; expected {expected}"
+            ) from None
+        self.producer.produce_arrow(self._topic, table, partition)
+        self.count += table.num_rows
 
     def finish(self) -> None:
         """Wait until all records are stored.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.kafka.message import TIMESTAMP_LOG_APPEND_TIME, Headers, Message
 from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 __all__ = ["Printer", "Record", "format_printer", "json_line", "readable", "record_of", "records_of", "unescaped"]
 
@@ -63,11 +62,10 @@ def _typed(batch: pa.RecordBatch) -> Iterator[Record]:
     names = [name for name in batch.schema.names if not name.startswith("_")]
     times = batch.column("_timestamp").cast(pa.int64()).to_pylist()
     places = [batch.column(name).to_pylist() for name in ("_topic", "_partition", "_offset")]
-    for columns, timestamp_ms, topic, partition, offset in zip(
-        batch.select(names).to_pylist(), times, *places, strict=True
-    ):
-        value = msgspec.json.encode(columns, enc_hook=str)
-        yield Record(topic, partition, offset, timestamp_ms, False, None, value, [], columns)
+    values = (json_values(batch.schema.field(name), batch.column(name)) for name in names)
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
+    for columns, timestamp_ms, topic, partition, offset in zip(rows, times, *places, strict=True):
+        yield Record(topic, partition, offset, timestamp_ms, False, None, encoded(columns), [], columns)
 
 
 def json_line(record: Record) -> bytes:
@@ -82,9 +80,9 @@ def json_line(record: Record) -> bytes:
     if record.columns is not None:
         row["value"] = record.columns
     else:
-        row |= _json_bytes("key", record.key) | _json_bytes("value", record.value)
-        row["headers"] = [{"name": name} | _json_bytes("value", value) for name, value in record.headers]
-    return msgspec.json.encode(row, enc_hook=str) + b"\n"
+        row |= json_bytes("key", record.key) | json_bytes("value", record.value)
+        row["headers"] = [{"name": name} | json_bytes("value", value) for name, value in record.headers]
+    return encoded(row) + b"\n"
 
 
 def readable(row: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +90,7 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes):
-            found |= _json_bytes(name, value)
+            found |= json_bytes(name, value)
         elif isinstance(value, dict):
             found[name] = readable(value)
         elif isinstance(value, list):
@@ -100,15 +98,6 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}

@@ -92,7 +92,18 @@ def check_columns(schema: pa.Schema, topic: TopicState | None = None) -> None:
 
 
 def slices(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield `table` in pieces that may be copied without much memory; an empty one is one piece, to be checked."""
+    """Yield `table` in pieces that may be copied without much memory; an empty one is one piece, to be checked.
+
+    Raises:
+        ConfigurationError: there are rows and no columns. Arrow's slices of such a table have any number of rows.
+    """
+    if not table.num_columns:
+        if table.num_rows:
+            raise ConfigurationError(
+                f"{table.num_rows} rows have no columns: expected at least one column of the topic"
+            )
+        yield table
+        return
     step = _SLICE_ROWS
     if table.nbytes > _SLICE_BYTES:
         step = min(step, max(1, table.num_rows * _SLICE_BYTES // table.nbytes))

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
-from sparktxn.clock import RandomIds
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
@@ -27,13 +20,10 @@ from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.store import Store, read_task
 from sparktxn.structs import TopicState
+from sparktxn.transfer.exportfolder import ExportFolder
+from sparktxn.transfer.filewriting import FORMATS, FileWriter
 
 __all__ = ["FORMATS", "ExportReport", "export_topic"]
-
-FORMATS: Final = ("parquet", "arrow", "csv", "json")
-"""The formats of files: json is a JSON object on each line."""
-
-SUCCESS: Final = "_SUCCESS"
 
 _PARTITION_COLUMNS: Final = ("partition", "_partition")
 _ROWS_PER_FILE: Final = 10_000_000
@@ -79,8 +69,8 @@ def export_topic(
     Args:
         store: an open store.
         topic: the topic's name.
-        folder: a folder that does not exist, or is empty.
-        file_format: one of FORMATS. Text formats take text only: a key or value that is not UTF-8 is refused.
+        folder: a folder that does not exist, or is empty; a symbolic link to one, or a mount.
+        file_format: one of FORMATS. A key or value that is not UTF-8 is refused by csv, and base64 in json.
         columns: names of columns; None: all but those of the record's transaction.
         offsets: (first offset, end offset or None) by partition; partitions that are not named are left out. None: all.
         where: conditions that a record meets all of.
@@ -109,18 +99,23 @@ def export_topic(
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     planned = store.plan_view(view, order=order, bounds=bounds, columns=read)
     tasks = [replace(task, conditions=conditions) for task in planned]
-    _check_free(target)
-    hidden = target.absolute().parent / f".{target.absolute().name}-{RandomIds().token()}"
+    place = ExportFolder(target)
     try:
-        export = _Export(store, hidden, file_format, schema, conditions, rows_per_file, on_progress)
+        export = _Export(
+            store,
+            place.hidden,
+            file_format,
+            schema,
+            conditions,
+            rows_per_file,
+            on_progress,
+            is_record=view.topics[topic].schema is None,
+        )
         for partition, some in groupby(sorted(tasks, key=_place), key=lambda task: task.partition):
             export.write_partition(partition, some)
-        (hidden / SUCCESS).touch()
-        _make_durable(hidden)
-        hidden.rename(target.absolute())
-        _fsync(hidden.parent)
+        place.publish()
     except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
+        place.abandon()
         raise
     return ExportReport(
         topic=topic,
@@ -169,17 +164,6 @@ def _bounds(
     return found
 
 
-def _check_free(target: Path) -> None:
-    try:
-        if target.is_dir() and not any(target.iterdir()):
-            return
-        exists = os.path.lexists(target)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"folder {str(target)!r} cannot be used: {error}") from None
-    if exists:
-        raise ConfigurationError(f"folder {str(target)!r} exists: expected one that does not, or that is empty")
-
-
 class _Export:
     """Writes file after file into a hidden folder."""
 
@@ -192,6 +176,8 @@ class _Export:
         conditions: tuple[Condition, ...],
         rows_per_file: int,
         on_progress: OnProgress | None,
+        *,
+        is_record: bool,
     ) -> None:
         self._store = store
         self._folder = folder
@@ -200,17 +186,13 @@ class _Export:
         self._conditions = conditions
         self._rows_per_file = rows_per_file
         self._on_progress = on_progress
+        self._is_record = is_record
         self.files = self.records = self.size_bytes = 0
-        try:
-            folder.mkdir(parents=True)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise ConfigurationError(f"folder {str(folder.parent)!r} cannot be written to: {reason}") from None
 
     def write_partition(self, partition: int, tasks: Any) -> None:
         """Write the records of one partition."""
         number = rows = 0
-        writer: _Writer | None = None
+        writer: FileWriter | None = None
         folder = self._folder / f"partition={partition}"
         for task in tasks:
             for batch in read_task(task, self._store.options, batch_rows=min(_ROWS_PER_BATCH, self._rows_per_file)):
@@ -223,7 +205,11 @@ class _Export:
                 if writer is None:
                     folder.mkdir(exist_ok=True)
                     path = folder / f"part-{number:05d}.{self._format}"
-                    writer, rows, number = _Writer(path, self._format, self._schema), 0, number + 1
+                    writer, rows, number = (
+                        FileWriter(path, self._format, self._schema, is_record=self._is_record),
+                        0,
+                        number + 1,
+                    )
                 writer.write(found)
                 rows += found.num_rows
                 self.records += found.num_rows
@@ -232,123 +218,7 @@ class _Export:
         if writer is not None:
             self._finish(writer)
 
-    def _finish(self, writer: _Writer) -> None:
+    def _finish(self, writer: FileWriter) -> None:
         writer.close()
         self.files += 1
         self.size_bytes += writer.path.stat().st_size
-
-
-class _Writer:
-    """One file."""
-
-    def __init__(self, path: Path, file_format: str, schema: pa.Schema) -> None:
-        self.path = path
-        self._format = file_format
-        if file_format == "parquet":
-            self._file: Any = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
-        elif file_format == "arrow":
-            self._file = pa.ipc.new_file(path, schema)
-        elif file_format == "csv":
-            self._file = pyarrow.csv.CSVWriter(path, _text_schema(schema))
-        else:
-            self._file = path.open("w", encoding="utf-8")
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write some rows.
-
-        Raises:
-            ConfigurationError: a value does not fit the format.
-        """
-        if self._format in ("parquet", "arrow"):
-            self._file.write_batch(batch)
-        elif self._format == "csv":
-            schema = _text_schema(batch.schema)
-            rows = [_text(batch.schema.field(i), batch.column(i), self._format) for i in range(batch.num_columns)]
-            self._file.write_batch(pa.RecordBatch.from_arrays(rows, schema=schema))
-        else:
-            names = batch.schema.names
-            values = [_json_values(batch.schema.field(i), batch.column(i)) for i in range(batch.num_columns)]
-            for row in zip(*values, strict=True):
-                self._file.write(_json(dict(zip(names, row, strict=True))) + "\n")
-
-    def close(self) -> None:
-        """End the file."""
-        self._file.close()
-
-
-def _text_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns as CSV holds them: bytes as text, nested values as JSON."""
-    return pa.schema([pa.field(field.name, pa.string() if _is_text(field.type) else field.type) for field in schema])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind))
-
-
-def _text(field: pa.Field, column: pa.Array, file_format: str) -> pa.Array:
-    if pa.types.is_binary(field.type):
-        try:
-            return column.cast(pa.string())
-        except pa.ArrowInvalid:
-            raise _not_text(field.name, file_format) from None
-    if pa.types.is_timestamp(field.type):
-        return pa.array(_json_values(field, column), pa.string())
-    if pa.types.is_nested(field.type):
-        texts = [
-            None if value is None else json.dumps(value, ensure_ascii=False) for value in _json_values(field, column)
-        ]
-        return pa.array(texts, pa.string())
-    return column
-
-
-def _not_text(name: str, file_format: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"column {name!r} has bytes that are not UTF-8, which {file_format} cannot hold: export parquet or arrow"
-    )
-
-
-def _json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        raise ConfigurationError(
-            "a number is infinite or not a number, which JSON cannot hold: export parquet or arrow"
-        ) from None
-
-
-def _json_values(field: pa.Field, column: pa.Array) -> list[Any]:
-    try:
-        return [_json_value(value) for value in column.to_pylist()]
-    except UnicodeDecodeError:
-        raise _not_text(field.name, "json") from None
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds" if value.microsecond % 1_000 == 0 else "microseconds")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(inner) for inner in value]
-    return value
-
-
-def _make_durable(folder: Path) -> None:
-    for path, _, files in os.walk(folder):
-        for file in files:
-            _fsync(Path(path, file))
-        _fsync(Path(path))
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

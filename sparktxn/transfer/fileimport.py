@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,12 +13,14 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import CommandRefused, ConfigurationError
 from sparktxn.format.schema import stored_schema
+from sparktxn.stage.columns import conformed
+from sparktxn.stage.staged import StageTopic
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import TopicState
 from sparktxn.transfer.fileidentity import BATCH, FileIdentity, imported_by, name_of, partition_of
-from sparktxn.transfer.filereading import check_suffix, rows_of
+from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
 
@@ -25,7 +28,7 @@ OnProgress = Callable[[str, int], None]
 """Gets a file, and how many of its records are staged."""
 
 _ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
-"""Columns of files that an export has written, which the log assigns anew."""
+"""Columns of files that an export has written, which the log assigns anew unless the topic declares them."""
 _PARTITION: Final = "partition"
 _READ_BYTES: Final = 1 << 20
 
@@ -133,13 +136,15 @@ class _Importing:
     ) -> None:
         self._store = store
         self._topic = topic
-        self._names = names
-        self._ignores = other_columns == "ignore"
-        self._is_record = topic.schema is None
-        self._keep_partitions = keep_partitions and self._is_record
-        self._types: dict[str, pa.DataType] = {field.name: field.type for field in stored_schema(topic.schema)}
-        if self._is_record:
-            self._types[_PARTITION] = pa.int32()
+        is_record = topic.schema is None
+        self._keep_partitions = keep_partitions and is_record
+        # The record's timestamp, the last column, is the time of the import where it is missing or null.
+        stored = stored_schema(topic.schema)
+        fields = [*[*stored][:-1], stored.field(len(stored) - 1).with_nullable(True)]
+        if is_record:
+            fields.append(pa.field(_PARTITION, pa.int32()))
+        ignored = None if other_columns == "ignore" else _ASSIGNED
+        self._columns = Columns(pa.schema(fields), is_record, names, ignored)
 
     def imported(self, path: Path, on_progress: OnProgress | None, *, dry_run: bool) -> FileImport:
         """Import a file, unless it was imported before.
@@ -160,7 +165,10 @@ class _Importing:
         stager = self._store.stage_plan([self._topic.name]).open(seed=seed, default_topic=self._topic.name)
         records = 0
         for table in self._rows(path):
-            stager.write(table)
+            try:
+                stager.write(table)
+            except (ConfigurationError, CommandRefused) as error:
+                raise self._named(path, table, records, error) from None
             records += table.num_rows
             if on_progress is not None:
                 on_progress(str(path), records)
@@ -185,16 +193,36 @@ class _Importing:
     def _rows(self, path: Path) -> Iterator[pa.Table]:
         """Yield a file's rows with the topic's columns."""
         folder = partition_of(path.absolute())
-        for table in rows_of(path, self._types, self._names):
-            kept = [name for name in table.column_names if name not in _ASSIGNED]
-            if self._ignores:
-                kept = [name for name in kept if name in self._types]
-            if not self._keep_partitions and self._is_record:
-                kept = [name for name in kept if name != _PARTITION]
-            rows = table.select(kept)
-            if self._keep_partitions and folder is not None and _PARTITION not in kept:
+        for table in rows_of(path, self._columns):
+            rows = table
+            if not self._keep_partitions and _PARTITION in rows.column_names and self._columns.is_record:
+                rows = rows.drop_columns([_PARTITION])
+            if self._keep_partitions and folder is not None and _PARTITION not in rows.column_names:
                 rows = rows.append_column(_PARTITION, pa.array([folder] * rows.num_rows, pa.int32()))
             yield rows
+
+    def _named(
+        self, path: Path, table: pa.Table, before: int, error: ConfigurationError | CommandRefused
+    ) -> ConfigurationError | CommandRefused:
+        """Return a refusal of rows with the file, and the number of the first row that is refused."""
+        first = bisect_left(range(1, table.num_rows + 1), True, key=lambda count: self._is_refused(table[:count]))
+        rows = (
+            f"rows {before + 1} to {before + table.num_rows}"
+            if first == table.num_rows
+            else f"row {before + first + 1}"
+        )
+        reason = f"file {str(path)!r}, {rows}: {error.args[0].str()}"
+        code = error.args[0].code()
+        return (
+            ConfigurationError(reason, code) if isinstance(error, ConfigurationError) else CommandRefused(code, reason)
+        )
+
+    def _is_refused(self, rows: pa.Table) -> bool:
+        try:
+            conformed(StageTopic.of(self._topic), rows, 0)
+        except (ConfigurationError, CommandRefused):
+            return True
+        return False
 
 
 def _identity(path: Path) -> _Identity:

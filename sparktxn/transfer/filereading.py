@@ -1,22 +1,24 @@
-"""Reading files of other programs as rows of a topic, some at a time."""
+"""Reading files of other programs as rows of a topic, some at a time.
+
+Each value arrives as it was, or is an error that names the file, the line or row, the column and the value.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.compute as pc
 
-from sparktxn.errors import ConfigurationError
+from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
+from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
+from sparktxn.transfer.jsonrows import JsonRows, WrongLine
+from sparktxn.transfer.textcolumns import WrongText, typed_column
 
-__all__ = ["SUFFIXES", "check_suffix", "rows_of"]
+__all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
 
 SUFFIXES: Final = {
     ".parquet": "parquet",
@@ -28,8 +30,64 @@ SUFFIXES: Final = {
 }
 """The formats of files, by the ends of their names."""
 
-_ROWS: Final = 65_536
+_PIECE_BYTES: Final = 4 * 1024 * 1024
 _LINES: Final = 10_000
+_LINE_BYTES_MAX: Final = 256 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+
+
+class Columns(NamedTuple):
+    """What a file's columns are to be.
+
+    `names` has the topic's names of the file's columns, where they differ. Of the columns that the topic does not have,
+    those in `ignored` are left out, or with None all.
+    """
+
+    schema: pa.Schema
+    is_record: bool
+    names: Mapping[str, str]
+    ignored: frozenset[str] | None
+
+    def mine(self, name: str) -> str:
+        """Return the topic's name of a column; one whose name is given to another column is not the topic's."""
+        if name in self.names:
+            return self.names[name]
+        return f"{name} (of the file)" if name in self.names.values() else name
+
+    def kept(self, found: list[str]) -> dict[str, str]:
+        """Return the topic's names of those of a file's columns that are kept.
+
+        Raises:
+            ValueError: a column is unknown, there twice or to be renamed and missing, or none is the topic's.
+        """
+        kept: dict[str, str] = {}
+        for name in found:
+            mine = self.mine(name)
+            if mine in self.schema.names:
+                if mine in kept.values():
+                    raise ValueError(f"column {name!r} is there {found.count(name)} times: expected once")
+                kept[name] = mine
+            elif self.ignored is not None and mine not in self.ignored:
+                known = self.schema.names
+                raise ValueError(
+                    f"column {mine!r} is none of the topic's: expected {', '.join(known)}{did_you_mean(mine, known)}; "
+                    "name its column, or leave other columns out (--ignore-other-columns)"
+                )
+        self.check_renamed(found)
+        if not kept:
+            raise ValueError(f"no column is the topic's: expected {', '.join(self.schema.names)}")
+        return kept
+
+    def check_renamed(self, found: list[str]) -> None:
+        """Pass if each column that is to be renamed was found.
+
+        Raises:
+            ValueError: one was not.
+        """
+        missing = next((name for name in self.names if name not in found), None)
+        if missing is not None:
+            raise ValueError(f"the file has no column {missing!r}, which is to be {self.names[missing]!r}")
 
 
 def check_suffix(path: Path) -> str:
@@ -44,161 +102,118 @@ def check_suffix(path: Path) -> str:
     return found
 
 
-def rows_of(path: Path, types: Mapping[str, pa.DataType], names: Mapping[str, str]) -> Iterator[pa.Table]:
-    """Yield a file's rows in their order, some at a time.
+def rows_of(path: Path, columns: Columns) -> Iterator[pa.Table]:
+    """Yield a file's rows in their order, some at a time, with the topic's columns that the file has.
 
-    Args:
-        path: the file.
-        types: the topic's columns; text of CSV and JSON is converted to these, other columns stay text.
-        names: the topic's names of the file's columns, where they differ.
+    Text of CSV and JSON has the topic's types then; columns of Parquet and Arrow have the file's.
 
     Raises:
         ConfigurationError: the file cannot be read as what its name says, or a value is not of its column's type.
         OSError: the disk does not answer.
     """
     file_format = check_suffix(path)
-    renaming = _Renaming(names)
     try:
-        if file_format == "parquet":
-            with pyarrow.parquet.ParquetFile(path) as file:
-                yield from (renaming.of(pa.Table.from_batches([batch])) for batch in file.iter_batches(_ROWS))
-        elif file_format == "arrow":
-            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-                for index in range(reader.num_record_batches):
-                    yield renaming.of(pa.Table.from_batches([reader.get_batch(index)]))
-        elif file_format == "csv":
-            yield from _csv_rows(path, types, renaming)
+        if file_format == "csv":
+            yield from _csv_tables(path, columns)
+        elif file_format == "json":
+            yield from _json_tables(path, columns)
         else:
-            yield from _json_rows(path, types, renaming)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+            is_parquet = file_format == "parquet"
+            tables = parquet_tables(path, columns.schema, columns.names) if is_parquet else arrow_tables(path)
+            yield from _checked(tables, columns)
+    except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
         raise ConfigurationError(f"file {str(path)!r} cannot be read as {file_format}: {reason}") from None
-    if missing := renaming.missing():
-        raise ConfigurationError(f"file {str(path)!r} has no column {missing!r}, which is to be {names[missing]!r}")
-
-
-class _Renaming:
-    """The topic's names of a file's columns; notes which of those that are to be renamed the file has."""
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-        self._replaced = set(names.values())
-        self._seen: set[str] | None = None
-
-    def mine(self, name: str) -> str:
-        """Return the topic's name of a column; one whose name is given to another column is not the topic's."""
-        self._seen = (self._seen or set()) | {name}
-        if name in self._names:
-            return self._names[name]
-        return f"{name} (of the file)" if name in self._replaced else name
-
-    def of(self, table: pa.Table) -> pa.Table:
-        """Return the table with the topic's names."""
-        return table.rename_columns([self.mine(name) for name in table.column_names])
-
-    def missing(self) -> str | None:
-        """Return a column to rename that the file does not have; None for a file without rows."""
-        return None if self._seen is None else next((name for name in self._names if name not in self._seen), None)
-
-
-def _csv_rows(path: Path, types: Mapping[str, pa.DataType], renaming: _Renaming) -> Iterator[pa.Table]:
-    with pyarrow.csv.open_csv(path) as reader:
-        header = reader.schema.names
-    options = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=False
-    )
-    row = 1
-    with pyarrow.csv.open_csv(path, convert_options=options) as reader:
-        for batch in reader:
-            table = renaming.of(pa.Table.from_batches([batch]))
-            columns = {
-                name: _from_text(path, row, name, table.column(name), types.get(name, pa.string()))
-                for name in table.column_names
-            }
-            yield pa.table(columns)
-            row += batch.num_rows
-
-
-def _from_text(path: Path, row: int, name: str, column: pa.ChunkedArray, kind: pa.DataType) -> Any:
-    if pa.types.is_nested(kind):
-        texts = enumerate(column.to_pylist(), row)
-        values = [None if text is None else _parsed(path, number, text) for number, text in texts]
-        return _array(path, row, name, values, kind)
-    if pa.types.is_timestamp(kind):
-        return _array(path, row, name, column.to_pylist(), kind)
-    try:
-        return column.cast(kind)
-    except pa.ArrowException as error:
-        raise _wrong_type(path, row, name, kind, error) from None
-
-
-def _json_rows(path: Path, types: Mapping[str, pa.DataType], renaming: _Renaming) -> Iterator[pa.Table]:
-    line = 1
-    with path.open(encoding="utf-8") as file:
-        while lines := list(islice(file, _LINES)):
-            rows = [_object(path, number, text) for number, text in enumerate(lines, line) if text.strip()]
-            columns = {}
-            for name in dict.fromkeys(name for row in rows for name in row):
-                mine = renaming.mine(name)
-                values = [row.get(name) for row in rows]
-                if mine in types:
-                    columns[mine] = _array(path, line, mine, values, types[mine])
-                else:
-                    columns[mine] = pa.array([json.dumps(value) for value in values])
-            if columns:
-                yield pa.table(columns)
-            line += len(lines)
-
-
-def _parsed(path: Path, line: int, text: str) -> Any:
-    """Return what JSON in a row holds."""
-    try:
-        return json.loads(text)
+    except (WrongLine, WrongRecord) as error:
+        raise ConfigurationError(f"file {str(path)!r}, line {error.line}: {error.reason}") from None
+    except Int96Error as error:
+        raise ConfigurationError(f"file {str(path)!r}, {error}") from None
     except ValueError as error:
-        raise ConfigurationError(f"file {str(path)!r}, row {line}: it is not JSON ({error})") from None
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(f"file {str(path)!r}: {error}") from None
 
 
-def _object(path: Path, line: int, text: str) -> dict[str, Any]:
-    row = _parsed(path, line, text)
-    if not isinstance(row, dict):
-        raise ConfigurationError(f"file {str(path)!r}, row {line}: expected a JSON object on each line")
-    return row
+def _checked(tables: Iterator[pa.Table], columns: Columns) -> Iterator[pa.Table]:
+    row = 0
+    for table in tables:
+        kept = columns.kept(table.column_names)
+        if len(set(table.column_names)) < table.num_columns:
+            table = table.select([index for index, name in enumerate(table.column_names) if name in kept])
+        rows = table.select(list(kept)).rename_columns(list(kept.values()))
+        for name in kept.values():
+            if columns.schema.field(name).type == _MILLISECONDS:
+                _check_milliseconds(name, rows.column(name), row)
+        row += table.num_rows
+        yield rows
 
 
-def _array(path: Path, row: int, name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
+def _check_milliseconds(name: str, column: pa.ChunkedArray, before: int) -> None:
+    """Pass if a record's timestamp keeps its digits and its zone; staging cuts them, as Kafka's clients do."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return
+    if kind.tz is None:
+        raise ValueError(f"column {name!r} is {kind}, a time without a zone: expected instants; cast it to UTC")
+    if kind.unit in ("us", "ns"):
+        step = 1_000 if kind.unit == "us" else 1_000_000
+        numbers = column.cast(pa.int64())
+        is_whole = pc.equal(pc.multiply(pc.divide(numbers, step), step), numbers)
+        row = pc.index(pc.fill_null(is_whole, True), False).as_py()
+        if row >= 0:
+            raise ValueError(
+                f"row {before + row + 1}, column {name!r}: {numbers[row]} {kind.unit} since 1970 has a part of a "
+                "millisecond, which a record's timestamp does not keep: round it"
+            )
+
+
+def _csv_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
+    kept: dict[str, str] | None = None
+    for rows in csv_rows(path):
+        if kept is None:
+            kept = columns.kept(rows.table.column_names)
+        yield pa.table(
+            {mine: _of_texts(rows, name, columns.schema.field(mine), columns) for name, mine in kept.items()}
+        )
+
+
+def _of_texts(rows: CsvRows, name: str, field: pa.Field, columns: Columns) -> pa.ChunkedArray:
     try:
-        return pa.array([_value(value, kind) for value in values], kind)
-    except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
-        raise _wrong_type(path, row, name, kind, error) from None
+        return typed_column(rows.table.column(name), field, bytes_are_text=columns.is_record)
+    except WrongText as error:
+        raise WrongRecord(rows.line_of(error.row), f"column {name!r}: {error.reason}") from None
 
 
-def _wrong_type(path: Path, row: int, name: str, kind: pa.DataType, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"file {str(path)!r}, in row {row} or after it: column {name!r} is no {kind} ({error})")
+def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
+    found: list[str] = []
+
+    def mine(name: str) -> str:
+        found.append(name)
+        return columns.mine(name)
+
+    reader = JsonRows(columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored)
+    for lines in _pieces(path):
+        yield reader.table(lines)
+    if found:
+        columns.check_renamed(found)
 
 
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of JSON as the type has it."""
-    if value is None:
-        return None
-    if pa.types.is_timestamp(kind) and isinstance(value, str):
-        moment = datetime.fromisoformat(value)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None and kind.tz is not None else moment
-    if pa.types.is_date(kind) and isinstance(value, str):
-        return date.fromisoformat(value)
-    if pa.types.is_decimal(kind) and isinstance(value, str | int):
-        return Decimal(value)
-    if pa.types.is_binary(kind) and isinstance(value, str):
-        return value.encode()
-    if pa.types.is_nested(kind) and not isinstance(value, list | dict):
-        raise TypeError(f"{value!r} is no value of {kind}")
-    if pa.types.is_list(kind):
-        return [_value(item, kind.value_type) for item in value]
-    if pa.types.is_map(kind):
-        pairs = value.items() if isinstance(value, dict) else value
-        return [(_value(key, kind.key_type), _value(item, kind.item_type)) for key, item in pairs]
-    if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            raise TypeError(f"{value!r} is no value of {kind}")
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return {field.name: _value(value.get(field.name), field.type) for field in fields}
-    return value
+def _pieces(path: Path) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lines that are not empty with their numbers, some at a time."""
+    some: list[tuple[int, bytes]] = []
+    size = number = 0
+    with path.open("rb") as file:
+        while line := file.readline(_LINE_BYTES_MAX):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            if len(line) == _LINE_BYTES_MAX:
+                raise WrongLine(number, f"it has {_LINE_BYTES_MAX} bytes or more: expected a JSON object on each line")
+            if line.strip():
+                some.append((number, line))
+                size += len(line)
+            if size >= _PIECE_BYTES or len(some) >= _LINES:
+                yield some
+                some, size = [], 0
+    if some:
+        yield some

@@ -15,7 +15,7 @@ import pytest
 from sparktxn import ConfigurationError, Producer, Store, read_task
 from sparktxn.errors import CommandRefused
 from sparktxn.scan.conditions import Condition
-from sparktxn.transfer import export_topic, exporting
+from sparktxn.transfer import export_topic, exportfolder
 from tests.world import next_number
 
 TYPED = pa.schema(
@@ -108,20 +108,39 @@ def test_text_formats_hold_them_as_text(shop: Store, tmp_path: Path) -> None:
         for row in expected
     ]
     assert lines[0]["headers"] == [{"key": "trace", "value": "0"}, {"key": "none", "value": None}]
-    assert lines[0]["timestamp"] == "1970-01-01T00:00:01.000+00:00"
+    assert lines[0]["timestamp"] == "1970-01-01T00:00:01Z"
     export_topic(shop, "orders", tmp_path / "csv", file_format="csv")
     rows = [row for path in sorted((tmp_path / "csv").rglob("*.csv")) for row in pa.csv.read_csv(path).to_pylist()]
     assert [row["offset"] for row in rows] == [row["offset"] for row in expected]
     assert json.loads(rows[0]["headers"]) == lines[0]["headers"]
 
 
-@pytest.mark.parametrize("file_format", ["csv", "json"])
-def test_bytes_that_are_no_text_are_refused_by_text_formats(shop: Store, tmp_path: Path, file_format: Any) -> None:
+def test_bytes_that_are_no_text_are_base64_in_json_and_refused_by_csv(shop: Store, tmp_path: Path) -> None:
     with Producer({"bootstrap.servers": shop.uri}) as producer:
-        producer.produce("orders", b"\xff", partition=2)
+        producer.produce("orders", b"\xff", b"k", partition=2, headers=[("h", b"\xfe")])
     with pytest.raises(ConfigurationError, match="column 'value' has bytes that are not UTF-8"):
-        export_topic(shop, "orders", tmp_path / "out", file_format=file_format)
+        export_topic(shop, "orders", tmp_path / "out", file_format="csv")
     assert files(tmp_path) == []
+    export_topic(shop, "orders", tmp_path / "out", file_format="json")
+    lines = [json.loads(line) for path in (tmp_path / "out").rglob("*.json") for line in path.read_text().splitlines()]
+    (found,) = (line for line in lines if "value_base64" in line)
+    assert (found["key"], found["value_base64"]) == ("k", "/w==")
+    assert found["headers"] == [{"key": "h", "value_base64": "/g=="}]
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.list_(pa.timestamp("us", tz="UTC"))])
+def test_a_year_that_text_cannot_hold_is_refused(shop: Store, tmp_path: Path, file_format: Any, kind: Any) -> None:
+    shop.create_topic("far", 1, schema=pa.schema([("v", kind)]))
+    number = pa.array([2_932_897 if kind == pa.date32() else 253_402_300_800_000_000])
+    leaf = kind.value_type if pa.types.is_list(kind) else kind
+    far = (number.cast(pa.int32()) if kind == pa.date32() else number).cast(leaf)
+    values = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), far).cast(kind) if pa.types.is_list(kind) else far
+    with Producer({"bootstrap.servers": shop.uri}) as producer:
+        producer.produce_arrow("far", pa.table({"v": values}))
+    with pytest.raises(ConfigurationError, match="outside the years 1 to 9999"):
+        export_topic(shop, "far", tmp_path / "out", file_format=file_format)
+    assert export_topic(shop, "far", tmp_path / "out").records == 1
 
 
 def test_an_older_view_columns_ranges_and_conditions(shop: Store, tmp_path: Path) -> None:
@@ -150,7 +169,7 @@ def test_files_have_so_many_rows_at_most(shop: Store, tmp_path: Path) -> None:
 
 
 def test_a_folder_appears_whole_or_not_at_all(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = exporting._fsync, list[Path]()
+    original, calls = exportfolder._fsync, list[Path]()
 
     def fail(path: Path) -> None:
         calls.append(path)
@@ -158,15 +177,56 @@ def test_a_folder_appears_whole_or_not_at_all(shop: Store, tmp_path: Path, monke
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "_fsync", fail)
+        patch.setattr(exportfolder, "_fsync", fail)
         with pytest.raises(OSError, match="No space left"):
             export_topic(shop, "orders", tmp_path / "out")
     assert calls
     assert list(tmp_path.iterdir()) == []
-    assert original is exporting._fsync
+    assert original is exportfolder._fsync
     (tmp_path / "out").mkdir()
     export_topic(shop, "orders", tmp_path / "out")
     assert "_SUCCESS" in files(tmp_path / "out")
+
+
+def test_a_link_to_an_empty_folder_is_filled(shop: Store, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    export_topic(shop, "typed", tmp_path / "link")
+    assert files(tmp_path / "real") == ["_SUCCESS", "partition=0/part-00000.parquet"]
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    with pytest.raises(ConfigurationError, match="exists"):
+        export_topic(shop, "typed", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_folder_that_nothing_can_replace_is_filled_from_within(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """A mount: a rename to it is refused, as is a folder next to it for a user who may only write to the mount."""
+    mount, original, done = tmp_path / "mount", Path.rename, list[str]()
+    mount.mkdir()
+
+    def rename(path: Path, target: Path) -> Path:
+        if Path(target) == mount:
+            raise OSError(16, "Device or resource busy")
+        assert Path(target).parent == mount
+        done.append(path.name)
+        if fails:
+            raise OSError(28, "No space left on device")
+        return original(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    if fails:
+        with pytest.raises(OSError, match="No space"):
+            export_topic(shop, "orders", mount)
+        assert files(tmp_path) == []
+        return
+    export_topic(shop, "orders", mount)
+    assert len([name for name in files(mount) if name.endswith(".parquet")]) == 2
+    assert done[-1] == "_SUCCESS"
+    assert [path.name for path in tmp_path.iterdir()] == ["mount"]
+    assert not [path for path in mount.iterdir() if path.name.startswith(".")]
 
 
 def test_what_is_wrong_is_named_and_nothing_is_written(shop: Store, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from sparktxn import ConfigurationError, Store
+from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.stage.stager import SegmentStager
-from sparktxn.transfer import export_topic, filereading, import_files
+from sparktxn.transfer import arrowrows, export_topic, filereading, import_files
 from tests.transfer.test_exporting import TYPED, shop, shown
 from tests.world import next_number
 
@@ -195,13 +195,13 @@ def test_batches_are_bounded_and_progress_is_reported(
         ("a.parquet", b"value\nv\n", "cannot be read as parquet"),
         ("a.arrow", b"value\nv\n", "cannot be read as arrow"),
         ("a.csv", b"other\nv\n", "'other'"),
-        ("a.csv", b"value,timestamp\nv,yesterday\n", "column 'timestamp' is no timestamp"),
-        ("a.csv", b"value,partition\nv,x\n", "column 'partition' is no int32"),
+        ("a.csv", b"value,timestamp\nv,yesterday\n", "line 2: column 'timestamp': 'yesterday' is no timestamp"),
+        ("a.csv", b"value,partition\nv,x\n", "line 2: column 'partition': 'x' is no int32"),
         ("a.csv", b"value,partition\nv,7\n", "7"),
-        ("a.csv", b"value\n\xff\n", "cannot be read as csv"),
-        ("a.json", b"1\n", "row 1: expected a JSON object"),
-        ("a.json", b'{"value": "v"}\n{\n', "row 2: it is not JSON"),
-        ("a.json", b'{"value": 5}\n', "column 'value' is no binary"),
+        ("a.csv", b"value\n\xff\n", "line 2: column 'value' is not UTF-8"),
+        ("a.json", b"1\n", "line 1: expected a JSON object"),
+        ("a.json", b'{"value": "v"}\n{\n', "line 2: it is not JSON"),
+        ("a.json", b'{"value": 5}\n', "line 1: column 'value': 5 is no binary"),
         ("a.json", b'{"value": "v", "headers": {"a": 1}}\n', "column 'headers'"),
     ],
 )
@@ -239,3 +239,133 @@ def test_wrong_arguments(target: Store, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="other_columns"):
         import_files(target, "orders", [], other_columns="keep")
     assert json.loads("[]") == list(import_files(target, "orders", []).files)
+
+
+LINES = [
+    (
+        "a.csv",
+        'id,at\n1,\n2,"2024-01-01T00:00:00.1234567Z"\n',
+        "line 3: column 'at': '2024-01-01T00:00:00.1234567Z' has 7",
+    ),
+    ("a.csv", 'id,name\n1,"a\nb"\nx,y\n', "line 4: column 'id': 'x' is no int64"),
+    ("a.csv", "id,name\n1,a\n,b\n", "line 3: column 'id': it is null, and may not be"),
+    ("a.csv", "id,price\n1,1.005\n", "line 2: column 'price': 1.005|line 2: column 'price': '1.005' does not fit"),
+    ("a.csv", 'id,tags\n1,"[""x"", 5]"\n', "line 2: column 'tags': 5 is no string"),
+    ("a.csv", "id,tags\n1," + "[" * 100_000 + "]" * 100_000 + "\n", "line 2: column 'tags': it is nested too deeply"),
+    ("a.csv", "id,id\n1,2\n", "line 1: column 'id' is there 2 times"),
+    ("a.csv", "id,nmae\n1,2\n", "column 'nmae' is none of the topic's.*did you mean 'name'"),
+    ("a.json", '{"id": 1}\n\n{"id": 1.5}\n', "line 3: column 'id': 1.5 is no int64"),
+    ("a.json", '{"id": 1, "id": 2}\n', "line 1: an object has 'id' twice"),
+    ("a.json", '{"id": 1, "nmae": 2}\n', "line 1: there is no column 'nmae'.*did you mean 'name'"),
+    ("a.json", '{"id": null}\n', "line 1: column 'id': 'id' is null, and may not be"),
+    ("a.json", '{"name": "x"}\n', "line 1: column 'id' is missing"),
+    ("a.json", '{"id": 1} {"id": 2}\n', "line 1: it is not JSON"),
+    ("a.json", '[{"id": 1}]\n', "line 1: expected a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "reason"), LINES)
+def test_an_error_of_text_names_line_column_and_value(
+    target: Store, tmp_path: Path, name: str, data: str, reason: str
+) -> None:
+    target.create_topic("times", 1, schema=TYPED.append(pa.field("at", pa.timestamp("us", tz="UTC"))))
+    (tmp_path / name).write_text(data)
+    with pytest.raises(ConfigurationError, match=reason) as caught:
+        import_files(target, "times", [tmp_path / name])
+    assert str(tmp_path / name) in str(caught.value)
+    assert shown(target, "times") == []
+
+
+def test_an_error_of_other_files_names_the_row(target: Store, tmp_path: Path) -> None:
+    ids = [*range(999), None, *range(500)]
+    pa.parquet.write_table(pa.table({"id": pa.array(ids, pa.int64())}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigurationError, match=r"a.parquet', row 1000: column 'id' of topic 'typed' may not be null"):
+        import_files(target, "typed", [tmp_path / "a.parquet"])
+    times = pa.array([1_000_000, 1_000_001], pa.timestamp("us", tz="UTC"))
+    pa.parquet.write_table(pa.table({"value": ["a", "b"], "timestamp": times}), tmp_path / "b.parquet")
+    with pytest.raises(ConfigurationError, match=r"row 2, column 'timestamp': 1000001 us since 1970"):
+        import_files(target, "orders", [tmp_path / "b.parquet"])
+    local = times.cast(pa.timestamp("us"))
+    pa.parquet.write_table(pa.table({"value": ["a", "b"], "timestamp": local}), tmp_path / "c.parquet")
+    with pytest.raises(ConfigurationError, match="a time without a zone"):
+        import_files(target, "orders", [tmp_path / "c.parquet"])
+
+
+def test_texts_that_other_readers_take_for_null_stay_text(target: Store, tmp_path: Path) -> None:
+    texts = ["NA", "null", "NULL", "NaN", "N/A", "#N/A", "None", r"\N", "-", " ", "\u2028", "\ufeff", "a\r\nb"]
+    (tmp_path / "a.csv").write_text("value\n" + "".join(f'"{text}"\n' for text in texts) + '""\n\n', newline="")
+    import_files(target, "orders", [tmp_path / "a.csv"], keep_partitions=False)
+    found = {row["value"] for row in shown(target, "orders")}
+    assert found == {*(text.encode() for text in texts), b"", None}
+    assert len(shown(target, "orders")) == len(texts) + 2
+
+
+def test_rows_without_a_column_of_the_topic_are_refused(target: Store, tmp_path: Path) -> None:
+    target.create_topic("loose", 1, schema=pa.schema([("id", pa.int64())]))
+    pa.parquet.write_table(pa.table({"ID": [1, 2, 3]}), tmp_path / "a.parquet")
+    empty = pa.record_batch({"x": [1, 2, 3]}).select([])
+    with pa.ipc.new_file(tmp_path / "b.arrow", empty.schema) as file:
+        file.write_batch(empty)
+    (tmp_path / "c.csv").write_text("ID\n1\n")
+    (tmp_path / "d.json").write_text('{}\n{"ID": 1}\n')
+    for name, reason in (("a.parquet", "no column is the topic's"), ("b.arrow", "no column"), ("c.csv", "no column")):
+        with pytest.raises(ConfigurationError, match=reason):
+            import_files(target, "loose", [tmp_path / name], other_columns="ignore")
+    import_files(target, "loose", [tmp_path / "d.json"], other_columns="ignore")
+    assert [row["id"] for row in shown(target, "loose")] == [None, None]
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+def test_times_of_sparks_old_type_are_read_exactly_or_refused(target: Store, tmp_path: Path, zone: str | None) -> None:
+    kind = pa.timestamp("us", tz=zone)
+    target.create_topic(
+        "old", 1, schema=pa.schema([("v", kind), ("l", pa.list_(kind)), ("s", pa.struct([("t", kind)]))])
+    )
+    moments = [-62_135_596_800_000_000, -1, 0, 1_700_000_000_000_001, 253_402_300_799_999_999, None]
+    times = pa.array(moments, pa.int64()).cast(kind)
+    lists = pa.array([[moment, None] for moment in moments], pa.list_(pa.int64())).cast(pa.list_(kind))
+    given = pa.table({"v": times, "l": lists, "s": pa.StructArray.from_arrays([times], ["t"])})
+    pa.parquet.write_table(given, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, store_schema=False)
+    import_files(target, "old", [tmp_path / "a.parquet"])
+    found = [(row["v"], row["l"], row["s"]) for row in shown(target, "old")]
+    assert found == [tuple(row.values()) for row in given.to_pylist()]
+    for name, number in (("v", 1), ("l", 1_700_000_000_000_000_001)):
+        exact = pa.array([0, number], pa.int64()).cast(pa.timestamp("ns"))
+        column = pa.array([[0], [number]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("ns")))
+        table = pa.table({name: exact if name == "v" else column})
+        pa.parquet.write_table(table, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
+        with pytest.raises(ConfigurationError, match=f"b.parquet', row 2, column '{name}': a time of .*INT96"):
+            import_files(target, "old", [tmp_path / "b.parquet"])
+
+
+def test_files_are_read_by_bytes_not_by_lines(target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filereading, "_PIECE_BYTES", 10_000)
+    monkeypatch.setattr(arrowrows, "_BATCH_BYTES", 100_000)
+    values = [f"{number:08d}" * 250 for number in range(40)]
+    (tmp_path / "a.json").write_text("".join(f'{{"value": "{value}"}}\n' for value in values))
+    pa.parquet.write_table(pa.table({"value": values}), tmp_path / "b.parquet")
+    for name in ("a.json", "b.parquet"):
+        seen: list[int] = []
+        import_files(
+            target, "orders", [tmp_path / name], on_progress=lambda _, records, seen=seen: seen.append(records)
+        )
+        assert seen[0] < 10
+        assert seen[-1] == 40
+    monkeypatch.setattr(filereading, "_LINE_BYTES_MAX", 1_000)
+    with pytest.raises(ConfigurationError, match="line 1: it has 1000 bytes or more"):
+        import_files(target, "typed", [tmp_path / "a.json"])
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow", "csv", "json"])
+def test_a_topics_own_columns_with_names_of_places_are_kept(
+    shop: Store, target: Store, tmp_path: Path, file_format: str
+) -> None:
+    schema = pa.schema([("offset", pa.int64()), ("topic", pa.string()), ("timestampType", pa.int64())])
+    table = pa.table({"offset": [7, None], "topic": ["politics", ""], "timestampType": [9, 8]}, schema=schema)
+    for store in (shop, target):
+        store.create_topic("own", 1, schema=schema)
+    with Producer({"bootstrap.servers": shop.uri}) as producer:
+        producer.produce_arrow("own", table)
+    export_topic(shop, "own", tmp_path / "out", file_format=file_format)
+    import_files(target, "own", sorted((tmp_path / "out").rglob("part-*")))
+    assert [{name: row[name] for name in schema.names} for row in shown(target, "own")] == table.to_pylist()

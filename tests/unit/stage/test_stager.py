@@ -142,6 +142,20 @@ def test_headers_of_other_layouts_in_slices(headers_type: pa.DataType) -> None:
     assert [record["headers"] for record in records] == headers[1:]
 
 
+@pytest.mark.parametrize("count", [0, 1, 3, 100_000])
+def test_rows_without_columns_are_refused_and_never_counted(count: int) -> None:
+    table = pa.table({"x": range(count)}).select([])
+    columns = (("v", "int64", True),)
+    for given in (table, pa.record_batch({"x": range(count)}).select([]), pa.RecordBatchReader.from_stream(table)):
+        stager = open_stager(ScriptedStore(), stage_topic(schema=columns), default_topic="t")
+        if count:
+            with pytest.raises(ConfigurationError, match=f"{count} rows have no columns"):
+                stager.write(given)
+        else:
+            stager.write(given)
+            assert stager.finish() == []
+
+
 def test_a_given_topic_wins_over_the_column() -> None:
     table = pa.table({"value": ["v"], "topic": ["a"]})
     assert list(stage(table, stage_topic("a"), stage_topic("b"), default_topic="b")) == [("b", 0)]

@@ -1,0 +1,204 @@
+r"""CSV to columns of text, exactly, in pieces of whole records.
+
+Records end with ``\n`` or ``\r\n``. A value that has a comma, a quote or an end of line is in double quotes, and quotes
+in it are doubled (RFC 4180). Nothing between two commas is null, and ``""`` is an empty text; no other text is null.
+What another reader might take for something else is an error. Arrow's reader gets one piece at a time. It loses bytes
+where a value in quotes lies on the border of its own blocks (docs/adr/0027).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+
+from sparktxn.transfer.exactvalues import shown
+
+__all__ = ["CsvRows", "WrongRecord", "csv_rows"]
+
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+_QUOTED = re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n|\r?\Z)')
+_LONE = re.compile(rb'"|\r(?!\n)')
+_FIELD = re.compile(rb'("(?:[^"]|"")*+"|[^,]*+)(?:,|\Z)', re.DOTALL)
+
+
+class WrongRecord(ValueError):
+    """The record that begins in line `line` is no CSV, because of `reason`."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+        self.reason = reason
+
+
+class CsvRows(NamedTuple):
+    """Some records, as columns of text."""
+
+    table: pa.Table
+    piece: bytes
+    first_line: int
+
+    def line_of(self, row: int) -> int:
+        """Return the line in which a row begins."""
+        is_single = self.table.num_columns == 1
+        records = _records(self.piece, self.first_line, is_single=is_single)
+        return next(islice(records, row, None))[0]
+
+
+def csv_rows(path: Path) -> Iterator[CsvRows]:
+    """Yield a file's records some at a time; first its columns without records.
+
+    Raises:
+        WrongRecord: a record has another number of values than the first one, or is no CSV.
+        OSError: the disk does not answer.
+    """
+    with path.open("rb") as file:
+        names: list[str] = []
+        for piece, line in _pieces(file):
+            _check_quotes(piece, line)
+            if names:
+                yield CsvRows(_parsed(piece, line, names), piece, line)
+                continue
+            head = next((record for _, record in _records(piece, line, is_single=True)), b"")
+            names = _names(head, line)
+            yield CsvRows(pa.table({name: pa.array([], pa.string()) for name in names}), b"", line)
+            rest = piece[len(head) :].removeprefix(b"\r").removeprefix(b"\n")
+            line += head.count(b"\n") + 1
+            if rest:
+                yield CsvRows(_parsed(rest, line, names), rest, line)
+    if not names:
+        raise WrongRecord(1, "the file is empty: expected the names of its columns in the first line")
+
+
+def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yield pieces of whole records, each with the number of its first line."""
+    line = 1
+    rest = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
+    while True:
+        data = file.read(max(_PIECE_BYTES, len(rest)))
+        rest += data
+        end = _last_end(rest) if data else len(rest)
+        if end:
+            yield rest[:end], line
+            line += rest.count(b"\n", 0, end)
+            rest = rest[end:]
+        elif len(rest) > _RECORD_BYTES_MAX:
+            raise WrongRecord(line, f"the record has more than {_RECORD_BYTES_MAX} bytes: is a quote not closed?")
+        if not data:
+            return
+
+
+def _last_end(data: bytes) -> int:
+    """Return where the last whole record ends: an end of line with an even number of quotes before it."""
+    end = data.rfind(b"\n") + 1
+    is_inside = data.count(b'"', 0, end) % 2 == 1
+    while end and is_inside:
+        # Back over the quote that makes the number odd, and over those between it and the end of line before it.
+        quote = data.rfind(b'"', 0, end)
+        before = data.rfind(b"\n", 0, quote) + 1
+        is_inside = (1 + data.count(b'"', before, end)) % 2 == 1
+        end = before
+    return end
+
+
+def _check_quotes(piece: bytes, first_line: int) -> None:
+    """Pass if quotes are only around values or doubled in them, and ends of line are of one kind.
+
+    Raises:
+        WrongRecord: readers of CSV differ in what such a record means.
+    """
+    if b'"' not in piece and b"\r" not in piece:
+        return
+    bare = _QUOTED.sub(b"", piece) if b'"' in piece else piece
+    if _LONE.search(bare) is None:
+        return
+    for line, record in _records(piece, first_line, is_single=True):
+        for index, value in enumerate(_values(record), 1):
+            if (lone := _LONE.search(_QUOTED.sub(b"", value))) is None:
+                continue
+            what = "a quote" if lone[0] == b'"' else r"\r without \n"
+            raise WrongRecord(
+                line,
+                f"value {index}, {shown(value.decode(errors='replace'))}, has {what} where readers of CSV differ: put "
+                'the value in quotes, and double each quote in it ("")',
+            )
+    raise WrongRecord(first_line, "a quote is not closed: expected one at the end of each value that begins with one")
+
+
+def _values(record: bytes) -> list[bytes]:
+    """Return a record's values as they are written."""
+    found = [match[1] for match in _FIELD.finditer(record)]
+    # At the end of the record there is one more empty match, unless the record ends with a comma.
+    return found if record.endswith(b",") or len(found) == 1 else found[:-1]
+
+
+def _records(piece: bytes, first_line: int, *, is_single: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield records without their ends, each with its line; with several columns empty lines are none."""
+    begin, begin_line, line, at, quotes = 0, first_line, first_line, 0, 0
+    while at < len(piece):
+        end = piece.find(b"\n", at)
+        end = len(piece) if end < 0 else end
+        quotes += piece.count(b'"', at, end)
+        at, line = end + 1, line + 1
+        if quotes % 2 and at < len(piece):
+            continue
+        record = piece[begin:end].removesuffix(b"\r")
+        if record or is_single:
+            yield begin_line, record
+        begin, begin_line, quotes = at, line, 0
+
+
+def _names(head: bytes, line: int) -> list[str]:
+    try:
+        names = [_unquoted(value).decode() for value in _values(head)]
+    except UnicodeDecodeError:
+        raise WrongRecord(line, "the names of the columns are not UTF-8: save the file as UTF-8") from None
+    for name in names:
+        if names.count(name) > 1:
+            raise WrongRecord(line, f"column {name!r} is there {names.count(name)} times: expected once")
+    return names
+
+
+def _unquoted(value: bytes) -> bytes:
+    return value[1:-1].replace(b'""', b'"') if value.startswith(b'"') else value
+
+
+def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
+    is_single = len(names) == 1
+    # Arrow takes nothing at the very end of a piece for an empty text if the value before it is in quotes.
+    piece = piece if piece.endswith(b"\n") else piece + b"\n"
+    # It drops a byte-order mark at the start of what it gets, which is text where a piece begins with one.
+    piece = _BYTE_ORDER_MARK + piece if piece.startswith(_BYTE_ORDER_MARK) else piece
+    try:
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(piece),
+            pyarrow.csv.ReadOptions(use_threads=False, block_size=len(piece) + 1, column_names=names),
+            pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not is_single),
+            pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        for line, record in _records(piece, first_line, is_single=is_single):
+            values = _values(record)
+            if len(values) != len(names):
+                raise WrongRecord(
+                    line, f"the record has {len(values)} values, and the first line {len(names)} names of columns"
+                ) from None
+            for name, value in zip(names, values, strict=True):
+                try:
+                    value.decode()
+                except UnicodeDecodeError:
+                    raise WrongRecord(line, f"column {name!r} is not UTF-8: save the file as UTF-8") from None
+        raise WrongRecord(first_line, f"Arrow cannot read the records from here on: {error}") from None
