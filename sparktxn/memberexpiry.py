@@ -44,6 +44,8 @@ REBALANCE: Final = "rebalance"
 
 _MARGIN_MS: Final = 1_000
 """The store's times may be whole seconds: their difference is up to a second too long."""
+_FRESH_S: Final = 1.0
+"""A member that has joined since is not overdue: it takes a session and a second."""
 _LOOK_S: Final = 10.0
 """How long a caller waits for expiries, which no answer depends on."""
 
@@ -230,14 +232,15 @@ def overdue_members(
 
 
 def expire_overdue(log: Log, group_ids: Collection[str], deadline: Deadline) -> None:
-    """Take the overdue members out of groups before a call that meets members; the log has just been refreshed.
+    """Take the overdue members out of groups before a call that meets members.
 
-    It costs nothing for groups without members, as last known. It never fails: a process that may not write, or that
-    meets a store without times, sees the members that the log has.
+    It costs nothing for groups without members, if the log has been read in the last second. It never fails: a process
+    that may not write, or that meets a store without times, sees the members that the log has.
     """
     left_s = deadline.remaining_s()
     try:
         with log.deadline(_LOOK_S if left_s is None else min(left_s, _LOOK_S)).governs() as until:
+            log.refresh(until, max_age_s=_FRESH_S)
             with_members = [group_id for group_id in group_ids if log.group(group_id) is not None]
             if not with_members:
                 return
