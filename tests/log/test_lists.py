@@ -93,7 +93,12 @@ def test_segments_of_objects_may_take_more_than_the_rest_of_a_list(monkeypatch: 
     assert checked_list(appends).commands == tuple(appends)
     inline = [producer.append(LEFT, sequence, transaction=1, data=b"records") for sequence in range(20)]
     assert len(encode_list(inline)) < 10_000
-    for too_large in (inline, [*appends, offset_commit("one", metadata="m" * 1_000)], appends * 3):
+    refused_lists: list[list[Command]] = [
+        [*inline],
+        [*appends, offset_commit("one", metadata="m" * 1_000)],
+        [*appends, *appends, *appends],
+    ]
+    for too_large in refused_lists:
         with pytest.raises(CommandRefused, match="too large for one log entry") as refused:
             checked_list(too_large)
         assert refused.value.error.code() == ErrorCode.MESSAGE_TOO_LARGE
@@ -245,7 +250,7 @@ def part_object(shared, group: str) -> str:
     return str(head.parts[part_of(("offset", group, *LEFT))].name)
 
 
-def test_many_large_lists_go_into_entries_that_the_store_takes(shared, client) -> None:
+def test_many_large_refused_listsgo_into_entries_that_the_store_takes(shared, client) -> None:
     metadata = "m" * 4_096
     client.submit(CreateTopic("wide", "wide", 100))
     topic_id = client.log.topic("wide").topic_id
