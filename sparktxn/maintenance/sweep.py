@@ -16,6 +16,7 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
+from sparktxn.config.topic import offsets_retention_ms
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.write.storeclock import rounding_ms, store_now_ms
@@ -26,7 +27,7 @@ from sparktxn.memberexpiry import Overdue as OverdueMember
 from sparktxn.memberexpiry import overdue_members, propose_expiry
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
-from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
+from sparktxn.structs import CommittedOffset, PartitionSegments, ProducerState, TransactionState, TransactionStatus
 
 __all__ = ["ExpiredMember", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
 
@@ -185,13 +186,15 @@ class _Round:
             if isinstance(command, ExpireTransactionalId)
         )
         producers = self._proposed(self._idle_producers())
-        offsets = self._proposed(self._offsets_left_behind())
+        offsets = self._proposed([*self._offsets_left_behind(), *self._idle_offsets()])
         return SweepReport(
             timed_out=timed_out,
             expired_members=expired_members,
             expired_transactional_ids=expired_ids,
             expired_producers=sum(named(command) for command in producers),
-            expired_offsets=sum(named(command) for command in offsets),
+            expired_offsets=sum(
+                len(command.partitions) + len(command.idle) for command in offsets if isinstance(command, ExpireOffsets)
+            ),
             lost=tuple(self._proposals.lost),
             unresolved=self._proposals.unresolved,
             dry_run=self._dry_run,
@@ -293,6 +296,37 @@ class _Round:
             for group_id, wheres in sorted(by_group.items())
             for some in _chunks(sorted(wheres))
         ]
+
+    def _idle_offsets(self) -> Iterator[Command]:
+        """Offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
+
+        An offset that was committed since counts from then on. One with a newer one in an open transaction stays.
+        """
+        empty = {group.group_id: group for group in self._log.empty_groups()}
+        members = {group.group_id for group in self._log.groups()}
+        by_group: dict[str, list[CommittedOffset]] = defaultdict(list)
+        for offset in self._log.committed_offsets():
+            by_group[offset.group_id].append(offset)
+        unused: IdleFrom | None = None
+        for group_id, offsets in sorted(by_group.items()):
+            if group_id in members:
+                continue
+            unused = unused or self._ages.idle_for(offsets_retention_ms(self._log.store_state().topic_defaults))
+            since = empty.get(group_id)
+            empty_entry, emptied_ms = (since.entry, since.timestamp_ms) if since is not None else (0, 0)
+            idle = [
+                (offset.topic_id, offset.partition, offset.effective_entry)
+                for offset in offsets
+                if unused.holds_since_entry(
+                    max(offset.effective_entry, empty_entry), max(offset.commit_timestamp_ms, emptied_ms)
+                )
+                and not self._log.pending_offsets(group_id, offset.topic_id, offset.partition)
+            ]
+            for some in _chunks(sorted(idle)):
+                yield ExpireOffsets(group_id, (), tuple(some), empty_entry)
+        for group_id in sorted(empty.keys() - by_group.keys()):
+            if not self._log.group_pending_offsets(group_id):
+                yield ExpireOffsets(group_id, empty_entry=empty[group_id].entry)
 
 
 def _expire(idle: TransactionState) -> Command:
