@@ -33,7 +33,7 @@ def sweep(
 ) -> None:
     """End transactions and memberships of groups that have timed out; forget what is idle.
 
-    Idle are transactional ids, producers, and offsets of deleted topics.
+    Idle are transactional ids, producers, offsets of groups without members, and those for deleted topics.
 
     Without --apply it prints what would be done. It may run alongside all other processes, and other sweeps.
     """

@@ -176,6 +176,14 @@ def offsets_left_behind(world: World) -> Callable[[], bool]:
     return lambda: not world.state().group_offsets("left")
 
 
+def idle_offset(world: World) -> Callable[[], bool]:
+    """The offset of a group whose last member has left."""
+    join(world, "dead", 1_800_000)
+    world.submit(LeaveGroup(world.dead.ids.token(), "g", "dead"))
+    world.submit(OffsetCommit("idle", "g", (OffsetToCommit(*LEFT, 1),)))
+    return lambda: not world.state().group_offsets("g")
+
+
 DYING: Final = MappingProxyType(
     {
         "a transaction": (transaction,),
@@ -190,6 +198,7 @@ DYING: Final = MappingProxyType(
         "an idle transactional id": (idle_transactional_id,),
         "an idle producer in a partition": (idle_producer,),
         "offsets for a deleted topic": (offsets_left_behind,),
+        "an offset of a group without members": (idle_offset,),
     }
 )
 
@@ -215,6 +224,11 @@ def a_sweep(world: World) -> None:
 def an_idle_sweep(world: World) -> None:
     world.clock.sleep(8 * DAY_S)
     sweep(world.store())
+
+
+def idle_maintenance(world: World) -> None:
+    world.clock.sleep(8 * DAY_S)
+    assert maintain(world.store()).failed == ()
 
 
 def a_sweeper(world: World) -> None:
@@ -367,6 +381,7 @@ PROPOSERS: Final[Mapping[str, Mapping[str, tuple[Act, ...]]]] = MappingProxyType
         "an idle transactional id": {"a sweep": (an_idle_sweep,)},
         "an idle producer in a partition": {"a sweep": (an_idle_sweep,)},
         "offsets for a deleted topic": {"a sweep": (a_sweep,)},
+        "an offset of a group without members": {"a sweep": (an_idle_sweep, idle_maintenance)},
     }
 )
 
