@@ -68,8 +68,9 @@ in the log.
 """
 
 STORE_WIDE = """\
-A store may set these for all topics that do not set them: `AdminClient.incremental_alter_configs` with
-`ConfigResource("BROKER", "0")`, or `txnlog settings`. They are kept in the log, so every process keeps to them.
+The store has settings too: `AdminClient.incremental_alter_configs` with `ConfigResource("BROKER", "0")`, or
+`txnlog settings`. They are kept in the log, so every process keeps to them. Those of topics are for all topics that do
+not set them.
 """
 
 IGNORED_TOPIC = """\
@@ -170,7 +171,7 @@ def document() -> str:
         TOPIC,
         settings_table(TOPIC_SETTINGS),
         STORE_WIDE,
-        wrapped(f"{', '.join(f'`{known.name}`' for known in STORE_WIDE_SETTINGS)}."),
+        settings_table(STORE_WIDE_SETTINGS),
         IGNORED_TOPIC,
         wrapped(f"{', '.join(f'`{name}`' for name in sorted(IGNORED_TOPIC_SETTINGS))}."),
         MAINTENANCE,

@@ -1,4 +1,4 @@
-"""The records of consumer groups with members: the group, its members, and which groups subscribe to a topic."""
+"""The records of consumer groups: a group with members, its members, since when it has none, and who subscribes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from sparktxn.fieldtypes import Int64, Natural, Positive, StateKey, TopicNameText
 
-__all__ = ["GroupState", "HeldPartition", "MemberState", "SubscribedTopic"]
+__all__ = ["EmptyGroup", "GroupState", "HeldPartition", "MemberState", "SubscribedTopic"]
 
 
 class GroupState(Struct, frozen=True, gc=False, tag="group", forbid_unknown_fields=True):
@@ -21,6 +21,19 @@ class GroupState(Struct, frozen=True, gc=False, tag="group", forbid_unknown_fiel
     def key(self) -> StateKey:
         """The record's key."""
         return ("group", self.group_id)
+
+
+class EmptyGroup(Struct, frozen=True, gc=False, tag="empty_group", forbid_unknown_fields=True):
+    """A consumer group whose last member has gone: in which entry, and that entry's timestamp (KIP-211)."""
+
+    group_id: str
+    entry: Positive
+    timestamp_ms: Int64
+
+    @property
+    def key(self) -> StateKey:
+        """The record's key."""
+        return ("empty_group", self.group_id)
 
 
 class HeldPartition(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):

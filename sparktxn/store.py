@@ -36,6 +36,7 @@ from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.memberexpiry import expire_overdue
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
@@ -529,12 +530,17 @@ class Store(NoCopies):
             self._committing.release()
 
     def _group_offsets(self, offsets: ConsumerGroupTopicPartitions, deadline: Deadline) -> GroupOffsets:
-        """Return the offsets by topic ids; a topic that this handle does not know makes it read the log's newest."""
+        """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them.
+
+        A topic that this handle does not know makes it read the log's newest.
+        """
         try:
-            return GroupOffsets(*offsets_to_commit(self.log, offsets))
+            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
         except KafkaException:
             self.log.refresh(deadline)
-            return GroupOffsets(*offsets_to_commit(self.log, offsets))
+            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
+        expire_overdue(self.log, [found.group_id], deadline)
+        return found
 
     @in_time("timeout_s", _clock_of)
     def committed_offsets(self, group_id: str, *, timeout_s: float | None = None) -> ConsumerGroupTopicPartitions:

@@ -22,7 +22,7 @@ from sparktxn.fieldtypes import (
     StateKey,
     TopicNameText,
 )
-from sparktxn.groupstructs import GroupState, HeldPartition, MemberState, SubscribedTopic
+from sparktxn.groupstructs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 from sparktxn.notebooks import html_table
 from sparktxn.segmentstructs import (
     CommittedTransaction,
@@ -50,6 +50,7 @@ __all__ = [
     "CompactedSegment",
     "Compaction",
     "CompactionPass",
+    "EmptyGroup",
     "GroupState",
     "HalfDue",
     "HalfOutcome",
@@ -533,6 +534,7 @@ StateRecord = (
     | CommittedOffset
     | PendingOffsets
     | GroupState
+    | EmptyGroup
     | MemberState
     | SubscribedTopic
     | RequestWindow

@@ -124,6 +124,7 @@ def check_group(records: Mapping[StateKey, Any], group_id: str) -> None:
     names = {name for member in members for name in member.topics}
     indexed = {key[1] for key, record in records.items() if key[0] == "subscribers" and group_id in record.group_ids}
     assert indexed == names, "the index of subscribed topics differs"
+    assert group is None or ("empty_group", group_id) not in records, "a group with members counts as empty"
     if group is None:
         return
     assert members, "a group without members has a record"

@@ -153,4 +153,4 @@ def _changes(entries: Sequence[ConfigEntry], *, is_store: bool) -> dict[str, str
 
 
 def _default_of(name: str) -> object:
-    return next((setting.default for setting in TOPIC_SETTINGS if setting.name == name), None)
+    return next((setting.default for setting in (*TOPIC_SETTINGS, *STORE_WIDE_SETTINGS) if setting.name == name), None)

@@ -1,4 +1,8 @@
-"""The calls of `AdminClient` for consumer groups."""
+"""The calls of `AdminClient` for consumer groups.
+
+Each call that meets members first takes out those that are overdue, as a broker does it by itself. A process that may
+not write sees them as members.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ from sparktxn.kafka.groups import (
 )
 from sparktxn.kafka.message import IsolationLevel
 from sparktxn.kafka.metadata import GroupMetadata
+from sparktxn.log.log import Log
+from sparktxn.memberexpiry import expire_overdue
 
 __all__ = ["GroupCalls"]
 
@@ -45,7 +51,7 @@ class GroupCalls(AnsweringClient):
         def found() -> ListConsumerGroupsResult:
             listed = [
                 group
-                for group in groups.list_groups(self._refreshed(request_timeout))
+                for group in groups.list_groups(self._without_overdue(request_timeout))
                 if (not wanted_states or group.state in wanted_states)
                 and (not wanted_types or group.type in wanted_types)
             ]
@@ -58,7 +64,8 @@ class GroupCalls(AnsweringClient):
         """Return all groups, or the one named, as confluent-kafka's oldest call of this kind does."""
         timeout = arguments.timeout_s("timeout", timeout)
         group = arguments.text_or_none("group", group)
-        return groups.group_metadata(self._refreshed(timeout), self._uri, group)
+        log = self._without_overdue(timeout, None if group is None else [group])
+        return groups.group_metadata(log, self._uri, group)
 
     @in_time("request_timeout", clock_of)
     def describe_consumer_groups(
@@ -75,7 +82,7 @@ class GroupCalls(AnsweringClient):
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
             lambda group_id: groups.describe_group(
-                self._refreshed(request_timeout), self._uri, group_id, operations=included
+                self._without_overdue(request_timeout, [group_id]), self._uri, group_id, operations=included
             ),
         )
 
@@ -98,7 +105,9 @@ class GroupCalls(AnsweringClient):
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
-            lambda group_id: groups.group_lag(self._refreshed(request_timeout), group_id, committed=committed),
+            lambda group_id: groups.group_lag(
+                self._without_overdue(request_timeout, [group_id]), group_id, committed=committed
+            ),
         )
 
     @in_time("request_timeout", clock_of)
@@ -119,9 +128,12 @@ class GroupCalls(AnsweringClient):
         named = None
         if group_instance_ids is not None:
             named = arguments.identifiers("group_instance_ids", group_instance_ids)
-        return self._answer(
-            lambda: groups.remove_members(self._log(), group_id, named, self._deadline(request_timeout))
-        )
+
+        def remove() -> list[str]:
+            log = self._without_overdue(request_timeout, [group_id])
+            return groups.remove_members(log, group_id, named, self._deadline(request_timeout))
+
+        return self._answer(remove)
 
     @in_time("request_timeout", clock_of)
     def list_consumer_group_offsets(
@@ -158,7 +170,8 @@ class GroupCalls(AnsweringClient):
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.alter_group_offsets(self._log(), wanted, self._deadline(request_timeout))
+            log = self._without_overdue(request_timeout, [wanted.group_id])
+            return groups.alter_group_offsets(log, wanted, self._deadline(request_timeout))
 
         wanted = list_of(
             "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
@@ -180,7 +193,8 @@ class GroupCalls(AnsweringClient):
         request_timeout = arguments.timeout_s("request_timeout", request_timeout)
 
         def delete(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.delete_group_offsets(self._log(), wanted, self._deadline(request_timeout))
+            log = self._without_overdue(request_timeout, [wanted.group_id])
+            return groups.delete_group_offsets(log, wanted, self._deadline(request_timeout))
 
         wanted = list_of(
             "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request, ConsumerGroupTopicPartitions
@@ -199,5 +213,14 @@ class GroupCalls(AnsweringClient):
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
-            lambda group_id: groups.delete_group(self._log(), group_id, self._deadline(request_timeout)),
+            lambda group_id: groups.delete_group(
+                self._without_overdue(request_timeout, [group_id]), group_id, self._deadline(request_timeout)
+            ),
         )
+
+    def _without_overdue(self, timeout_s: float | None, group_ids: Sequence[str] | None = None) -> Log:
+        """Return the log at its newest entry, after the overdue members of some groups, or of all, were taken out."""
+        log = self._refreshed(timeout_s)
+        named = [group.group_id for group in log.groups()] if group_ids is None else group_ids
+        expire_overdue(log, named, self._deadline(timeout_s))
+        return log

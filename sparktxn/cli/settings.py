@@ -1,4 +1,4 @@
-"""`txnlog settings`: what the store sets for all topics that do not set it."""
+"""`txnlog settings`: the settings of the store, of which some are defaults of its topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(
         typer.Option("--unset", metavar="NAME", help="A setting to give its default again.", show_default=False),
     ] = None,
 ) -> None:
-    """List or alter the settings of the store, which are defaults of all topics that do not set them."""
+    """List or alter the settings of the store. Those of topics are defaults of topics that do not set them."""
     admin, timeout_s = session.admin(), session.timeout_s
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -1,4 +1,4 @@
-"""`txnlog sweep`: abort transactions that have timed out, and forget what is idle."""
+"""`txnlog sweep`: end transactions and memberships that have timed out, and forget what is idle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def sweep(
     settings: Annotated[list[str] | None, set_option("the sweep")] = None,
     apply: Apply = False,
 ) -> None:
-    """Abort transactions that have timed out; forget idle transactional ids, producers, and offsets of deleted topics.
+    """End transactions and memberships of groups that have timed out; forget what is idle.
+
+    Idle are transactional ids, producers, offsets of groups without members, and those for deleted topics.
 
     Without --apply it prints what would be done. It may run alongside all other processes, and other sweeps.
     """

@@ -16,6 +16,7 @@ __all__ = [
     "check_store_wide_settings",
     "check_topic_settings",
     "is_compacted",
+    "offsets_retention_ms",
     "setting_text",
     "topic_setting",
 ]
@@ -93,10 +94,13 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
 ) - {setting.name for setting in TOPIC_SETTINGS}
 """Settings of Kafka's topics that mean nothing here (Kafka's TopicConfig). A topic keeps and shows them."""
 
-STORE_WIDE_SETTINGS: Final = tuple(
-    setting for setting in TOPIC_SETTINGS if setting.name == "reject.transaction.message"
+_OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1), "sweep() forgets a committed offset of a group without members so long after its commit, or after the group's last member has gone if that is later.")  # fmt: skip
+
+STORE_WIDE_SETTINGS: Final = (
+    *(setting for setting in TOPIC_SETTINGS if setting.name == "reject.transaction.message"),
+    _OFFSETS_RETENTION,
 )
-"""Settings of topics that a store may set for all topics which do not set them."""
+"""Settings of topics that a store may set for all topics which do not set them, and settings of the store alone."""
 
 _STORE_WIDE_NAMES: Final = tuple(setting.name for setting in STORE_WIDE_SETTINGS)
 _BY_NAME: Final = {setting.name: setting for setting in TOPIC_SETTINGS}
@@ -140,6 +144,13 @@ def topic_setting(settings: Mapping[str, str], name: str) -> Any:
     """The parsed value of one topic setting, or its default."""
     setting = _BY_NAME[name]
     return setting.parse(name, settings[name]) if name in settings else setting.default
+
+
+def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:
+    """Return how long the offsets of a group without members are kept, by the settings of the store."""
+    setting = _OFFSETS_RETENTION
+    value = store_wide.get(setting.name, setting.default)
+    return int(setting.parse(setting.name, value)) * 60_000
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:

@@ -67,7 +67,7 @@ class Consumer(Lookups):
         given |= {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
         self._settings = ConsumerSettings.parse(given)
         self._fork = ForkGuard()
-        self._closed = False
+        self._closed = self._is_closing = False
         self._turns = Turns()
         self._store = Store.open(self._settings.uri, options=self._settings.store_options)
         self._log = self._store.log
@@ -532,19 +532,20 @@ class Consumer(Lookups):
     def close(self) -> None:
         """Commits stored offsets if they are committed automatically, leaves the group, and gives everything back.
 
-        Twice is harmless. Wait up to half a minute for the object store. Offsets that are not committed by then are
-        given up, with a warning, and never committed.
+        Twice is harmless, also from two threads. Wait up to half a minute for the object store, and for callbacks that
+        other threads run. Offsets that are not committed by then are given up, with a warning, and never committed.
         """
-        if self._closed:
-            return
-        if self._forked():
+        if self._closed or self._forked():
             self._closed = True
             return
-        with self._turns.state, self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
-            if not self._closed:
-                self._close(deadline)
+        with self._turns.state:
+            self._turns.waits_for_callbacks(CLOSE_TIMEOUT_S)  # such as the on_revoke of another thread's close()
+            if not (self._closed or self._is_closing):
+                with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
+                    self._close(deadline)
 
     def _close(self, deadline: Deadline) -> None:
+        self._is_closing = True
         try:
             try:
                 self._rebalancing.leave()

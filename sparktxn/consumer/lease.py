@@ -1,18 +1,14 @@
 """Which members of a group have shown no sign of life for their session time-outs: pure, from listings and times.
 
-A sign is a change of a member's object below `_groups/`, or a new entry with a command that names the member. Two rules
-find silence, and neither compares the clocks of two machines:
+A sign is a change of a member's object below `_groups/`, or a new entry with a command that names the member. The
+observer's own monotonic clock finds silence here. It notes a sign when the listing that shows it has been answered, or
+earlier: an entry, when this process had read it. An object is dated by the observer's own one, and the object store's
+times of both. Such a moment counts only between the listing that shows the sign and the one before. So a member that
+shows signs is not silent, however wrong the store's times are. The member is silent if a listing shows the same sign
+that was begun a session time-out later. An observer that has not listed for half a session, because it was paused or
+the store did not answer, starts again.
 
-1. The observer's own monotonic clock. It notes a sign when the listing that shows it has been answered, or earlier: an
-   entry, when this process had read it. An object is dated by the observer's own one, and the object store's times of
-   both. Such a moment counts only between the listing that shows the sign and the one before. So a member that shows
-   signs is not silent, however wrong the store's times are. The member is silent if a listing shows the same sign
-   that was begun a session time-out later. An observer that has not listed for half a session, because it was paused
-   or the store did not answer, starts again.
-2. The object store's clock, for an observer that has just come or seldom lists. It writes its own sign, and lists. The
-   member is silent if its newest sign is older than the observer's by more than a session time-out and a second.
-
-An observer only proposes: the entry decides, and it changes nothing if the member's epoch or newest entry is another.
+An observer that has just come, or seldom lists, goes by the object store's clock: `memberexpiry.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +17,11 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["Lease", "Overdue", "Reference", "Sign", "Watched", "silent_by_store_clock", "watcher_place"]
+from sparktxn.memberexpiry import REBALANCE, SESSION, Overdue, Sign, Watched
+
+__all__ = ["Lease", "Reference", "watcher_place"]
 
 _WATCHERS: Final = 3
-_MARGIN_MS: Final = 1_000
 _COARSE_S: Final = 1.0
 _FINE_S: Final = 0.05
 """By how much the time between two writes may exceed that of their times: in whole seconds, and in smaller parts."""
@@ -32,37 +29,11 @@ _STAGGER: Final = 0.03
 """The part of a session by which each further watcher waits longer, so that mostly one of them proposes."""
 
 
-class Sign(NamedTuple):
-    """A member's object in a listing; both are 0 without one."""
-
-    modified_ms: int = 0
-    size_bytes: int = 0
-
-
 class Reference(NamedTuple):
     """The observer's own object in a listing: the store's time of it, and a moment by which it had been written."""
 
     modified_ms: int
     written_s: float
-
-
-class Watched(NamedTuple):
-    """What the state says of a member. `revoking_since` is the entry since which it owes partitions, or 0."""
-
-    member_id: str
-    member_epoch: int
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    last_entry: int
-    revoking_since: int = 0
-
-
-class Overdue(NamedTuple):
-    """A member to propose for expiry, and for how long it has been silent, or has owed partitions."""
-
-    member: Watched
-    reason: str
-    after_ms: int
 
 
 class _Note(NamedTuple):
@@ -88,7 +59,7 @@ class Lease:
         reference: Reference | None = None,
         read_by_s: Callable[[int], float | None] = lambda entry: None,
     ) -> list[Overdue]:
-        """Take over one listing, and return which members are silent by rule 1, or owe partitions for too long.
+        """Take over one listing, and return which members are silent, or owe partitions for too long.
 
         Args:
             members: those to watch, by the state as it was when the listing began or later.
@@ -115,9 +86,9 @@ class Lease:
             notes[member.member_id] = note
             if began_s >= note.noted_s + session_s * (1 + rank * _STAGGER):
                 silent_ms = int((began_s - note.noted_s) * 1000)
-                found.append(Overdue(member, "session", max(silent_ms, member.session_timeout_ms)))
+                found.append(Overdue(member, SESSION, max(silent_ms, member.session_timeout_ms)))
             elif member.revoking_since and (owed_s := self._owed_s(member, began_s, ended_s, owing)) is not None:
-                found.append(Overdue(member, "rebalance", int(owed_s * 1000)))
+                found.append(Overdue(member, REBALANCE, int(owed_s * 1000)))
         self._notes, self._owing = notes, owing
         return found
 
@@ -167,26 +138,6 @@ def _written_s(modified_ms: int, reference: Reference) -> float:
     is_coarse = modified_ms % 1000 == reference.modified_ms % 1000 == 0
     grain_s = _COARSE_S if is_coarse else _FINE_S
     return reference.written_s + (modified_ms - reference.modified_ms) / 1000 + grain_s
-
-
-def silent_by_store_clock(
-    members: Iterable[Watched], signs: Mapping[str, Sign], entries_ms: Mapping[int, int], own_ms: int
-) -> list[Overdue]:
-    """Return which members are silent by rule 2.
-
-    Args:
-        members: those to judge.
-        signs: the listing, begun after the observer had written its own sign.
-        entries_ms: when the members' newest entries were written; one that is missing is deleted, so it is old.
-        own_ms: when the observer's own sign was written, by the store's clock; 0 if the store gives no times.
-    """
-    found = []
-    for member in members:
-        last_ms = max(signs.get(member.member_id, Sign()).modified_ms, entries_ms.get(member.last_entry, 0))
-        silent_ms = own_ms - last_ms
-        if own_ms > 0 and last_ms > 0 and silent_ms > member.session_timeout_ms + _MARGIN_MS:
-            found.append(Overdue(member, "session", silent_ms))
-    return found
 
 
 def watcher_place(member_id: str, members: Collection[str], epoch: int) -> int | None:

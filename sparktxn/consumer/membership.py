@@ -23,6 +23,7 @@ from sparktxn.format.commands import JoinGroup, LeaveGroup, ReleasePartitions, U
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
+from sparktxn.memberexpiry import expire_overdue
 from sparktxn.registry import is_lent
 from sparktxn.structs import MemberState
 
@@ -86,6 +87,8 @@ TRANSITIONS: Final[Mapping[tuple[Status, Event], Status]] = MappingProxyType(
 
 _PASSING_REFUSALS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 """Refusals of an update: what the state says next shows what has become of the member."""
+_REFUSALS_BY_MEMBERS: Final = frozenset({ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED})
+"""Refusals of a join that end with the session of another member."""
 _ABANDON_S: Final = 1.0
 
 
@@ -230,7 +233,7 @@ class Membership:
         try:
             if not life.joined:
                 life.topics = topics
-                self._log.submit([self._join(life, topics)], deadline)
+                self._submit_join(self._join(life, topics), deadline)
                 life.joined = True
                 if life.left:
                     # Its user has left meanwhile, and that may have come first.
@@ -249,6 +252,16 @@ class Membership:
             self._pulse = pulse_of(self._log)
         self._pulse.add(life)
         return None
+
+    def _submit_join(self, join: JoinGroup, deadline: Deadline) -> None:
+        """Join; where another member is in the way, take out those that are overdue, and join again."""
+        try:
+            self._log.submit([join], deadline)
+        except CommandRefused as refused:
+            if refused.error.code() not in _REFUSALS_BY_MEMBERS:
+                raise
+            expire_overdue(self._log, [join.group_id], deadline)
+            self._log.submit([join], deadline)
 
     def call_later(self, seconds: float, work: Callable[[], None]) -> None:
         """Call `work` after so many seconds, on the thread of the pulse, unless this life has ended by then."""

@@ -13,6 +13,7 @@ from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit, Rele
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
+from sparktxn.memberexpiry import expire_overdue
 from sparktxn.structs import CommittedOffset
 
 __all__ = ["GroupOffsets", "OffsetsSeen", "Speech", "Starts", "unknown_partition"]
@@ -177,6 +178,7 @@ class GroupOffsets:
         """
         speech = self.speech(offsets)
         with deadline.governs():
+            self._make_room(speech, deadline)
             self._log.submit([self._command(offsets, speech)], deadline)
         speech.note_good()
 
@@ -197,8 +199,14 @@ class GroupOffsets:
         Raises:
             KafkaException: as `commit`.
         """
+        self._make_room(speech, self.deadline())
         commands: list[Command] = [self._command(offsets, speech)] if offsets else []
         return self._log.send([*commands, with_it] if with_it is not None else commands)
+
+    def _make_room(self, speech: Speech, deadline: Deadline) -> None:
+        """Take out overdue members before a commit of a consumer that is none: a group with members refuses it."""
+        if speech.speaker.life is None:
+            expire_overdue(self._log, [self._group_id], deadline)
 
     def waits_for_others(self, release: Ticket, deadline: Deadline) -> bool:
         """Leave a release to be written in one entry with those of other members. Return True if some are to come.

@@ -15,14 +15,22 @@ from contextlib import suppress
 from typing import Final
 
 from sparktxn.clock import Deadline
-from sparktxn.consumer.lease import Lease, Overdue, Reference, Sign, Watched, silent_by_store_clock, watcher_place
-from sparktxn.errors import CommandRefused, KafkaException, StoreUnavailable
+from sparktxn.consumer.lease import Lease, Reference, watcher_place
+from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.commands import ExpireMember, LeaveGroup
+from sparktxn.format.commands import LeaveGroup
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.log.write.storeclock import modified_ms
-from sparktxn.structs import MemberState
+from sparktxn.memberexpiry import (
+    EntryTimes,
+    Overdue,
+    Sign,
+    Watched,
+    listed_signs,
+    overdue_by_store_clock,
+    propose_expiry,
+    watched,
+)
 
 __all__ = ["Life", "Pulse", "pulse_of"]
 
@@ -275,7 +283,7 @@ class Pulse:
             if life.member_id not in known and not life.left:
                 life.gone = life.wakes = True
         own = {life.member_id for life in lives}
-        others = [_watched(member) for member in members if member.member_id not in own]
+        others = [watched(member) for member in members if member.member_id not in own]
         now_s = self._now_s()
         if now_s - group.watched_s > min(life.session_s for life in lives) / 2:
             group.steady_since_s = now_s
@@ -294,15 +302,7 @@ class Pulse:
             overdue += [
                 late for late in self._by_store_clock(group_id, lives[0], others) if late.member.member_id not in found
             ]
-        self._propose(group_id, overdue, deadline)
-
-    def _listed(self, group_id: str, others: Sequence[Watched], *own: str) -> dict[str, Sign]:
-        by_name = {names.member_sign(group_id, member): member for member in (*own, *(o.member_id for o in others))}
-        return {
-            by_name[info.name]: Sign(info.modified_ms, info.size_bytes)
-            for info in self._objects.list(names.group_folder(group_id))
-            if info.name in by_name
-        }
+        propose_expiry(self._log, group_id, overdue, deadline)
 
     def _by_own_clock(
         self,
@@ -318,7 +318,7 @@ class Pulse:
             # The others' objects are dated by this one. It has none where its commits are signs enough.
             self._show(own)
         began_s = self._now_s()
-        signs = self._listed(group_id, others, own.member_id)
+        signs = listed_signs(self._objects, group_id, [own.member_id, *(other.member_id for other in others)])
         ended_s = self._now_s()
         sign = signs.pop(own.member_id, Sign())
         reference = Reference(sign.modified_ms, own.shown_s) if sign.size_bytes == own.shown_bytes else None
@@ -329,80 +329,13 @@ class Pulse:
 
     def _by_store_clock(self, group_id: str, life: Life, others: Sequence[Watched]) -> list[Overdue]:
         self._show(life)
-        signs = self._listed(group_id, others, life.member_id)
-        own_ms = signs.get(life.member_id, Sign()).modified_ms
-        silent = silent_by_store_clock(others, signs, {member.last_entry: 1 for member in others}, own_ms)
-        entries_ms = {
-            entry: found_ms
-            for entry in sorted({late.member.last_entry for late in silent})
-            if (found_ms := modified_ms(self._objects, names.entry(entry))) is not None
-        }
-        return silent_by_store_clock([late.member for late in silent], signs, entries_ms, own_ms)
-
-    def _propose(self, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> None:
-        """Propose that members expire: again for those whose epoch an expiry has raised meanwhile."""
-        left = list(overdue)
-        while left:
-            self._send(group_id, left, deadline)
-            again = []
-            for late in left:
-                member = self._log.member(group_id, late.member.member_id)
-                if member is not None and _proof(now := late._replace(member=_watched(member))) == _proof(late):
-                    again.append(now)
-            if len(again) == len(left):
-                return
-            left = again
-
-    def _send(self, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> None:
-        proposals = [(late, self._log.send([_expiry(group_id, late)])) for late in overdue]
-        gone = []
-        try:
-            for late, ticket in proposals:
-                with suppress(CommandRefused):
-                    ticket.wait(deadline)
-                if self._log.member(group_id, late.member.member_id) is None:
-                    gone.append(names.member_sign(group_id, late.member.member_id))
-                    logger.info(
-                        "member %s of group %s has expired after %d ms (%s)",
-                        late.member.member_id, group_id, late.after_ms, late.reason,
-                    )  # fmt: skip
-        finally:
-            # What was not answered by now is not to travel with another client's later call.
-            for _, ticket in proposals:
-                ticket.let_go()
-        if gone:
-            self._objects.delete(gone)
-
-
-def _expiry(group_id: str, late: Overdue) -> ExpireMember:
-    return ExpireMember(
-        group_id=group_id,
-        member_id=late.member.member_id,
-        member_epoch=late.member.member_epoch,
-        last_entry=_proof(late),
-        reason=late.reason,
-        after_ms=late.after_ms,
-    )
+        signs = listed_signs(self._objects, group_id, [life.member_id, *(other.member_id for other in others)])
+        now_ms = signs.get(life.member_id, Sign()).modified_ms
+        return overdue_by_store_clock(others, signs, EntryTimes(self._objects).written_ms, now_ms)
 
 
 def _named(life: Life) -> tuple[str, str]:
     return life.member_id, life.group_id
-
-
-def _proof(late: Overdue) -> int:
-    """Return the entry that shows, if it is still the member's, that the member has done nothing meanwhile."""
-    return late.member.last_entry if late.reason == "session" else late.member.revoking_since
-
-
-def _watched(member: MemberState) -> Watched:
-    return Watched(
-        member.member_id,
-        member.member_epoch,
-        member.session_timeout_ms,
-        member.rebalance_timeout_ms,
-        member.last_entry,
-        member.changed_entry if member.revoking else 0,
-    )
 
 
 def _weak_beat(reference: weakref.ref[Pulse]) -> Callable[[], float | None]:

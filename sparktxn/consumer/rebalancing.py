@@ -23,6 +23,7 @@ from sparktxn.consumer.turns import Turns
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
+from sparktxn.log.log import CLOSE_TIMEOUT_S
 from sparktxn.log.look.views import ReadView
 from sparktxn.structs import MemberState
 
@@ -64,7 +65,7 @@ class Rebalancing:
         self._is_assigned = False
         self._partial_since_s: float | None = None
         self._releasing: int | None = None
-        self._is_calling = False
+        self._is_calling = self._is_revoking = False
         self._was_chosen = False
         self._idle_reported = False
         self._departing: list[TopicPartition] = []
@@ -104,8 +105,10 @@ class Rebalancing:
     def leave(self) -> None:
         """Leave the group, if the consumer is in it: on_revoke, then the stored offsets with the leave in one list.
 
-        Partitions that assign() has given are dropped after their stored offsets are on their way.
+        Partitions that assign() has given are dropped after their stored offsets are on their way. Where another thread
+        leaves, or runs another callback, this waits for it first.
         """
+        self._turns.waits_for_callbacks(CLOSE_TIMEOUT_S)
         membership = self._membership
         if membership.status is Status.OUT:
             self._drop_assigned()
@@ -262,9 +265,12 @@ class Rebalancing:
         for key in keys:
             self._reading.discard(key)
         subscription = self._reading.subscription
+        # Inside of on_revoke the user may leave: that is no reason to call it again.
+        is_first, self._is_revoking = not self._is_revoking, True
         try:
-            self._call(subscription.on_revoke if subscription is not None else None, keys)
+            self._call(subscription.on_revoke if subscription is not None and is_first else None, keys)
         finally:
+            self._is_revoking = not is_first
             offsets = [found for progress in progresses if (found := progress.uncommitted()) is not None]
             self._departing += self._commits.automatic(offsets)
             for key in keys:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from sparktxn.clock import Deadline, acquired_in_time, callers_own_time
+from sparktxn.clock import Deadline, acquired_in_time, callers_own_time, time_left_s
 from sparktxn.fork import ForkGuard
 
 __all__ = ["Turns", "in_turn"]
@@ -32,6 +32,8 @@ class Turns:
         self.state = threading.RLock()
         self._reading = threading.RLock()
         self._has_state = True
+        self._callers: list[int] = []
+        self._returned = threading.Condition(self.state)
 
     @contextmanager
     def reads(self, deadline: Deadline) -> Iterator[bool]:
@@ -71,12 +73,24 @@ class Turns:
 
         A callback may wait for them: confluent-kafka's AIOConsumer awaits ``committed()`` on another thread.
         """
+        caller = threading.get_ident()
+        self._callers.append(caller)
         self.state.release()
         try:
             with callers_own_time():
                 yield
         finally:
             self.state.acquire()
+            self._callers.remove(caller)
+            self._returned.notify_all()
+
+    def waits_for_callbacks(self, limit_s: float) -> None:
+        """Wait until the callbacks that other threads run have returned, or the limit or the caller's deadline passes.
+
+        The calling thread has `state`, and gives it back meanwhile.
+        """
+        caller = threading.get_ident()
+        self._returned.wait_for(lambda: all(one == caller for one in self._callers), time_left_s(limit_s))
 
 
 class _User(Protocol):

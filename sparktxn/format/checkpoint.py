@@ -107,7 +107,7 @@ def part_of(key: StateKey) -> str:
         return f"producers/{key[1]}/{int(key[2]) // _PARTITIONS_PER_PART}/{int(key[3]) % _PRODUCER_BUCKETS}"
     if table == "transaction":
         return f"transactions/{_bucket(str(key[1]), _TRANSACTION_BUCKETS)}"
-    if table in ("offset", "pending_offsets", "group", "member"):
+    if table in ("offset", "pending_offsets", "group", "member", "empty_group"):
         return f"groups/{_bucket(str(key[1]), _GROUP_BUCKETS)}"
     if table in ("topic", "topic_name", "subscribers"):
         return f"topics/{_bucket(str(key[1]).replace('.', '_'), _TOPIC_BUCKETS)}"

@@ -297,10 +297,17 @@ class ExpireProducers(_Base, frozen=True, tag="expire_producers"):
 
 
 class ExpireOffsets(_Base, frozen=True, tag="expire_offsets"):
-    """Forgets a group's committed offsets in partitions (topic id, partition) that no longer exist."""
+    """Forgets committed offsets of a group: in partitions that no longer exist, and idle ones if it has no members.
+
+    `partitions` are (topic id, partition), `idle` (topic id, partition, entry that made it take effect). `empty_entry`
+    is the entry since which the group has no members, or 0 if that is not known: all as the proposer saw them. Without
+    partitions and idle offsets the command forgets `empty_entry` itself.
+    """
 
     group_id: str
-    partitions: tuple[tuple[Int64, Int64], ...]
+    partitions: tuple[tuple[Int64, Int64], ...] = ()
+    idle: tuple[tuple[Int64, Int64, Int64], ...] = ()
+    empty_entry: Int64 = 0
 
 
 class SinkBatchCommit(_Base, frozen=True, tag="sink_batch_commit"):

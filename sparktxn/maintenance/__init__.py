@@ -24,7 +24,7 @@ from sparktxn.maintenance.rewrite import (
     run_rewrite_task,
 )
 from sparktxn.maintenance.storecopy import CopyReport, copy_store
-from sparktxn.maintenance.sweep import Sweeper, SweepReport, TimedOutTransaction, sweep
+from sparktxn.maintenance.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
 from sparktxn.maintenance.topiccopy import copy_topics
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
@@ -36,6 +36,7 @@ __all__ = [
     "CopiedObjects",
     "CopyReport",
     "CopyTask",
+    "ExpiredMember",
     "FailedJob",
     "LostRace",
     "MaintenanceReport",

@@ -81,7 +81,7 @@ class Proposals:
 
 def named(command: Command) -> int:
     """Return how many things a command is about."""
-    return len(getattr(command, "producers", ())) or len(getattr(command, "partitions", ())) or 1
+    return max(1, *(len(getattr(command, members, ())) for members in ("producers", "partitions", "idle")))
 
 
 def _batches(commands: Iterable[Proposed]) -> Iterator[Sequence[Proposed]]:

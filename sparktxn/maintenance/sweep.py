@@ -1,4 +1,4 @@
-"""The sweep: aborts transactions that have timed out, and forgets what is idle (PROTOCOL.md, "Time-outs", "Expiry").
+"""The sweep: ends what has timed out, transactions and members, and forgets what is idle (PROTOCOL.md, "Time-outs").
 
 Every proposal is a list of its own, so one that comes too late stops no other. The state at that moment decides in
 which entry it is. Any number of sweeps may run at once, and any of them may die at any moment.
@@ -16,16 +16,20 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.clock import Deadline, in_time
 from sparktxn.config.maintenance import SweepSettings
+from sparktxn.config.topic import offsets_retention_ms
+from sparktxn.errors import OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, EndTxn, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.log.write.storeclock import rounding_ms, store_now_ms
 from sparktxn.log.write.timeouts import Observations, Overdue, may_time_out, timeout_abort
 from sparktxn.maintenance.idle import Ages, IdleFrom
 from sparktxn.maintenance.proposing import LostRace, Proposals, named
+from sparktxn.memberexpiry import Overdue as OverdueMember
+from sparktxn.memberexpiry import overdue_members, propose_expiry
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.store import Store
-from sparktxn.structs import PartitionSegments, ProducerState, TransactionState, TransactionStatus
+from sparktxn.structs import CommittedOffset, PartitionSegments, ProducerState, TransactionState, TransactionStatus
 
-__all__ = ["SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
+__all__ = ["ExpiredMember", "SweepReport", "Sweeper", "TimedOutTransaction", "sweep"]
 
 _IDLE: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 _NAMED_PER_COMMAND: Final = 100
@@ -41,6 +45,18 @@ class TimedOutTransaction(Struct, frozen=True):
     timed_out_after_ms: int
 
 
+class ExpiredMember(Struct, frozen=True):
+    """A member of a group that the sweep has taken out, and why.
+
+    With the reason ``session`` it was silent for `after_ms`, with ``rebalance`` it owed partitions for so long.
+    """
+
+    group_id: str
+    member_id: str
+    reason: str
+    after_ms: int
+
+
 class SweepReport(Struct, frozen=True, kw_only=True):
     """What a sweep has done, or with `dry_run` would do.
 
@@ -49,6 +65,7 @@ class SweepReport(Struct, frozen=True, kw_only=True):
     """
 
     timed_out: tuple[TimedOutTransaction, ...] = ()
+    expired_members: tuple[ExpiredMember, ...] = ()
     expired_transactional_ids: tuple[str, ...] = ()
     expired_producers: int = 0
     expired_offsets: int = 0
@@ -60,8 +77,8 @@ class SweepReport(Struct, frozen=True, kw_only=True):
 class Sweeper:
     """Sweeps one store now and then, and remembers in between when it first saw each open transaction.
 
-    Time-outs are measured by this process's monotonic clock: the first `sweep` aborts nothing. For one thread at a
-    time.
+    Their time-outs are measured by this process's monotonic clock: the first `sweep` aborts nothing. Those of members
+    are measured by the store's. For one thread at a time.
 
     Args:
         store: the store.
@@ -101,6 +118,8 @@ def sweep(
 ) -> SweepReport:
     """Sweeps once: time-outs are measured by the object store's clock, from the entry that began each transaction.
 
+    Those of a group's members count from their last sign of life.
+
     Lost races are values in the report, not errors. Safe alongside every other process, and to repeat after a crash.
     With `dry_run` no entry is written: the report has what is due.
 
@@ -125,6 +144,7 @@ class _Round:
         self._log = store.log
         self._dry_run = dry_run
         self._settings = settings
+        self._deadline = deadline
         self._proposals = Proposals(store.log, deadline)
         self._now_ms = store_now_ms(self._log.objects, self._log.clock, self._log.ids)
         self._ages = Ages(self._log, self._now_ms)
@@ -159,18 +179,22 @@ class _Round:
             for command in self._proposed([timeout_abort(found) for found in overdue])
             if isinstance(command, EndTxn)
         )
+        expired_members = tuple(self._expired_members())
         expired_ids = tuple(
             command.transactional_id
             for command in self._proposed([_expire(idle) for idle in self._idle_ids(transactions)])
             if isinstance(command, ExpireTransactionalId)
         )
         producers = self._proposed(self._idle_producers())
-        offsets = self._proposed(self._offsets_left_behind())
+        offsets = self._proposed([*self._offsets_left_behind(), *self._idle_offsets()])
         return SweepReport(
             timed_out=timed_out,
+            expired_members=expired_members,
             expired_transactional_ids=expired_ids,
             expired_producers=sum(named(command) for command in producers),
-            expired_offsets=sum(named(command) for command in offsets),
+            expired_offsets=sum(
+                len(command.partitions) + len(command.idle) for command in offsets if isinstance(command, ExpireOffsets)
+            ),
             lost=tuple(self._proposals.lost),
             unresolved=self._proposals.unresolved,
             dry_run=self._dry_run,
@@ -187,6 +211,27 @@ class _Round:
             else:
                 done.append(command)
         return done
+
+    # members of groups
+
+    def _expired_members(self) -> Iterator[ExpiredMember]:
+        """Take out the overdue members of all groups; all that are due for a dry run."""
+        for group in self._log.groups():
+            overdue = overdue_members(self._log, group.group_id, self._now_ms, self._ages.written_ms)
+            for late in overdue if self._dry_run else self._taken_out(group.group_id, overdue):
+                yield ExpiredMember(group.group_id, late.member.member_id, late.reason, late.after_ms)
+
+    def _taken_out(self, group_id: str, overdue: Sequence[OverdueMember]) -> Sequence[OverdueMember]:
+        if not overdue:
+            return ()
+        if self._deadline.passed():
+            self._proposals.unresolved += len(overdue)
+            return ()
+        try:
+            return propose_expiry(self._log, group_id, overdue, self._deadline)
+        except (OutcomeUnknown, StoreUnavailable):
+            self._proposals.unresolved += len(overdue)
+            return ()
 
     # what is idle
 
@@ -251,6 +296,37 @@ class _Round:
             for group_id, wheres in sorted(by_group.items())
             for some in _chunks(sorted(wheres))
         ]
+
+    def _idle_offsets(self) -> Iterator[Command]:
+        """Offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
+
+        An offset that was committed since counts from then on. One with a newer one in an open transaction stays.
+        """
+        empty = {group.group_id: group for group in self._log.empty_groups()}
+        members = {group.group_id for group in self._log.groups()}
+        by_group: dict[str, list[CommittedOffset]] = defaultdict(list)
+        for offset in self._log.committed_offsets():
+            by_group[offset.group_id].append(offset)
+        unused: IdleFrom | None = None
+        for group_id, offsets in sorted(by_group.items()):
+            if group_id in members:
+                continue
+            unused = unused or self._ages.idle_for(offsets_retention_ms(self._log.store_state().topic_defaults))
+            since = empty.get(group_id)
+            empty_entry, emptied_ms = (since.entry, since.timestamp_ms) if since is not None else (0, 0)
+            idle = [
+                (offset.topic_id, offset.partition, offset.effective_entry)
+                for offset in offsets
+                if unused.holds_since_entry(
+                    max(offset.effective_entry, empty_entry), max(offset.commit_timestamp_ms, emptied_ms)
+                )
+                and not self._log.pending_offsets(group_id, offset.topic_id, offset.partition)
+            ]
+            for some in _chunks(sorted(idle)):
+                yield ExpireOffsets(group_id, (), tuple(some), empty_entry)
+        for group_id in sorted(empty.keys() - by_group.keys()):
+            if not self._log.group_pending_offsets(group_id):
+                yield ExpireOffsets(group_id, empty_entry=empty[group_id].entry)
 
 
 def _expire(idle: TransactionState) -> Command:

@@ -103,7 +103,7 @@ def plan_topic_copy(objects: ObjectStore, snapshot: Snapshot, topics: tuple[Topi
     if entry != snapshot.entry:
         source = replace(source, commands=())
     body = entry_of_topics(source, [topic.topic_id for topic in topics])
-    records = list(records_of_topics(snapshot.records, topics, entry))
+    records = list(records_of_topics(snapshot.records, topics, entry, source.timestamp_ms))
     by_part: dict[str, dict[StateKey, StateRecord]] = {}
     for record in records:
         by_part.setdefault(part_of(record.key), {})[record.key] = record

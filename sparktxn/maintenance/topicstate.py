@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from sparktxn.structs import (
     CommittedOffset,
+    EmptyGroup,
+    GroupState,
     PartitionSegments,
     PartitionState,
     PendingOffsets,
@@ -31,18 +33,21 @@ def parts_of_topics(topic_ids: Iterable[int]) -> list[str]:
 
 
 def records_of_topics(
-    records: Iterable[StateRecord], topics: Collection[TopicState], horizon: int
+    records: Iterable[StateRecord], topics: Collection[TopicState], horizon: int, timestamp_ms: int
 ) -> Iterator[StateRecord]:
-    """Yield the records that a copy of `topics` has, in a store whose horizon is `horizon`.
+    """Yield the records that a copy of `topics` has, in a store whose horizon is `horizon`, written at `timestamp_ms`.
 
     Topics, partitions, places of records, producers and committed offsets are as they were. A transactional id is in
     it if one of its producers is known in a partition. So it is if its ongoing transaction has a partition or an offset
     of these topics. Open transactions stay open. Members of groups, half transactions, requests and intents are left
-    out: they belong to processes of the source.
+    out: they belong to processes of the source. A group with offsets has no members since the horizon, if it has some.
     """
     read = tuple(records)
     ids, names = {topic.topic_id for topic in topics}, {topic.name for topic in topics}
     producers = {each.producer_id for each in read if isinstance(each, ProducerState) and each.topic_id in ids}
+    groups = {
+        each.group_id for each in read if isinstance(each, CommittedOffset | PendingOffsets) and each.topic_id in ids
+    }
     for record in read:
         if isinstance(record, StoreState):
             yield replace(record, horizon=horizon)
@@ -52,6 +57,12 @@ def records_of_topics(
         elif isinstance(record, PartitionState | PartitionSegments | ProducerState | CommittedOffset | PendingOffsets):
             if record.topic_id in ids:
                 yield record
+        elif isinstance(record, EmptyGroup):
+            if record.group_id in groups:
+                yield record
+        elif isinstance(record, GroupState):
+            if record.group_id in groups:
+                yield EmptyGroup(record.group_id, horizon, timestamp_ms)
         elif isinstance(record, TransactionState):
             partitions = tuple(each for each in record.partitions if each[0] in ids)
             offsets = tuple(each for each in record.offsets if each[1] in ids)

@@ -37,6 +37,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.memberexpiry import expire_overdue
 from sparktxn.producer.failures import BUMPING_CODES, Failure, Operation, failure_of
 from sparktxn.producer.outbox import Outbox
 from sparktxn.producer.prepared import PreparedTransaction
@@ -146,6 +147,10 @@ class Transactions:
                     offset = self._offset(position, started_from, deadline)
                     found[offset.topic_id, offset.partition] = offset
             if found:
+                if not group.member_id:
+                    # A group with members refuses these offsets: those that are overdue are not to be in the way.
+                    assert self._log is not None  # narrows the type: a transaction is open
+                    expire_overdue(self._log, [group.group_id], deadline)
                 self._offsets = _with_offsets(self._offsets, replace(group, started_from=()), found)
 
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Forgetting what is idle: transactional ids, producers, and what deleted topics have left behind.
+"""Forgetting what is idle: transactional ids, producers, offsets, and what deleted topics have left behind.
 
 The proposer has measured, and may be late: each command names what the proposer saw, and nothing that has changed
 since is forgotten. Time takes no part here.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups import partition_exists
+from sparktxn.state.groups import partition_exists, pending_offsets
 from sparktxn.state.transactions import is_valid_transition, transition
-from sparktxn.structs import ProducerState, TransactionState, TransactionStatus
+from sparktxn.structs import CommittedOffset, EmptyGroup, ProducerState, TransactionState, TransactionStatus
 
 __all__ = ["expire_offsets", "expire_producers", "expire_transactional_id"]
 
@@ -55,11 +55,33 @@ def expire_producers(delta: Delta, command: ExpireProducers, context: Context) -
 
 
 def expire_offsets(delta: Delta, command: ExpireOffsets, context: Context) -> CommandResult | Refusal:
-    """Forgets a group's committed offsets in partitions that do not exist: topic ids are never used again."""
+    """Forgets a group's committed offsets in partitions that do not exist: topic ids are never used again.
+
+    Those that are idle are forgotten if the group has had no members since what the proposer saw (KIP-211).
+    """
     forgotten = False
     for where in command.partitions:
         key = ("offset", command.group_id, *where)
         if not partition_exists(delta, *where) and delta.get(key) is not None:
             delta.remove(key)
             forgotten = True
+    if _is_empty_since(delta, command):
+        for topic_id, partition, entry in command.idle:
+            offset: CommittedOffset | None = delta.get(("offset", command.group_id, topic_id, partition))
+            if offset is None or offset.effective_entry != entry:
+                continue
+            if not pending_offsets(delta, command.group_id, topic_id, partition):
+                delta.remove(offset.key)
+                forgotten = True
+        if command.empty_entry and not command.partitions and not command.idle:
+            delta.remove(("empty_group", command.group_id))
+            forgotten = True
     return CommandResult(duplicate=not forgotten)
+
+
+def _is_empty_since(delta: Delta, command: ExpireOffsets) -> bool:
+    """True if the group has no members, and has had none since the entry that the command names."""
+    if delta.get(("group", command.group_id)) is not None:
+        return False
+    empty: EmptyGroup | None = delta.get(("empty_group", command.group_id))
+    return command.empty_entry == (0 if empty is None else empty.entry)

@@ -25,6 +25,7 @@ __all__ = [
     "end_offsets",
     "offset_commit",
     "partition_exists",
+    "pending_offsets",
     "txn_offset_commit",
 ]
 

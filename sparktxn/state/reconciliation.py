@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sparktxn.state.assignors import ASSIGNORS, Place, Subscriber
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.internal import INTERNAL_TOPICS
-from sparktxn.structs import GroupState, HeldPartition, MemberState, SubscribedTopic, TopicState
+from sparktxn.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic, TopicState
 
 __all__ = ["Roster", "rebalance_subscribers"]
 
@@ -51,6 +51,7 @@ class Roster:
         """Begin a new epoch with new targets. Partitions of `deleted_topic_id` are held by no member any more."""
         if not self.members:
             self._delta.remove(("group", self._group_id))
+            self._delta.put(EmptyGroup(self._group_id, self._context.entry, self._context.timestamp_ms))
             self._put_members()
             return
         order = self._in_order()
@@ -76,6 +77,8 @@ class Roster:
 
     def _begin_epoch(self, assignor: str, deleted_topic_id: int) -> None:
         self._reconcile(self._context.entry, deleted_topic_id)
+        if self._group is None and self._delta.get(("empty_group", self._group_id)) is not None:
+            self._delta.remove(("empty_group", self._group_id))
         self._delta.put(GroupState(self._group_id, self._context.entry, assignor, tuple(sorted(self.members))))
         self._put_members()
 

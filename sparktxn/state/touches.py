@@ -150,6 +150,7 @@ def _expire_producers(command: commands.ExpireProducers, entry: int) -> _Parts:
 
 
 def _expire_offsets(command: commands.ExpireOffsets, entry: int) -> _Parts:
+    # Whether the partitions of idle offsets exist is not read.
     partitions = {part_of(("partition", *where)) for where in command.partitions}
     return (_group(command.group_id), *sorted(partitions))
 

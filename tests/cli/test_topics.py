@@ -107,10 +107,13 @@ def test_the_settings_of_the_store_are_listed_and_altered() -> None:
     assert ok("settings").lines == [
         "setting                     value  is default",
         "reject.transaction.message  false  yes",
+        "offsets.retention.minutes   10080  yes",
     ]
     assert ok("settings", "--set", "reject.transaction.message=true", "--json").json == [
-        {"setting": "reject.transaction.message", "value": "true", "is_default": False}
+        {"setting": "reject.transaction.message", "value": "true", "is_default": False},
+        {"setting": "offsets.retention.minutes", "value": "10080", "is_default": True},
     ]
+    assert ok("settings", "--set", "offsets.retention.minutes=60", "--json").json[1]["value"] == "60"
     assert "true" in ok("settings").text
     assert ok("settings", "--unset", "reject.transaction.message", "--json").json[0]["is_default"]
     done = txnlog("settings", "--set", "retention.ms=5")

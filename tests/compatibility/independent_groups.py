@@ -113,6 +113,7 @@ class Groups:
     """The part of a replay that knows members; the records, and how to read and put one, are the replay's."""
 
     entry: int
+    timestamp_ms: int
     records: dict[tuple[Any, ...], Record]
 
     def get(self, *key: Any) -> Any:
@@ -263,8 +264,12 @@ class Groups:
             assignor = assignor_of(ordered) if epoch else group["assignor"]
             record = {"type": "group", "group_id": group_id, "epoch": number, "assignor": assignor}
             self.put(record | {"members": sorted(members)})
+            self.records.pop(("empty_group", group_id), None)
         else:
             self.records.pop(("group", group_id), None)
+            self.put(
+                {"type": "empty_group", "group_id": group_id, "entry": self.entry, "timestamp_ms": self.timestamp_ms}
+            )
         self._subscribe(group_id, list(before.values()), after)
 
     def _with_targets(self, members: list[Record]) -> list[Record]:

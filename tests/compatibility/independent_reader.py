@@ -88,7 +88,7 @@ MEMBERS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "delete_group": (("request_id", "group_id", "offsets"), {"pending": []}),
     "expire_transactional_id": (IN_TRANSACTION, {}),
     "expire_producers": (("topic_id", "partition", "producers"), {}),
-    "expire_offsets": (("group_id", "partitions"), {}),
+    "expire_offsets": (("group_id",), {"partitions": [], "idle": [], "empty_entry": 0}),
     "settle_intent": (("intent_id", "base_entry"), {"command_count": 0, "refused_code": 0, "reason": ""}),
     "cancel_intent": (("intent_id", "base_entry"), {}),
     "rewrite": (
@@ -178,7 +178,7 @@ def part_of(record: Record) -> str:
             return f"producers/{record['topic_id']}/{record['partition'] // 64}/{record['producer_id'] % 16}"
         case "transaction":
             return f"transactions/{hashed(record['transactional_id'], 256)}"
-        case "offset" | "pending_offsets" | "group" | "member":
+        case "offset" | "pending_offsets" | "group" | "member" | "empty_group":
             return f"groups/{hashed(record['group_id'], 64)}"
         case "intents":
             return f"intents/{record['slot'] // 64}"

@@ -702,6 +702,17 @@ class Replay(Groups):
         for where in command["partitions"]:
             if tuple(where) not in INTERNAL and self.get("partition", *where) is None:
                 self.records.pop(("offset", command["group_id"], *where), None)
+        group_id, since = command["group_id"], command["empty_entry"]
+        empty = self.get("empty_group", group_id) or {"entry": 0}
+        if self.get("group", group_id) is not None or empty["entry"] != since:
+            return
+        for topic_id, partition, entry in command["idle"]:
+            offset = self.get("offset", group_id, topic_id, partition)
+            is_pending = self.get("pending_offsets", group_id, topic_id, partition) is not None
+            if offset is not None and offset["effective_entry"] == entry and not is_pending:
+                del self.records["offset", group_id, topic_id, partition]
+        if since and not command["partitions"] and not command["idle"]:
+            del self.records["empty_group", group_id]
 
     # conditional commits
 
@@ -872,6 +883,7 @@ KEYS = {
     "offset": ("group_id", "topic_id", "partition"),
     "pending_offsets": ("group_id", "topic_id", "partition"),
     "group": ("group_id",),
+    "empty_group": ("group_id",),
     "member": ("group_id", "member_id"),
     "subscribers": ("name",),
 }

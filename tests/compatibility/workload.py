@@ -19,6 +19,7 @@ from sparktxn.format.commands import (
     DiscardHalf,
     EndHalf,
     ExpireMember,
+    ExpireOffsets,
     ExpireProducers,
     ExpireTransactionalId,
     JoinGroup,
@@ -318,7 +319,7 @@ class Workload:
     ) -> None:
         """A consumer becomes a member of a group."""
         token = store.log.ids.token()
-        timeouts_ms = (1_000, 5_000)
+        timeouts_ms = (60_000, 60_000)  # no job of this workload takes one out
         assignors = ("uniform",)
         command = JoinGroup(
             token, group_id, member_id, topics, *timeouts_ms, assignors, True, instance_id, "client", "host"
@@ -373,10 +374,33 @@ class Workload:
             producer.close()
             m4 = log.member(group_id, "m4")
             assert m4 is not None
-            submit(ExpireMember(group_id, "m4", m4.member_epoch, m4.last_entry, "session", 1_001))
+            submit(ExpireMember(group_id, "m4", m4.member_epoch, m4.last_entry, "session", 60_001))
             self.settle(self.admin.create_topics([NewTopic("missing", 2)]))
             submit(LeaveGroup(log.ids.token(), group_id, "m2"))
             join("m5", ("missing", "orders"))
+            self._empty_groups(store, topic.topic_id)
+
+    def _empty_groups(self, store: Store, topic_id: int) -> None:
+        """Groups whose members are gone: one keeps its offset, one has a member again, the offsets of two are idle."""
+        log = store.log
+
+        def submit(*commands: Any) -> None:
+            log.submit(commands, log.deadline(10))
+
+        offsets = (OffsetToCommit(topic_id, 0, 1), OffsetToCommit(topic_id, 1, 1))
+        for group_id in ("empty", "again", "idle", "forgotten"):
+            self.join(store, group_id, "gone", ("orders",))
+            submit(LeaveGroup(log.ids.token(), group_id, "gone"))
+            submit(OffsetCommit(log.ids.token(), group_id, offsets))
+        self.join(store, "again", "here", ("orders",))
+        since = {group.group_id: group.entry for group in log.empty_groups()}
+        for group_id, number in (("idle", 1), ("forgotten", 2), ("again", 2)):
+            entry = max(found.effective_entry for found in log.group_offsets(group_id))
+            idle = tuple((topic_id, partition, entry) for partition in range(number))
+            submit(ExpireOffsets(group_id, idle=idle, empty_entry=since.get(group_id, 0)))
+        submit(ExpireOffsets("forgotten", empty_entry=since["forgotten"]))
+        assert {group.group_id for group in log.empty_groups()} == {"empty", "idle"}
+        assert [len(log.group_offsets(group_id)) for group_id in ("again", "idle", "forgotten")] == [2, 1, 0]
 
     def raise_floor(self) -> None:
         """A vacuum that is not followed by any deletion: all entries stay, to be replayed."""

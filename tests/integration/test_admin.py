@@ -195,7 +195,8 @@ class TestSettingsOfTheStore:
             (
                 on_store("retention.ms", "5"),
                 ErrorCode.INVALID_CONFIG,
-                f"unknown store-wide setting 'retention.ms': expected {REJECT}; set it for each topic",
+                f"unknown store-wide setting 'retention.ms': expected {REJECT} or offsets.retention.minutes; set it "
+                "for each topic",
             ),
             (on_store(f"{REJECT}s", "true"), ErrorCode.INVALID_CONFIG, f"; did you mean {REJECT!r}?"),
             (on_store(REJECT, "maybe"), ErrorCode.INVALID_CONFIG, "expected true or false"),

@@ -49,7 +49,7 @@ class Group:
 
     def join(self, member_id: str, *, classic: bool = False, instance_id: str = "") -> None:
         named = (classic, instance_id, f"client of {member_id}", "host")
-        self.submit(JoinGroup(self.log.ids.token(), "g", member_id, ("t",), 1_000, 5_000, ("uniform",), *named))
+        self.submit(JoinGroup(self.log.ids.token(), "g", member_id, ("t",), 60_000, 60_000, ("uniform",), *named))
 
     def epoch(self, member_id: str) -> int:
         member = self.log.member("g", member_id)

@@ -162,6 +162,76 @@ def test_a_callback_may_call_its_consumer(world: World) -> None:
         assert len(read) + sum(message is not None for message in seen) == 3
 
 
+@pytest.mark.parametrize("first", ["close", "unsubscribe", "poll"])
+@pytest.mark.parametrize("second", ["close", "unsubscribe"])
+def test_while_on_revoke_runs_another_thread_leaves_once_it_has_returned(world: World, first: str, second: str) -> None:
+    """One partition at a time is revoked, by whichever call it is."""
+    revoked: list[TopicPartition] = []
+    running, may_return, other_began = (threading.Event() for _ in range(3))
+    order: list[str] = []
+
+    def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        revoked.extend(partitions)
+        running.set()
+        assert may_return.wait(SOON_S)
+        order.append("returned")
+
+    consumer = consumer_of(world, partition_assignment_strategy="cooperative-sticky")
+    consumer.subscribe(["in"], on_revoke=on_revoke)
+    with consumer_of(world, partition_assignment_strategy="cooperative-sticky") as other:
+        while not consumer.assignment():
+            consumer.poll(0.05)
+
+        def begins() -> None:
+            if first != "poll":
+                getattr(consumer, first)()
+                return
+            other.subscribe(["in"])
+            while not running.is_set():
+                other.poll(0.05)
+                consumer.poll(0.05)
+
+        def follows() -> None:
+            other_began.set()
+            getattr(consumer, second)()
+            order.append("left")
+
+        (one,) = started(begins)
+        assert running.wait(SOON_S)
+        (two,) = started(follows)
+        assert other_began.wait(SOON_S)
+        two.join(0.05)
+        assert order == []
+        may_return.set()
+        for thread in (one, two):
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+    consumer.close()
+    assert order[0] == "returned"
+    assert order[-1] == "left"
+    assert Counter(revoked) == Counter(TopicPartition("in", number) for number in range(3))
+
+
+@pytest.mark.parametrize("outer", ["close", "unsubscribe"])
+@pytest.mark.parametrize("call", ["close", "unsubscribe"])
+def test_on_revoke_that_leaves_is_called_once(world: World, outer: str, call: str) -> None:
+    calls: list[int] = []
+
+    def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        calls.append(len(partitions))
+        getattr(consumer, call)()
+
+    consumer = consumer_of(world)
+    consumer.subscribe(["in"], on_revoke=on_revoke)
+    while not consumer.assignment():
+        consumer.poll(0.05)
+    getattr(consumer, outer)()
+    consumer.close()
+    assert calls == [3]
+    assert world.store.log.refresh(world.store.log.deadline(SOON_S))
+    assert world.store.log.group("readers") is None
+
+
 def test_an_endless_and_a_huge_time_out_are_taken(world: World) -> None:
     feed(world, 1)
     with consumer_of(world) as consumer:

@@ -20,11 +20,12 @@ from sparktxn.format.commands import Command, CreateTopic, InitProducerId, Offse
 from sparktxn.format.entry import decode_entry, decode_list, encode_list
 from sparktxn.format.intent import encode_intent
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.write import composing
+from sparktxn.log.write import composing, lists
 from sparktxn.log.write.committer import LISTS_BYTES_MAX
 from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.state import machine
+from tests.producercommands import ProducerCommands
 
 LEFT = (1, 0)
 # A text, a checksum, and the name of a run's folder.
@@ -80,6 +81,27 @@ def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(sh
     assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
     waiting.wait(client.log.deadline(1))
     assert shared.client().log.committed_offset("group", *LEFT).offset == 7
+
+
+def test_segments_of_objects_may_take_more_than_the_rest_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends go into an object as columns; those that carry their records stay in the entry, and count as the rest."""
+    monkeypatch.setattr(lists, "LIST_BYTES_MAX", 1_000)
+    monkeypatch.setattr(lists, "APPENDS_BYTES_MAX", 10_000)
+    producer = ProducerCommands("id", 1, 0)
+    appends = [producer.append(LEFT, sequence, transaction=1) for sequence in range(20)]
+    assert 1_000 < len(encode_list(appends)) < 10_000
+    assert checked_list(appends).commands == tuple(appends)
+    inline = [producer.append(LEFT, sequence, transaction=1, data=b"records") for sequence in range(20)]
+    assert len(encode_list(inline)) < 10_000
+    refused_lists: list[list[Command]] = [
+        [*inline],
+        [*appends, offset_commit("one", metadata="m" * 1_000)],
+        [*appends, *appends, *appends],
+    ]
+    for too_large in refused_lists:
+        with pytest.raises(CommandRefused, match="too large for one log entry") as refused:
+            checked_list(too_large)
+        assert refused.value.error.code() == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def commands_of_every_type() -> Iterator[Command]:
@@ -228,7 +250,7 @@ def part_object(shared, group: str) -> str:
     return str(head.parts[part_of(("offset", group, *LEFT))].name)
 
 
-def test_many_large_lists_go_into_entries_that_the_store_takes(shared, client) -> None:
+def test_many_large_refused_listsgo_into_entries_that_the_store_takes(shared, client) -> None:
     metadata = "m" * 4_096
     client.submit(CreateTopic("wide", "wide", 100))
     topic_id = client.log.topic("wide").topic_id

@@ -11,14 +11,19 @@ import pytest
 from sparktxn.errors import ConfigurationError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import (
+    AlterStore,
     Command,
     CommandResult,
     CreateTopic,
     DeleteTopic,
     InitProducerId,
+    JoinGroup,
+    LeaveGroup,
     OffsetCommit,
     OffsetToCommit,
     PrepareTxn,
+    TxnOffsetCommit,
+    UpdateMember,
 )
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
 from sparktxn.objectstore.contract import ObjectStore
@@ -373,6 +378,102 @@ def test_what_deleted_topics_left_behind_goes_at_once(world: World) -> None:
     assert world.producer_ids() == [producer.producer_id]
     assert world.producer_ids((2, 0)) == []
     assert [offset.topic_id for offset in world.store.log.committed_offsets()] == [1]
+
+
+class TestOffsetsOfGroupsWithoutMembers:
+    """KIP-211: they count from their commit, or from when the last member has gone."""
+
+    def commit(self, world: World, name: str, *places: tuple[int, int]) -> None:
+        world.submit(OffsetCommit(name, "group", tuple(OffsetToCommit(*where, 1) for where in places)))
+
+    def join(self, world: World, name: str) -> None:
+        command = JoinGroup(f"join {name}", "group", name, ("topic",), 1_800_000, 1_800_000, ("uniform",))
+        world.submit(command)
+
+    def left(self, world: World) -> list[int]:
+        """A sweep of another process; the partitions for which offsets are left."""
+        sweep(world.handle())
+        world.store.log.refresh(world.store.log.deadline(5))
+        return sorted(offset.partition for offset in world.store.log.group_offsets("group"))
+
+    def test_each_by_its_own_commit_where_the_group_never_had_members(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        world.clock.sleep(3 * DAY_S)
+        self.commit(world, "second", RIGHT)
+        world.clock.sleep(4 * DAY_S - 1)
+        assert self.left(world) == [0, 1]
+        world.clock.sleep(1)
+        report = sweep(world.handle(), dry_run=True)
+        assert (report.expired_offsets, self.left(world)) == (1, [1])
+        world.clock.sleep(3 * DAY_S)
+        assert self.left(world) == []
+
+    def test_all_from_when_the_last_member_has_gone(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        self.join(world, "member")
+        world.clock.sleep(30 * DAY_S)
+        world.submit(LeaveGroup("leave", "group", "member"))
+        world.clock.sleep(3 * DAY_S)
+        self.commit(world, "since", RIGHT)
+        world.clock.sleep(4 * DAY_S - 1)
+        assert self.left(world) == [0, 1]
+        world.clock.sleep(1)
+        assert self.left(world) == [1]
+        assert world.store.log.empty_groups() != []
+        world.clock.sleep(3 * DAY_S)
+        assert self.left(world) == []
+        sweep(world.handle())
+        world.store.log.refresh(world.store.log.deadline(5))
+        assert world.store.log.empty_groups() == []
+
+    def test_never_while_a_member_lives(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        self.join(world, "member")
+        for step in range(5):
+            world.clock.sleep(5 * DAY_S)
+            world.submit(UpdateMember(f"sign {step}", "group", "member", 0, ("topic",)))
+            assert self.left(world) == [0]
+
+    def test_members_that_died_are_gone_from_the_sweep_that_took_them_out(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        self.join(world, "member")
+        world.clock.sleep(30 * DAY_S)
+        assert self.left(world) == [0]
+        world.clock.sleep(7 * DAY_S - 1)
+        assert self.left(world) == [0]
+        world.clock.sleep(1)
+        assert self.left(world) == []
+
+    def test_a_setting_of_the_store_says_how_long(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        world.submit(AlterStore("longer", {"offsets.retention.minutes": str(10 * 24 * 60)}))
+        world.clock.sleep(10 * DAY_S - 1)
+        assert self.left(world) == [0]
+        world.submit(AlterStore("shorter", {"offsets.retention.minutes": "1"}))
+        world.clock.sleep(1)
+        assert self.left(world) == []
+
+    def test_what_a_writer_with_a_wrong_clock_has_committed_does_not_expire(self) -> None:
+        world = World(skew_s=-30 * DAY_S)
+        self.commit(world, "first", LEFT)
+        world.clock.sleep(7 * DAY_S - 1)
+        assert self.left(world) == [0]
+        world.clock.sleep(1)
+        assert self.left(world) == []
+
+    def test_an_offset_in_an_open_transaction_keeps_the_one_before(self, world: World) -> None:
+        self.commit(world, "first", LEFT)
+        producer = world.initialise("open", 900_000)
+        offsets = (OffsetToCommit(*LEFT, 2),)
+        world.submit(TxnOffsetCommit("open", producer.producer_id, 0, 1, "group", offsets))
+        world.submit(PrepareTxn("open", producer.producer_id, 0, 1))
+        world.clock.sleep(8 * DAY_S)
+        assert self.left(world) == [0]
+        world.submit(producer.end(1))
+        world.clock.sleep(7 * DAY_S - 1)
+        assert self.left(world) == [0]
+        world.clock.sleep(1)
+        assert self.left(world) == []
 
 
 @pytest.mark.kafka("K47")

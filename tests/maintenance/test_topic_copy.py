@@ -249,7 +249,7 @@ def test_a_transactional_id_whose_producer_id_was_exhausted_keeps_its_last_batch
     topics = tuple(shop.view(["orders"]).topics.values())
     records = list(shop.log.snapshot(parts_of_topics([1]), shop.log.deadline(10)).records)
     rotated = replace(known, producer_id=9_999, previous_producer_id=known.producer_id)
-    found = records_of_topics([rotated if each.key == known.key else each for each in records], topics, 1)
+    found = records_of_topics([rotated if each.key == known.key else each for each in records], topics, 1, 0)
     assert replace(rotated, partitions=()) in list(found)
 
 

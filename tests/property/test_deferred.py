@@ -192,6 +192,14 @@ class Program:
         reason, seen = ("rebalance", member.changed_entry) if member.revoking else ("session", member.last_entry)
         return [c.ExpireMember(SHARED, member_id, epoch, seen - self.rng.choice([0, 0, 1]), reason, 5_000)]
 
+    def an_expiry_of_offsets(self) -> c.Command:
+        """A group's offsets as they are now, or what is left of it: members and open transactions may be in the way."""
+        group_id = self.rng.choice([*GROUPS, SHARED])
+        empty = self.log.records.get(("empty_group", group_id))
+        found = [record for key, record in self.log.records.items() if key[:2] == ("offset", group_id)]
+        idle = tuple(sorted((one.topic_id, one.partition, one.effective_entry) for one in found))
+        return c.ExpireOffsets(group_id, (), idle[: self.rng.randrange(4)], 0 if empty is None else empty.entry)
+
     def a_half(self) -> c.Command:
         """A command for a half transaction that exists, or a new one."""
         known = sorted(key[1:] for key in self.log.records if key[0] == "half")
@@ -228,6 +236,7 @@ class Program:
             c.InitProducerId(request, transaction.transactional_id, keep_prepared=self.rng.random() < 0.5),
             c.DeleteGroup(request, self.rng.choice(GROUPS), ()),
             c.ExpireOffsets(self.rng.choice(GROUPS), ((1, 0), (2, 1))),
+            self.an_expiry_of_offsets(),
             c.ExpireProducers(*self.place(), ((transaction.producer_id, transaction.producer_epoch, 0, -1),)),
             c.Vacuum(0, max(0, self.log.entry - 3)),
             c.RequireFeatures(),

@@ -13,6 +13,7 @@ from sparktxn.state.halfmessages import due_slot
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import (
     CommittedOffset,
+    EmptyGroup,
     GroupState,
     HalfDue,
     HalfState,
@@ -123,6 +124,10 @@ class Known:
     def groups(self) -> list[GroupState]:
         """Return all groups that have members, by group id."""
         return sorted(self._records_with_prefix(GroupState, "groups/"), key=lambda group: group.group_id)
+
+    def empty_groups(self) -> list[EmptyGroup]:
+        """Return since when groups have no members, for those that had some, by group id."""
+        return sorted(self._records_with_prefix(EmptyGroup, "groups/"), key=lambda group: group.group_id)
 
     def member(self, group_id: str, member_id: str) -> MemberState | None:
         """Return a member of a group."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sparktxn.consumer import lease as module
-from sparktxn.consumer.lease import Lease, Overdue, Reference, Sign, Watched, silent_by_store_clock, watcher_place
+from sparktxn.consumer.lease import Lease, Reference, watcher_place
+from sparktxn.memberexpiry import Overdue, Sign, Watched
 from tests.each import each
 
 SESSION_S = 45.0
@@ -162,22 +163,6 @@ class TestOwedPartitions:
             assert listed(lease, second, watched(revoking_since=6, rebalance_ms=60_000), Sign(second, 1)) == []
 
 
-class TestStoreClock:
-    def test_the_newer_of_object_and_entry_counts(self) -> None:
-        member = watched(last_entry=4)
-        own_ms = 1_000_000
-        old, young = own_ms - 46_001, own_ms - 45_999
-        assert silent_by_store_clock([member], {"m": Sign(old, 1)}, {4: old}, own_ms)[0].after_ms == 46_001
-        assert silent_by_store_clock([member], {"m": Sign(young, 1)}, {4: old}, own_ms) == []
-        assert silent_by_store_clock([member], {"m": Sign(old, 1)}, {4: young}, own_ms) == []
-        assert len(silent_by_store_clock([member], {}, {4: old}, own_ms)) == 1
-        assert len(silent_by_store_clock([member], {"m": Sign(old, 1)}, {}, own_ms)) == 1
-
-    def test_nothing_is_known_without_times(self) -> None:
-        assert silent_by_store_clock([watched()], {}, {}, 1_000_000) == []
-        assert silent_by_store_clock([watched()], {"m": Sign(1, 1)}, {}, 0) == []
-
-
 class TestWatchers:
     def test_three_members_watch_and_the_epoch_chooses_them(self) -> None:
         members = [f"m{number}" for number in range(20)]
@@ -211,11 +196,6 @@ def an_observer_that_pauses() -> list[Overdue]:
     return listed(lease, 120 + SESSION_S, watched(), Sign(0, 1))
 
 
-def a_sign_by_the_stores_clock_within_a_second() -> list[Overdue]:
-    """The store gives whole seconds, so a difference may be a second more than the silence was."""
-    return silent_by_store_clock([watched()], {"m": Sign(1_000, 1)}, {}, 2_000 + int(SESSION_S * 1000))
-
-
 def without_the_moment_of_the_listing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "_shown_s", lambda *given: float("-inf"))
 
@@ -230,16 +210,11 @@ def without_beginning_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "observe", observe_without_gap)
 
 
-def without_the_second(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "_MARGIN_MS", 0)
-
-
 @pytest.mark.parametrize(
     ("trace", "without"),
     [
         (a_heartbeat_that_is_seen_late, without_the_moment_of_the_listing),
         (an_observer_that_pauses, without_beginning_again),
-        (a_sign_by_the_stores_clock_within_a_second, without_the_second),
     ],
 )
 def test_a_build_without_the_rule_breaks_its_trace(

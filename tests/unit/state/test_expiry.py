@@ -17,8 +17,11 @@ from sparktxn.format.commands import (
     ExpireOffsets,
     ExpireProducers,
     ExpireTransactionalId,
+    JoinGroup,
+    LeaveGroup,
     OffsetCommit,
     OffsetToCommit,
+    TxnOffsetCommit,
 )
 from sparktxn.state import transactions
 from sparktxn.state.laststable import last_stable_offset
@@ -169,6 +172,85 @@ def test_what_a_deleted_topic_has_left_behind_is_forgotten_even_inside_its_trans
     assert log.transaction("id").status is TransactionStatus.COMPLETE_COMMIT
 
 
+def idle_offsets(log: PureLog, **changes: object) -> ExpireOffsets:
+    """The expiry of a group's two offsets as they are now."""
+    found = [record for key, record in sorted(log.records.items()) if key[0] == "offset" and key[1] == "group"]
+    empty = log.records.get(("empty_group", "group"))
+    seen_ = tuple((one.topic_id, one.partition, one.effective_entry) for one in found)
+    return replace(ExpireOffsets("group", (), seen_, empty.entry if empty is not None else 0), **changes)
+
+
+def join(log: PureLog, name: str = "m") -> None:
+    log.submit(JoinGroup(f"join-{name}", "group", name, ("topic",), 1, 1, ("uniform",)))
+
+
+def leave(log: PureLog, name: str = "m") -> None:
+    log.submit(LeaveGroup(f"leave-{name}", "group", name))
+
+
+def committed(log: PureLog) -> list[tuple[str | int, ...]]:
+    return sorted(key[2:] for key in log.records if key[0] == "offset" and key[1] == "group")
+
+
+class TestIdleOffsets:
+    """KIP-211: offsets of a group without members."""
+
+    @pytest.fixture
+    def log(self, log: PureLog) -> PureLog:
+        offsets = tuple(OffsetToCommit(*where, 1) for where in (HERE, THERE))
+        log.submit(OffsetCommit("o", "group", offsets))
+        return log
+
+    def test_those_that_are_as_they_were_seen_are_forgotten(self, log: PureLog) -> None:
+        command = idle_offsets(log)
+        log.submit(OffsetCommit("later", "group", (OffsetToCommit(*THERE, 2),)))
+        log.submit(command)
+        assert committed(log) == [THERE]
+        assert log.submit(command)[0].duplicate
+
+    def test_none_while_the_group_has_members(self, log: PureLog) -> None:
+        join(log)
+        for empty_entry in (0, log.entry):
+            assert log.submit(idle_offsets(log, empty_entry=empty_entry))[0].duplicate
+        assert committed(log) == [HERE, THERE]
+
+    def test_none_if_members_have_come_and_gone_since(self, log: PureLog) -> None:
+        before = idle_offsets(log)
+        join(log)
+        leave(log)
+        assert log.submit(before)[0].duplicate
+        between = idle_offsets(log)
+        join(log, "other")
+        leave(log, "other")
+        assert log.submit(between)[0].duplicate
+        assert committed(log) == [HERE, THERE]
+        log.submit(idle_offsets(log))
+        assert committed(log) == []
+
+    def test_none_that_an_open_transaction_is_about_to_replace(self, log: PureLog) -> None:
+        producer = log.initialise("id")
+        log.submit(TxnOffsetCommit("id", producer.producer_id, 0, 1, "group", (OffsetToCommit(*HERE, 5),)))
+        command = idle_offsets(log)
+        log.submit(command)
+        assert committed(log) == [HERE]
+        log.submit(producer.end(1))
+        assert log.submit(command)[0].duplicate
+        log.submit(idle_offsets(log))
+        assert committed(log) == []
+
+    def test_what_is_left_of_the_group_goes_by_itself(self, log: PureLog) -> None:
+        join(log)
+        leave(log)
+        log.submit(idle_offsets(log))
+        empty = log.records["empty_group", "group"].entry
+        for other in (0, empty - 1, empty + 1):
+            assert log.submit(ExpireOffsets("group", empty_entry=other))[0].duplicate
+        assert log.submit(ExpireOffsets("group", ((9, 9),), empty_entry=empty))[0].duplicate
+        log.submit(ExpireOffsets("group", empty_entry=empty))
+        assert not [key for key in log.records if "group" in key]
+        assert log.submit(ExpireOffsets("group"))[0].duplicate
+
+
 @pytest.mark.kafka("K64")
 def test_a_fence_without_records_leaves_no_producer_and_fences_all_the_same(log: PureLog) -> None:
     producer = log.initialise("id")
@@ -186,6 +268,7 @@ def test_a_fence_without_records_leaves_no_producer_and_fences_all_the_same(log:
         ExpireTransactionalId("id", 0, 0, 0),
         ExpireProducers(7, 70, ((17, 0, 0, 0), (33, 0, 0, 0), (2, 0, 0, 0))),
         ExpireOffsets("group", ((7, 0), (8, 128))),
+        ExpireOffsets("group", (), ((7, 0, 1), (8, 128, 2))),
     ],
 )
 def test_every_part_that_is_read_is_named(command: Command) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteGroup, DeleteTopic, JoinGroup
 from sparktxn.state import limits
-from sparktxn.structs import GroupState, HeldPartition, MemberState, SubscribedTopic
+from sparktxn.structs import EmptyGroup, GroupState, HeldPartition, MemberState, SubscribedTopic
 from tests.groupcommands import GroupLog, Place, check_group, places
 
 EVEN: list[Place] = [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
@@ -362,11 +362,18 @@ class TestLeaving:
         assert log.submit(log.leaving("m1"))[0].duplicate
         assert log.entry == entry
 
-    def test_a_group_without_members_has_no_records(self, log: GroupLog) -> None:
+    def test_of_a_group_without_members_is_left_since_when(self, log: GroupLog) -> None:
         before = {key for key in log.records if key[0] != "requests"}
         log.join("m1", "a", "missing")
+        assert ("empty_group", "group") not in log.records
         log.submit(log.leaving("m1"))
-        assert {key for key in log.records if key[0] != "requests"} == before
+        left = log.entry
+        assert {key for key in log.records if key[0] != "requests"} == {*before, ("empty_group", "group")}
+        assert log.records["empty_group", "group"] == EmptyGroup("group", left, log.timestamp_ms)
+        log.join("m2", "a")
+        assert ("empty_group", "group") not in log.records
+        log.submit(log.expiring("m2"))
+        assert log.records["empty_group", "group"].entry == log.entry > left
 
     def test_a_group_with_members_is_not_deleted(self, log: GroupLog) -> None:
         log.join("m1", "a")
