@@ -94,7 +94,7 @@ IGNORED_TOPIC_SETTINGS: Final = frozenset(
 ) - {setting.name for setting in TOPIC_SETTINGS}
 """Settings of Kafka's topics that mean nothing here (Kafka's TopicConfig). A topic keeps and shows them."""
 
-_OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1), "sweep() forgets a committed offset of a group without members so long after its commit, or after the group's last member has gone if that is later.")  # fmt: skip
+_OFFSETS_RETENTION: Final = Setting("offsets.retention.minutes", 10_080, integer(1, 2**31 - 1), "sweep() forgets a committed offset of a group without members that is so old. It counts from its commit, or from when the group's last member has gone if that is later.")  # fmt: skip
 
 STORE_WIDE_SETTINGS: Final = (
     *(setting for setting in TOPIC_SETTINGS if setting.name == "reject.transaction.message"),

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
+from sparktxn.format.commands import LeaveGroup
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
@@ -33,6 +34,8 @@ LONG_TRANSACTIONAL_ID = "x" * 32_700
 LARGE_APPENDS = 8
 GROUP = "billing"
 MEMBERS = "members"
+EMPTY = "empty"
+"""A group whose last member has left."""
 KEPT = "kept"
 """A topic whose inline records stay in an entry that a vacuum keeps."""
 IMPORTED = "imported"
@@ -67,6 +70,9 @@ def contents(uri: str) -> dict[str, Any]:
             member.member_id: [list(held) for held in msgspec.to_builtins(member.assigned)]
             for member in store.log.group_members(MEMBERS)
         }
+        # Stores of earlier versions have none.
+        if empty := store.log.empty_groups():
+            found["empty_groups"] = {group.group_id: group.entry for group in empty}
     return found
 
 
@@ -181,6 +187,8 @@ def write(folder: Path) -> None:
     with large.transaction():
         workload.produce_typed(large, LARGE_APPENDS)
     with Store.open(workload.uri, options=settings) as store:
+        workload.join(store, EMPTY, "gone", ("orders",))
+        store.log.submit([LeaveGroup("leave", EMPTY, "gone")], store.log.deadline(10))
         workload.join(store, MEMBERS, "member 1", ("orders", "typed"))
         store.log.checkpoint()
         workload.join(store, MEMBERS, "member 2", ("orders",))

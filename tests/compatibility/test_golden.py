@@ -10,7 +10,7 @@ import pytest
 
 from sparktxn import Producer
 from tests.compatibility.independent_reader import StoreReader
-from tests.compatibility.make_golden import GOLDEN, ISOLATIONS, MEMBERS, contents
+from tests.compatibility.make_golden import EMPTY, GOLDEN, ISOLATIONS, MEMBERS, contents
 
 STORES = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
 
@@ -36,6 +36,12 @@ def test_it_has_every_kind_of_object(golden: tuple[Path, Path]) -> None:
     names = [path.relative_to(golden[0]).as_posix() for path in golden[0].rglob("*") if path.is_file()]
     for kind in ("_log/_appends/", "_log/_checkpoints/", "/manifest", ".txnindex", ".snapshot", ".arrow"):
         assert any(kind in name for name in names), kind
+
+
+def test_one_has_a_group_without_members_in_its_checkpoint() -> None:
+    reader = StoreReader(GOLDEN / "format-1-empty")
+    assert ("empty_group", EMPTY) in reader.state_from_checkpoint().records
+    assert reader.names("_log/_checkpoints")
 
 
 def test_one_has_inline_records_also_below_its_horizon() -> None:
@@ -87,7 +93,7 @@ def test_an_independent_reader_finds_the_same_offsets(golden: tuple[Path, Path],
     reader = StoreReader(store)
     described = json.loads(expected.read_text())
     del described["entry"]
-    members = described.pop("members")
+    members, empty = described.pop("members"), described.pop("empty_groups", {})
     del described["halves"]
     states = [reader.state_from_checkpoint()]
     if reader.horizon() == 1:
@@ -102,6 +108,8 @@ def test_an_independent_reader_finds_the_same_offsets(golden: tuple[Path, Path],
     for state in states:
         found = {key[2]: record["assigned"] for key, record in state.records.items() if key[:2] == ("member", MEMBERS)}
         assert found == members
+        since = {key[1]: record["entry"] for key, record in state.records.items() if key[0] == "empty_group"}
+        assert since == empty
 
 
 def test_it_is_written_on(golden: tuple[Path, Path]) -> None:
