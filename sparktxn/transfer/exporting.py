@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from sparktxn import arguments
 from sparktxn.clock import RandomIds
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.statistics import paths_without_fractions
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.plan import ReadTask
@@ -242,7 +243,10 @@ class _Writer:
         self.path = path
         self._format = file_format
         if file_format == "parquet":
-            self._file: Any = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+            statistics = paths_without_fractions(schema)
+            self._file: Any = pyarrow.parquet.ParquetWriter(
+                path, schema, compression="zstd", write_statistics=statistics
+            )
         elif file_format == "arrow":
             self._file = pa.ipc.new_file(path, schema)
         elif file_format == "csv":
