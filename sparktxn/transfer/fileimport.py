@@ -25,7 +25,7 @@ OnProgress = Callable[[str, int], None]
 """Gets a file, and how many of its records are staged."""
 
 _ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
-"""Columns of files that an export has written, which the log assigns anew."""
+"""Columns of files that an export has written, which the log assigns anew. A typed topic may declare some itself."""
 _PARTITION: Final = "partition"
 _READ_BYTES: Final = 1 << 20
 
@@ -140,6 +140,8 @@ class _Importing:
         self._types: dict[str, pa.DataType] = {field.name: field.type for field in stored_schema(topic.schema)}
         if self._is_record:
             self._types[_PARTITION] = pa.int32()
+        # Compared without case: a name that differs in it alone is refused below, and not left out in silence.
+        self._own = {name.lower() for name in self._types}
 
     def imported(self, path: Path, on_progress: OnProgress | None, *, dry_run: bool) -> FileImport:
         """Import a file, unless it was imported before.
@@ -186,7 +188,7 @@ class _Importing:
         """Yield a file's rows with the topic's columns."""
         folder = partition_of(path.absolute())
         for table in rows_of(path, self._types, self._names):
-            kept = [name for name in table.column_names if name not in _ASSIGNED]
+            kept = [name for name in table.column_names if name not in _ASSIGNED or name.lower() in self._own]
             if self._ignores:
                 kept = [name for name in kept if name in self._types]
             if not self._keep_partitions and self._is_record:
