@@ -16,13 +16,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import DataType, DoubleType, FloatType, LongType, StructType
 
 from pyspark_txnlog.sessions import check_session
 from sparktxn import ConfigurationError, arguments
@@ -40,6 +41,7 @@ __all__ = [
     "check_file_system",
     "classic_session",
     "spark_uri",
+    "unskipped",
     "whole_rows",
 ]
 
@@ -101,6 +103,30 @@ def _optimized(rows: DataFrame) -> DataFrame:
             f"to be among the setting {_EXCLUDED_RULES}, which is {session.conf.get(_EXCLUDED_RULES, '')!r}"
         )
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def unskipped(spark: SparkSession, column: Column, data_type: DataType) -> Column:
+    """Return a column of `whole_rows` so that Spark leaves out no row group for a condition on fractions.
+
+    Statistics of files of other programs, and of earlier versions, leave NaN out. Spark counts it as the greatest
+    number. A dictionary of a file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay
+    as they are: its expression is none that Spark's Parquet reader takes conditions on.
+    """
+    if not _has_fractions(data_type):
+        return column
+    jvm = spark._jvm
+    assert jvm is not None  # narrows the type: a classic session has one
+    made = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    known: Any = column
+    wrapped = jvm.org.apache.spark.sql.catalyst.expressions.KnownNullable(made.expression(known._jc))
+    return ClassicColumn(made.column(wrapped))
+
+
+def _has_fractions(data_type: DataType) -> bool:
+    """Return whether a condition can name a fraction: one in a list or a map it cannot."""
+    if isinstance(data_type, StructType):
+        return any(_has_fractions(field.dataType) for field in data_type)
+    return isinstance(data_type, FloatType | DoubleType)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from pyspark_txnlog.file_index import (
     ROW,
     check_file_system,
     classic_session,
+    unskipped,
     whole_rows,
 )
 from pyspark_txnlog.keywords import option_texts
@@ -128,7 +129,8 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
     if topic.schema is None:
         made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
     by_name = {names.reserved_name(name, topic.schema): column for name, column in made.items()}
-    return rows.select([by_name.get(name, _column(name)).alias(name) for name in schema.fieldNames()])
+    columns = {field.name: unskipped(spark, _column(field.name), field.dataType) for field in schema}
+    return rows.select([by_name.get(name, column).alias(name) for name, column in columns.items()])
 
 
 def _by_timestamps(task: ReadTask) -> list[ReadTask]:

@@ -13,7 +13,28 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    UserDefinedType,
+)
 
 from pyspark_txnlog.catalog import keep_options
 from pyspark_txnlog.options import ReadOptions
@@ -46,6 +67,25 @@ __all__ = [
 ]
 
 _HEADERS: Final = "headers"
+
+_KEPT: Final[frozenset[type[DataType]]] = frozenset(
+    {
+        BinaryType,
+        BooleanType,
+        ByteType,
+        DateType,
+        DecimalType,
+        DoubleType,
+        FloatType,
+        IntegerType,
+        LongType,
+        NullType,
+        ShortType,
+        TimestampNTZType,
+        TimestampType,
+    }
+)
+"""Spark's types that Arrow has too, and nothing but them: not their subclasses. Text and nested types are apart."""
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType:
@@ -167,7 +207,34 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
         raise ConfigurationError("no topic to write to: give the option 'topic' or a column 'topic'")
 
 
+def _not_kept(data_type: DataType) -> DataType | None:
+    """Return the first type, at or below `data_type`, that a topic has not; Spark hands it over as another one."""
+    if type(data_type) in _KEPT:
+        return None
+    if type(data_type) is StringType:
+        return None if data_type == StringType() else data_type
+    if type(data_type) is ArrayType:
+        return _not_kept(data_type.elementType)
+    if type(data_type) is MapType:
+        return _first_not_kept([data_type.keyType, data_type.valueType])
+    if type(data_type) is StructType:
+        return _first_not_kept([field.dataType for field in data_type])
+    return data_type
+
+
+def _first_not_kept(types: Iterable[DataType]) -> DataType | None:
+    return next((found for one in types if (found := _not_kept(one)) is not None), None)
+
+
 def _arrow_schema(schema: StructType) -> pa.Schema:
+    for field in schema:
+        found = _not_kept(field.dataType)
+        if found is not None:
+            shown = type(found).__name__ if isinstance(found, UserDefinedType) else found.simpleString()
+            raise ConfigurationError(
+                f"column {field.name!r} has Spark's type {shown}, which a topic does not keep: cast it to a type that "
+                "it keeps, such as string (to_json() of a variant, COLLATE UTF8_BINARY of a collation)"
+            )
     try:
         return pa.schema(
             [

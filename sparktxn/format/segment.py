@@ -29,6 +29,7 @@ from sparktxn.format.schema import (
     stored_schema,
     type_text,
 )
+from sparktxn.format.statistics import columns_with_statistics, shares_its_path
 
 __all__ = [
     "RECORD_SCHEMA",
@@ -51,7 +52,6 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
-_RECORD_STATISTICS: Final = ["key", "timestamp"]
 
 _TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 
@@ -160,7 +160,7 @@ def parquet_options(table: pa.Table, compression: str) -> dict[str, Any]:
         "compression_level": 1 if codec == "zstd" else None,
         "use_dictionary": _repeating_columns(table) or False,
         "column_encoding": _column_encoding(table.schema),
-        "write_statistics": _columns_with_statistics(table.schema),
+        "write_statistics": columns_with_statistics(table),
         "data_page_size": _PAGE_BYTES,
         "store_schema": False,
     }
@@ -170,14 +170,10 @@ def _column_encoding(schema: pa.Schema) -> dict[str, str]:
     """The encodings that are not the default, which is a dictionary where asked for and else PLAIN."""
     if TIMESTAMP_COLUMN not in schema.names:
         return _OFFSET_ENCODING if OFFSET_COLUMN in schema.names else _RECORD_ENCODING
-    return {field.name: "DELTA_BINARY_PACKED" for field in schema if _is_integer(field.type)}
-
-
-def _columns_with_statistics(schema: pa.Schema) -> list[str]:
-    """The columns whose least and greatest values the footer has: a typed topic's, but for nested ones and bytes."""
-    if TIMESTAMP_COLUMN not in schema.names:
-        return [*_RECORD_STATISTICS, OFFSET_COLUMN] if OFFSET_COLUMN in schema.names else _RECORD_STATISTICS
-    return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_binary(field.type))]
+    shared = shares_its_path(schema)
+    return {
+        field.name: "DELTA_BINARY_PACKED" for field in schema if _is_integer(field.type) and field.name not in shared
+    }
 
 
 def _is_integer(data_type: pa.DataType) -> bool:
@@ -189,10 +185,12 @@ def _repeating_columns(table: pa.Table) -> list[str]:
     if table.num_rows < _SAMPLE_ROWS:
         return []
     sample = table.slice(0, _SAMPLE_ROWS)
+    shared = shares_its_path(table.schema)
     return [
         field.name
         for field, column in zip(sample.schema, sample.columns, strict=True)
-        if not (_is_integer(field.type) or pa.types.is_nested(field.type) or pa.types.is_boolean(field.type))
+        if field.name not in shared
+        and not (_is_integer(field.type) or pa.types.is_nested(field.type) or pa.types.is_boolean(field.type))
         and pc.count_distinct(column).as_py() <= _SAMPLE_DISTINCT_MAX
     ]
 

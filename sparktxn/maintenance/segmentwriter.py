@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparktxn.background import Background
 from sparktxn.format.segment import parquet_options
+from sparktxn.format.statistics import columns_with_statistics
 
 __all__ = ["SegmentWriter"]
 
@@ -34,6 +35,7 @@ class SegmentWriter:
         self._background = background
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
+        self._options: dict[str, Any] = {}
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._waiting_expected_bytes = 0
@@ -82,8 +84,30 @@ class SegmentWriter:
     def _encode(self, tables: list[pa.Table]) -> None:
         rows = pa.concat_tables(tables).combine_chunks()
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._sink, rows.schema, **parquet_options(rows, self._compression))
+            self._options = parquet_options(rows, self._compression)
+            self._writer = pq.ParquetWriter(self._sink, rows.schema, **self._options)
+        elif not set(self._options["write_statistics"]).issubset(columns_with_statistics(rows)):
+            self._writer = self._without_statistics_of_fractions(rows.schema, self._closed(self._writer))
         self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+
+    def _without_statistics_of_fractions(self, schema: pa.Schema, written: bytes) -> pq.ParquetWriter:
+        """Begin again with the row groups that are `written`: a column has its first NaN after them.
+
+        No column of fractions has statistics then, so a file begins again once at most.
+        """
+        kept = [name for name in self._options["write_statistics"] if not pa.types.is_floating(schema.field(name).type)]
+        self._options["write_statistics"] = kept
+        self._sink = pa.BufferOutputStream()
+        writer = pq.ParquetWriter(self._sink, schema, **self._options)
+        with pq.ParquetFile(pa.BufferReader(written)) as file:
+            for group in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(group).cast(schema), row_group_size=_ROW_GROUP_ROWS)
+        return writer
+
+    def _closed(self, writer: pq.ParquetWriter) -> bytes:
+        writer.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
 
     def _wait(self) -> None:
         """Wait for the row group under way: no two are, and sizes do not depend on how fast one was."""
@@ -99,6 +123,4 @@ class SegmentWriter:
         self._wait()
         if self._writer is None:
             raise ValueError("a segment holds at least one record")
-        self._writer.close()
-        data: bytes = self._sink.getvalue().to_pybytes()
-        return data
+        return self._closed(self._writer)

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.log.look.views import ReadView
-from sparktxn.scan.columns import known_columns, output_schema
+from sparktxn.scan.columns import PARTITION, known_columns, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.store import Store, read_task
@@ -25,7 +26,6 @@ from sparktxn.transfer.filewriting import FORMATS, FileWriter
 
 __all__ = ["FORMATS", "ExportReport", "export_topic"]
 
-_PARTITION_COLUMNS: Final = ("partition", "_partition")
 _ROWS_PER_FILE: Final = 10_000_000
 _ROWS_PER_BATCH: Final = 65_536
 _BOUNDS: Final = 2
@@ -62,6 +62,7 @@ def export_topic(
 ) -> ExportReport:
     """Write the committed records of a read view to files: ``FOLDER/partition=0/part-00000.parquet`` and so on.
 
+    Of a typed topic that has a column `partition` itself, folders are called ``kafka_partition=0``.
     The folder appears whole, with all files on the disk, or not at all. The file ``_SUCCESS`` is in it, too. The files
     have no column of the partition: engines find it in the folders' names. A process that dies leaves a hidden folder
     next to `folder`, which may be deleted.
@@ -94,7 +95,8 @@ def export_topic(
     rows_per_file = arguments.integer("rows_per_file", rows_per_file, 1)
     arguments.function("on_progress", on_progress)
     view = store.view([topic], entry=entry, timestamp_ms=timestamp_ms)
-    schema, conditions = _selected(view.topics[topic], columns, where)
+    topic_state = view.topics[topic]
+    schema, conditions = _selected(topic_state, columns, where)
     bounds = None if offsets is None else _bounds(view, topic, offsets)
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     planned = store.plan_view(view, order=order, bounds=bounds, columns=read)
@@ -104,12 +106,13 @@ def export_topic(
         export = _Export(
             store,
             place.hidden,
+            _partition_column(topic_state),
             file_format,
             schema,
             conditions,
             rows_per_file,
             on_progress,
-            is_record=view.topics[topic].schema is None,
+            is_record=topic_state.schema is None,
         )
         for partition, some in groupby(sorted(tasks, key=_place), key=lambda task: task.partition):
             export.write_partition(partition, some)
@@ -134,10 +137,16 @@ def _selected(
     known = known_columns(topic.schema)
     schema = output_schema(topic.schema, None if columns is None else arguments.identifiers("columns", columns))
     given = arguments.items("where", where, Condition)
-    wanted = pa.schema([field for field in schema if field.name not in _PARTITION_COLUMNS])
+    wanted = pa.schema([field for field in schema if field.name != reserved_name(PARTITION, topic.schema)])
     if not wanted.names:
         raise ConfigurationError("columns name no column but the partition, which folders' names have: name another")
     return wanted, tuple(checked_condition(condition, known) for condition in given)
+
+
+def _partition_column(topic: TopicState) -> str:
+    """Return the column that folders are named after; engines would take it for the topic's own of the same name."""
+    own = {name.lower() for name, _, _ in topic.schema or ()}
+    return PARTITION_COLUMN if PARTITION in own else PARTITION
 
 
 def _place(task: ReadTask) -> tuple[int, int]:
@@ -171,6 +180,7 @@ class _Export:
         self,
         store: Store,
         folder: Path,
+        partition_column: str,
         file_format: str,
         schema: pa.Schema,
         conditions: tuple[Condition, ...],
@@ -181,6 +191,7 @@ class _Export:
     ) -> None:
         self._store = store
         self._folder = folder
+        self._partition_column = partition_column
         self._format = file_format
         self._schema = schema
         self._conditions = conditions
@@ -193,7 +204,7 @@ class _Export:
         """Write the records of one partition."""
         number = rows = 0
         writer: FileWriter | None = None
-        folder = self._folder / f"partition={partition}"
+        folder = self._folder / f"{self._partition_column}={partition}"
         for task in tasks:
             for batch in read_task(task, self._store.options, batch_rows=min(_ROWS_PER_BATCH, self._rows_per_file)):
                 found = matching(batch, self._conditions).select(self._schema.names)

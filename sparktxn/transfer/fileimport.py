@@ -143,7 +143,10 @@ class _Importing:
         fields = [*[*stored][:-1], stored.field(len(stored) - 1).with_nullable(True)]
         if is_record:
             fields.append(pa.field(_PARTITION, pa.int32()))
-        ignored = None if other_columns == "ignore" else _ASSIGNED
+        # Compared without case: a name that differs in it alone is refused, and not left out in silence.
+        own = {field.name.lower() for field in fields}
+        assigned = frozenset(name for name in _ASSIGNED if name.lower() not in own)
+        ignored = None if other_columns == "ignore" else assigned
         self._columns = Columns(pa.schema(fields), is_record, names, ignored)
 
     def imported(self, path: Path, on_progress: OnProgress | None, *, dry_run: bool) -> FileImport:

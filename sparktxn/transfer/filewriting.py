@@ -11,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.statistics import paths_without_fractions
 from sparktxn.transfer.jsonrows import encoded, json_bytes, json_values
 
 __all__ = ["FORMATS", "FileWriter"]
@@ -34,7 +35,10 @@ class FileWriter:
         self._format = file_format
         self._is_record = is_record
         if file_format == "parquet":
-            self._file: Any = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+            statistics = paths_without_fractions(schema)
+            self._file: Any = pyarrow.parquet.ParquetWriter(
+                path, schema, compression="zstd", write_statistics=statistics
+            )
         elif file_format == "arrow":
             self._file = pa.ipc.new_file(path, schema)
         elif file_format == "csv":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparktxn.background import Background, ThreadBackground
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.segment import RECORD_SCHEMA, decode_segment
+from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
 from sparktxn.maintenance.segmentwriter import SegmentWriter
 
 
@@ -45,6 +48,46 @@ def test_a_second_thread_makes_the_same_file_and_as_much_is_known_of_it(
     assert data == alone.finish()
     rows = decode_segment(data, "segment", schema=RECORD_SCHEMA, record_count=2_000)
     assert rows.equals(pa.concat_tables(tables))
+
+
+def test_a_column_has_no_statistics_if_its_first_nan_comes_late(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktxn.maintenance.segmentwriter._ROW_GROUP_BYTES", 2_000)
+    columns = (
+        ("id", "int64", False),
+        ("x", "double", True),
+        ("all", "float", True),
+        ("list", "list<double>", True),
+        ("at", "timestamp[us, tz=UTC]", True),
+        ("pairs", "map<string, int32>", True),
+    )
+    schema = stored_schema(columns)
+    row = {"all": 1.5, "list": [math.nan], "at": datetime(1500, 1, 1, tzinfo=UTC), "pairs": [("a", 1)]}
+    tables = [
+        pa.Table.from_pylist(
+            [{**row, "id": n, "x": math.nan if n == 275 else n / 2, "_timestamp": n} for n in range(first, first + 50)],
+            schema=schema,
+        )
+        for first in range(0, 500, 50)
+    ]
+    alone, by_two = SegmentWriter("zstd"), SegmentWriter("zstd", background)
+    for each in tables:
+        alone.add(each, 500)
+        by_two.add(each, 500)
+    data = by_two.finish()
+    assert data == alone.finish()
+    decoded = decode_segment(data, "segment", schema=schema, record_count=500)
+    # NaN is not equal to itself.
+    assert repr(decoded.to_pylist()) == repr(pa.concat_tables(tables).to_pylist())
+    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert len(groups) > 5
+    for group in groups:
+        columns_with = {
+            column.path_in_schema for column in map(group.column, range(group.num_columns)) if column.statistics
+        }
+        assert columns_with == {"id", "at", "_timestamp"}
 
 
 def test_what_fails_in_the_second_thread_reaches_the_caller(background: Background) -> None:

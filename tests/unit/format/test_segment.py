@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import product
@@ -157,6 +158,24 @@ def test_a_typed_topics_plain_columns_have_statistics() -> None:
     with_statistics = {name for name, found in statistics.items() if found is not None}
     assert with_statistics == {"i8", "s", "at", "local", "_timestamp"}
     assert (statistics["i8"].min, statistics["i8"].max, statistics["s"].min, statistics["s"].max) == (7, 9, "a", "ž")
+
+
+def test_a_column_with_nan_has_no_statistics() -> None:
+    types = ("double", "float", "double", "double", "struct<x: double>", "int64")
+    columns = tuple(zip(("nan", "nan32", "zeros", "null and 1", "s", "s.x"), types, (True,) * len(types), strict=True))
+    schema = stored_schema(columns)
+    row = {"nan": 3.0, "nan32": 3.0, "zeros": 0.0, "null and 1": 1.0, "s": {"x": math.nan}, "s.x": 1, "_timestamp": 5}
+    other = {**row, "nan": math.nan, "nan32": math.nan, "null and 1": None}
+    data = encode_segment(
+        pa.Table.from_pylist([row, other, row], schema=schema), segment_format="parquet", compression="zstd"
+    )
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    found = [(column.path_in_schema, column.statistics) for column in map(group.column, range(group.num_columns))]
+    # The path "s.x" is that of two columns, one of which has a NaN.
+    assert [path for path, statistics in found if statistics is None] == ["nan", "nan32", "s.x", "s.x"]
+    # As Parquet has it: a reader that tells the zeros apart finds both between these.
+    zeros = dict(found)["zeros"]
+    assert [math.copysign(1, zeros.min), math.copysign(1, zeros.max)] == [-1, 1]
 
 
 @pytest.mark.parametrize("segment_format", FORMATS)

@@ -146,13 +146,13 @@ def test_headers_of_other_layouts_in_slices(headers_type: pa.DataType) -> None:
 def test_rows_without_columns_are_refused_and_never_counted(count: int) -> None:
     table = pa.table({"x": range(count)}).select([])
     columns = (("v", "int64", True),)
-    for given in (table, pa.record_batch({"x": range(count)}).select([]), pa.RecordBatchReader.from_stream(table)):
+    for rows in (table, pa.record_batch({"x": range(count)}).select([]), pa.RecordBatchReader.from_stream(table)):
         stager = open_stager(ScriptedStore(), stage_topic(schema=columns), default_topic="t")
         if count:
             with pytest.raises(ConfigurationError, match=f"{count} rows have no columns"):
-                stager.write(given)
+                stager.write(rows)
         else:
-            stager.write(given)
+            stager.write(rows)
             assert stager.finish() == []
 
 
