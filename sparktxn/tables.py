@@ -23,6 +23,7 @@ from sparktxn.errors import ConfigurationError
 from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
+from sparktxn.scan.conditiontext import Literal, conditions_of
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
@@ -216,7 +217,8 @@ def _selection(view: ReadView, topics: Sequence[str], columns: Sequence[str] | N
         read = tuple(dict.fromkeys([*output_schema(first.schema).names, *schema.names]))
         _check_expression(where, output_schema(first.schema, read))
         return _Selection(schema, read, (), where)
-    conditions = tuple(_condition(given, known_columns(first.schema)) for given in _tuples(where))
+    known = known_columns(first.schema)
+    conditions = tuple(condition for given in _tuples(where) for condition in _conditions(given, known))
     read = tuple(dict.fromkeys([*schema.names, *(condition.column for condition in conditions)]))
     return _Selection(schema, read, conditions, None)
 
@@ -242,8 +244,8 @@ def _tuples(where: object) -> list[Any]:
     return given
 
 
-def _condition(given: Any, known: pa.Schema) -> Condition:
-    """Return a condition of a tuple such as ``("amount", ">=", 10)``."""
+def _conditions(given: Any, known: pa.Schema) -> Iterator[Condition]:
+    """Yield the conditions of a tuple such as ``("amount", ">=", 10)``."""
     if (
         not isinstance(given, tuple | list)
         or not 2 <= len(given) <= 3
@@ -251,14 +253,24 @@ def _condition(given: Any, known: pa.Schema) -> Condition:
     ):
         raise ConfigurationError(f"where has {arguments.shown(given)}: {_EXPECTED}")
     column, operator, *rest = given
-    operator = "=" if operator == "==" else " ".join(operator.lower().split())
     value = rest[0] if rest else None
-    if operator == "in" and not isinstance(value, str | bytes) and isinstance(value, Iterable):
+    takes_list = operator.lower().split() in (["in"], ["not", "in"], ["between"])
+    if takes_list and not isinstance(value, str | bytes) and isinstance(value, Iterable):
         value = tuple(value)
     try:
-        return checked_condition(Condition(column, operator, value), known)
+        for condition in conditions_of(column, operator, value):
+            yield checked_condition(_of_python(condition, known), known)
     except ConfigurationError as error:
         raise ConfigurationError(f"where: {error}") from None
+
+
+def _of_python(condition: Condition, known: pa.Schema) -> Condition:
+    """Return a condition with the text of a pattern as the column has it; other values are Python's already."""
+    if not isinstance(condition.value, Literal) or condition.column not in known.names:
+        return condition
+    is_binary = pa.types.is_binary(known.field(condition.column).type)
+    text = condition.value.text
+    return replace(condition, value=text.encode() if is_binary else text)
 
 
 def _of_topics(tasks: Iterable[ReadTask], topics: Sequence[str], selection: _Selection) -> Iterator[ReadTask]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pyspark_txnlog.times import Time, absolute_ms
 from sparktxn import ConfigurationError
 from sparktxn.clock import SystemClock
+from sparktxn.scan.times import Time, absolute_ms
 
 if TYPE_CHECKING:
     from sparktxn import Store

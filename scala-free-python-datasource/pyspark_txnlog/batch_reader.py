@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_txnlog.asof import AsOfPoint
 from pyspark_txnlog.bounds import check_ranges, resolved
-from pyspark_txnlog.conditions import pushed_condition, typed_filters
+from pyspark_txnlog.conditions import pushed_condition
 from pyspark_txnlog.errorlines import with_one_line_errors
 from pyspark_txnlog.groups import CommittedStart, committed_start
 from pyspark_txnlog.offsets import Partition, partitions_of, within_log
@@ -34,6 +34,7 @@ from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.views import PinnedView, open_view, pin_view
 from sparktxn import read_task, rows_at_most
 from sparktxn.scan.conditions import Condition, matching
+from sparktxn.scan.conditiontext import typed_conditions
 from sparktxn.scan.plan import end_of
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class TxnLogReader(DataSourceReader):
         self._now_ms = (pinned or pin_view(self._view)).now_ms
         self._columns = read_columns(self._view.topics.values(), schema)
         self._known = known_layout(self._view.topics.values())
-        self._conditions = typed_filters(options.filters, self._known, self._now_ms)
+        self._conditions = typed_conditions(options.filters, self._known, self._now_ms)
         self._committed = pinned.committed if pinned is not None else _committed(self._store, self._view, options)
         if self._committed is not None and options.order == "commit":
             entries = replace(options.entries, first=self._committed.after_entry + 1)

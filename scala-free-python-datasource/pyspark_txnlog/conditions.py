@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -23,18 +19,20 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_txnlog.offsets import parse_json
-from pyspark_txnlog.times import absolute_ms, parse_time
-from sparktxn import ConfigurationError, arguments, did_you_mean
-from sparktxn.scan.conditions import OPERATORS, Condition, checked_condition
+from sparktxn import ConfigurationError, arguments
+from sparktxn.scan.conditions import Condition, checked_condition
+from sparktxn.scan.conditiontext import conditions_of, parse_conditions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_txnlog.options import ReadOptions
 
-__all__ = ["parse_filters", "pushed_condition", "refuse_filters", "typed_filters"]
+__all__ = ["parse_filters", "pushed_condition", "refuse_filters"]
 
-_EXPECTED: Final = 'expected JSON such as [["key", "=", "DE"], ["amount", ">=", 10]]'
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WITHOUT_VALUE: Final = frozenset({"is null", "is not null"})
+_EXPECTED: Final = (
+    """expected JSON such as [["key", "=", "DE"], ["amount", ">=", 10]], or a text: key = 'DE' and amount >= 10"""
+)
 
 _PUSHED: Final[Mapping[type, str]] = {
     EqualTo: "=",
@@ -50,90 +48,34 @@ _PUSHED: Final[Mapping[type, str]] = {
 
 
 def parse_filters(name: str, value: str) -> tuple[Condition, ...]:
-    """Return the conditions of an option's JSON. `typed_filters` makes their values those of the columns.
+    """Return the conditions of an option: SQL's text, or JSON. `typed_conditions` gives values the columns' types.
 
     Raises:
-        ConfigurationError: it is not a list of [column, operator, value], or an operator is unknown.
+        ConfigurationError: it is neither a text of conditions nor a list of [column, operator, value].
     """
+    if not value.lstrip().startswith(("[", "{")):
+        try:
+            return parse_conditions(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"option {name!r}: {error}") from None
     parsed = parse_json(name, value, _EXPECTED)
     if not isinstance(parsed, list) or not parsed:
         raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
-    return tuple(_condition(name, one) for one in parsed)
+    return tuple(condition for one in parsed for condition in _conditions(name, one))
 
 
-def _condition(name: str, given: Any) -> Condition:
+def _conditions(name: str, given: Any) -> tuple[Condition, ...]:
     is_list = isinstance(given, list) and 2 <= len(given) <= 3 and all(isinstance(part, str) for part in given[:2])
     if not is_list:
         raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: {_EXPECTED}")
-    column, operator = given[0], " ".join(given[1].lower().split())
-    if operator not in OPERATORS:
-        raise ConfigurationError(
-            f"option {name!r} has the operator {given[1]!r}: expected one of {', '.join(OPERATORS)}"
-            f"{did_you_mean(operator, OPERATORS)}"
-        )
-    value = given[2] if len(given) == 3 else None
-    if (operator in _WITHOUT_VALUE) != (len(given) == 2):
-        wanted = "no value" if operator in _WITHOUT_VALUE else "a value"
-        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: expected {wanted} after {operator!r}")
-    if (operator == "in") != isinstance(value, list):
-        wanted = "a list" if operator == "in" else "one value"
-        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: expected {wanted} after {operator!r}")
-    return Condition(column, operator, tuple(value) if isinstance(value, list) else value)
-
-
-def typed_filters(filters: Sequence[Condition], columns: pa.Schema, now_ms: int) -> tuple[Condition, ...]:
-    """Return conditions of `parse_filters` with values as the types of `columns` have them.
-
-    Times such as ``-10 minutes`` are before `now_ms`.
-
-    Raises:
-        ConfigurationError: there is no such column, or a value is not one of its type.
-    """
-    typed = []
-    for condition in filters:
-        value = condition.value
-        if condition.column in columns.names and value is not None:
-            data_type = columns.field(condition.column).type
-            values = value if isinstance(value, tuple) else (value,)
-            converted = tuple(_of_json(condition.column, one, data_type, now_ms) for one in values)
-            value = converted if isinstance(value, tuple) else converted[0]
-        typed.append(checked_condition(Condition(condition.column, condition.operator, value), columns))
-    return tuple(typed)
-
-
-def _of_json(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> Any:
-    """Return what a value of JSON means for a column; what means nothing for it stays as it is, to be refused."""
-    if isinstance(value, bool):
-        return value
+    column, operator, *rest = given
+    if rest == [None] or (not rest and not operator.lower().strip().startswith("is ")):
+        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: expected a value after {operator!r}")
+    value = tuple(rest[0]) if rest and isinstance(rest[0], list) else rest[0] if rest else None
     try:
-        if pa.types.is_timestamp(data_type):
-            return _moment(column, value, data_type, now_ms)
-        for is_type, convert in _CONVERSIONS:
-            if is_type(data_type):
-                return convert(value)
-    except (ValueError, TypeError, AttributeError, InvalidOperation):
-        pass
-    return value
-
-
-def _moment(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> datetime:
-    if data_type.tz is None:
-        return datetime.fromisoformat(value)
-    # With all of its digits: an option's time ends at milliseconds.
-    with suppress(ValueError, TypeError):
-        exact = datetime.fromisoformat(value)
-        if exact.tzinfo is not None:
-            return exact.astimezone(UTC)
-    milliseconds = absolute_ms(parse_time(f"filters, column {column}", str(value)), now_ms)
-    return _EPOCH + timedelta(milliseconds=milliseconds)
-
-
-_CONVERSIONS: Final[Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]]] = (
-    (pa.types.is_binary, lambda text: text.encode()),
-    (pa.types.is_date, date.fromisoformat),
-    (pa.types.is_decimal, lambda number: Decimal(str(number))),
-    (pa.types.is_floating, float),
-)
+        return conditions_of(column, operator, value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: {error}") from None
 
 
 def pushed_condition(pushed: Filter, columns: pa.Schema) -> Condition | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pyspark_txnlog.offsets import COMMITTED, parse_json, parse_offsets, topic_named
-from pyspark_txnlog.times import TimeAgo, is_relative, parse_time_ago
 from sparktxn import ConfigurationError, arguments, did_you_mean
+from sparktxn.scan.times import TimeAgo, is_relative, parse_time_ago
 
 if TYPE_CHECKING:
     from pyspark_txnlog.offsets import Offsets

@@ -32,9 +32,9 @@ from pyspark_txnlog.option_values import (
     parse_topics,
     whole_number_parser,
 )
-from pyspark_txnlog.times import parse_duration_ms, parse_time
 from sparktxn import ConfigurationError, arguments, did_you_mean
 from sparktxn.scan.content import checked_order
+from sparktxn.scan.times import parse_duration_ms, parse_time
 from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("isolationLevel", _READS, "read_committed", choice_parser("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
     Option("order", _READS, None, choice_parser("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
     Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
-    Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as [["key","=","DE"],["amount",">=",10]]; also <, <=, >, in (a list), starts with, is null, is not null. Segments without such a row are not decoded.'),
+    Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as SQL has them or as [["key","=","DE"],["amount",">=",10]], see [the operators](spark.md#conditions-that-skip-segments). Segments without such a row are not decoded.'),
     Option("includeHeaders", _ALL, "false", parse_boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
     Option("includeTxnMetadata", _READS, "false", parse_boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
     Option("failOnDataLoss", _READS, "true", parse_boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),

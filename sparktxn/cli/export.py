@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -17,16 +14,15 @@ from sparktxn.cli.session import Session
 from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.clock import SystemClock
+from sparktxn.errors import ConfigurationError
 from sparktxn.scan.columns import known_columns
-from sparktxn.scan.conditions import OPERATORS, Condition
+from sparktxn.scan.conditions import Condition
+from sparktxn.scan.conditiontext import parse_conditions, typed_conditions
 from sparktxn.transfer import export_topic
 
 __all__ = ["app"]
 
 app = typer.Typer()
-
-_WORDS = "|".join(re.escape(word) for word in sorted(OPERATORS, key=len, reverse=True))
-_CONDITION = re.compile(rf"\s*(?P<column>[^\s=<>!]+)\s*(?P<operator>{_WORDS})(?:\s*(?P<value>\S.*?))?\s*", re.DOTALL)
 
 
 @verb(
@@ -57,7 +53,12 @@ def export(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="CONDITION", help="Such as 'fare >= 5'; all must hold.", show_default=False),
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Such as \"fare >= 5 and zone = 'north'\"; all must hold.",
+            show_default=False,
+        ),
     ] = None,
     entry: Annotated[
         int | None, typer.Option("--entry", min=0, help="As of this entry of the log.", show_default=False)
@@ -76,7 +77,8 @@ def export(
         raise WrongUsage("--entry and --time exclude each other: leave one of them out")
     store = session.store()
     known = store.view([topic], timeout_s=session.timeout_s).topics[topic]
-    conditions = [_condition(text, known_columns(known.schema)) for text in where or ()]
+    columns_known = known_columns(known.schema)
+    conditions = [condition for text in where or () for condition in _conditions(text, columns_known)]
     offsets = None
     if partitions or from_offset or to_offset is not None:
         offsets = dict.fromkeys(partitions or range(known.partition_count), (from_offset, to_offset))
@@ -104,31 +106,9 @@ def _time_ms(option: str, text: str) -> int:
         raise WrongUsage(f"{option}: {error}") from None
 
 
-def _condition(text: str, known: pa.Schema) -> Condition:
-    """Return the condition in a text such as ``fare >= 5``.
-
-    The value is text for a column of text or bytes, a time for one of timestamps, and JSON otherwise.
-    """
-    found = _CONDITION.fullmatch(text)
-    if found is None:
-        raise WrongUsage(f"--where {text!r} is malformed: expected COLUMN OPERATOR VALUE, such as 'fare >= 5'")
-    column, operator, value = found["column"], found["operator"], found["value"]
-    if value is None or column not in known.names:
-        return Condition(column, operator)
-    kind = known.field(column).type
-    if operator != "in":
-        return Condition(column, operator, _value(text, value, kind))
-    return Condition(column, operator, tuple(_value(text, one.strip(), kind) for one in value.strip("()").split(",")))
-
-
-def _value(where: str, text: str, kind: pa.DataType) -> Any:
-    if pa.types.is_binary(kind):
-        return text.encode()
-    if pa.types.is_string(kind):
-        return text
-    if pa.types.is_timestamp(kind):
-        return datetime.fromtimestamp(_time_ms("--where", text) / 1000, UTC)
+def _conditions(text: str, known: pa.Schema) -> tuple[Condition, ...]:
+    """Return the conditions of an option's text."""
     try:
-        return json.loads(text)
-    except ValueError:
-        raise WrongUsage(f"--where {where!r}: {text!r} is no value of a column of {kind}") from None
+        return typed_conditions(parse_conditions(text), known, SystemClock().wall_ms())
+    except ConfigurationError as error:
+        raise WrongUsage(f"--where {text!r}: {error}") from None

@@ -65,8 +65,8 @@ def parse_start(text: str) -> Start:
 class _Reader:
     """Where a reader of some partitions stands.
 
-    A round reads a view: in commit order what was committed after the last round, in offset order what follows the end
-    of the last round. A round that is broken off continues where it was.
+    A round reads a view: what was committed after the last round, or in offset order what follows its end. A round that
+    is broken off continues where it was.
     """
 
     def __init__(self, store: Store, topics: Sequence[str], partitions: Sequence[int], start: Start, how: _How) -> None:

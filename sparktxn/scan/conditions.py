@@ -30,6 +30,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+    "!=": pc.not_equal,
 }
 _WITH_NAN: Final = frozenset({">", ">="})
 """What NaN meets with every other number."""
@@ -40,6 +41,7 @@ OPERATORS: Final = (*_COMPARISONS, "in", "starts with", *sorted(_NULLS))
 
 _MAY_HOLD: Final[dict[str, Callable[[Any, Any, Any], bool]]] = {
     "=": lambda least, greatest, value: least <= value <= greatest,
+    "!=": lambda least, greatest, value: True,
     "<": lambda least, greatest, value: least < value,
     "<=": lambda least, greatest, value: least <= value,
     ">": lambda least, greatest, value: greatest > value,
@@ -98,7 +100,7 @@ def _is_comparable(data_type: pa.DataType, operator: str) -> bool:
         return False
     if operator == "starts with":
         return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
-    return operator in ("=", "in") or not pa.types.is_boolean(data_type)
+    return operator in ("=", "!=", "in") or not pa.types.is_boolean(data_type)
 
 
 def _of_type(name: str, value: Any, data_type: pa.DataType) -> Any:
@@ -146,7 +148,7 @@ def _compared(column: Any, operator: str, value: Any) -> Any:
 def _compared_with_nan(column: Any, operator: str) -> Any:
     """NaN is equal to itself and greater than all else."""
     is_nan = pc.is_nan(column)
-    if operator == "<":
+    if operator in ("<", "!="):
         return pc.invert(is_nan)
     if operator == "<=":
         return pc.is_valid(column)

@@ -30,6 +30,9 @@ def rows(folder: Path) -> list[dict[str, object]]:
         ("trips", "id<1", 1),
         ("trips", "id in (1, 2, 9)", 2),
         ("trips", "name = n3", 1),
+        ("trips", "name <> 'n3' and id between 2 and 4", 2),
+        ("trips", "name like 'n%'", 6),
+        ("trips", "id not in (1, 2)", 4),
         ("trips", "name starts with n", 6),
         ("trips", "name is null", 0),
         ("orders", "key = b", 1),
@@ -64,7 +67,11 @@ def test_records_behind_an_open_transaction() -> None:
 def test_what_is_wrong_is_named() -> None:
     for words, reason in {
         ("--where", "id"): "'id' is malformed",
-        ("--where", "id = x"): "'x' is no value of a column of int64",
+        ("--where", "id = x"): "'x': expected int64",
+        ("--where", "id =< 4"): "'<=' is one",
+        ("--where", "id = 4 or id = 5"): "'or' is not supported",
+        ("--where", "name = 'n3"): "a quote is not closed",
+        ("--where", "name = 3"): "'3' in quotes",
         ("--where", "nothing = 1"): "nothing",
         ("--where", "_timestamp > never"): "--where",
         ("--entry", "1", "--time", "0s"): "exclude each other",

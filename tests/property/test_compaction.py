@@ -91,6 +91,7 @@ class Compacting(History):
         self.made: dict[Place, tuple[bytes, bytes | None, int]] = {}
         self.consumer = self.world.consumer("t", group_id="long", enable_auto_commit=False)
         self.consumed: dict[Place, bytes | None] = {}
+        self.alone: set[Place] = set()
 
     def step(self, action: str, number: int, partition: int) -> None:
         committed = len(self.rows)
@@ -135,9 +136,11 @@ class Compacting(History):
         }
 
     def all_records(self) -> dict[Place, Record]:
-        """The model's records, with the first one of each segment."""
+        """The model's records, with the first one of each segment of two."""
         found = dict(self.records)
         for (partition, offset), record in self.records.items():
+            if (partition, offset) in self.alone:
+                continue
             key, value, timestamp_ms = self.made[partition, offset - 1]
             found[partition, offset - 1] = record._replace(key=key, value=value, timestamp_ms=timestamp_ms)
         return found
@@ -168,7 +171,8 @@ class Compacting(History):
         visible = {place: record for place, record in self.visible(view).items() if place[0] == partition}
         # A segment that begins below what is compacted, or below the log start, is not new.
         clean_end = max(self.compacted_ends[partition], self.log_starts[partition])
-        if all(place[1] - (place in self.records) < clean_end for place in visible):
+        seconds = self.records.keys() - self.alone
+        if all(place[1] - (place in seconds) < clean_end for place in visible):
             return None
         newest = {record.key: place for place, record in visible.items()}
         left = {
@@ -177,7 +181,9 @@ class Compacting(History):
             if newest[record.key] == place
             and (self.keeps_tombstones or record.value is not None or place[1] >= self.compacted_ends[partition])
         }
-        together = [record.entry for record in visible.values() if record.together is not None]
+        # Records outside transactions count too where there is, or was, a transaction: they may have replaced its own.
+        has_transactions = self.whole_entries[partition] or any(one.together is not None for one in visible.values())
+        together = [record.entry for record in visible.values() if has_transactions]
         # Something is always left: the newest record, if all others are gone.
         gone = visible.keys() - (left or {max(visible)})
         return Planned(partition, frozenset(gone), max(offset for _, offset in visible) + 1, max(together, default=0))

@@ -105,16 +105,22 @@ def test_filters_of_declared_columns(store: Store) -> None:
     assert amounts('[["price", ">=", 1.5]]') == [10, 20]
     assert amounts('[["_offset", ">=", 1], ["amount", ">", 5]]') == [20, 30]
     assert amounts('[["amount", ">", 1000]]') == []
+    # The same conditions as the command takes them.
+    assert amounts("at > '2024-01-01T12:00:00Z' and amount <> 30") == [20]
+    assert amounts('[["amount", "<>", 10], ["amount", "not in", [30]]]') == [20]
+    assert amounts("price between 1.5 and 9 and day < '2024-01-02'") == [10]
 
 
 @pytest.mark.parametrize(
     ("filters", "text"),
     [
-        ("key = 'a'", "is not JSON"),
+        ("key = 'a", "a quote is not closed"),
+        ("key =< 'a'", "'<=' is one"),
+        ('[["key", "=', "is not JSON"),
         ("[]", "expected JSON such as"),
         ('[["key"]]', "expected JSON such as"),
         ('["key", "=", "a"]', "expected JSON such as"),
-        ('[["key", "==", "a"]]', "expected one of ="),
+        ('[["key", "~", "a"]]', "expected one of ="),
         ('[["key", "="]]', "expected a value after"),
         ('[["key", "is null", 1]]', "expected no value after"),
         ('[["key", "in", "a"]]', "expected a list after"),

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 from pyspark_txnlog.asof import AsOf
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
-from pyspark_txnlog.times import TimeAgo
 from sparktxn import ConfigurationError
+from sparktxn.scan.times import TimeAgo
 
 READING = {"path": "/s", "subscribe": "a,b"}
 

@@ -12,10 +12,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from pyspark_txnlog.times import parse_time
 from sparktxn import CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
 from sparktxn.format.commands import ExpireTransactionalId
 from sparktxn.maintenance import vacuum
+from sparktxn.scan.times import parse_time
 from sparktxn.store import read_table_task
 from tests.spark.readers import batch_reader, numbers_of
 from tests.spark.sessions import values

@@ -49,7 +49,14 @@ def model(value: Any, condition: Condition) -> bool:
         return any(ordered(value) == ordered(one) for one in wanted)
     one, other = ordered(value), ordered(wanted)
     return bool(
-        {"=": one == other, "<": one < other, "<=": one <= other, ">": one > other, ">=": one >= other}[operator]
+        {
+            "=": one == other,
+            "!=": one != other,
+            "<": one < other,
+            "<=": one <= other,
+            ">": one > other,
+            ">=": one >= other,
+        }[operator]
     )
 
 

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from sparktxn import ConfigurationError, arguments
+from sparktxn import arguments
+from sparktxn.errors import ConfigurationError
 
 __all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_duration_ms", "parse_time", "parse_time_ago"]
 
