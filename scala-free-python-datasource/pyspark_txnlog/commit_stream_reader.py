@@ -7,7 +7,7 @@ what was not read lies from there on. New partitions catch up within the limits:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -28,6 +28,7 @@ from pyspark_txnlog.stream_reader import (
 )
 from pyspark_txnlog.views import pin_view
 from sparktxn import StoreError, ViewExpired
+from sparktxn.scan.commitorder import compacted_entry
 
 if TYPE_CHECKING:
     from sparktxn import ReadView
@@ -118,6 +119,14 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         Partitions that are behind the others, such as those of a new topic, catch up before the others go on.
         """
         entry = start["entry"]
+        whole_to = max(
+            (compacted_entry(view.partitions[key], floor) for key, floor in _behind_of(groups, entry)), default=0
+        )
+        if whole_to > entry:
+            # A transaction of the others may be in a compaction that goes further: all partitions catch up with it.
+            cuts = [self._cut(view, after_entry, some, to_entry=whole_to) for after_entry, some in groups]
+            unread = {key: offset for cut in cuts for key, offset in cut.unread.items()}
+            return self._choose(start, self._progress(view, whole_to, unread), cuts)
         level: dict[Partition, int] = {}
         for after_entry, some in groups:
             if after_entry < entry:
@@ -226,6 +235,13 @@ def _behind(entry: int, floors: Iterable[Partition]) -> Progress:
 def _by_entry(view: ReadView, progress: Progress, floors: dict[Partition, int]) -> list[_Group]:
     """The partitions by the entry up to which `progress` has read them, those that are read furthest first."""
     return _grouped(floors, lambda key: _read_to(view, progress, key))
+
+
+def _behind_of(groups: Iterable[_Group], entry: int) -> Iterator[tuple[Partition, int]]:
+    """Yield the partitions that are read up to an entry before `entry`, with the offsets from which they are read."""
+    for after_entry, some in groups:
+        if after_entry < entry:
+            yield from some.items()
 
 
 def _grouped(

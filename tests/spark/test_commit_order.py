@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition, ViewExpired
 from sparktxn.admin import AdminClient
-from sparktxn.maintenance import vacuum
+from sparktxn.maintenance import compact, vacuum
 from tests.spark.readers import Query, batch_reader, commit, numbers_between, numbers_of, stream_reader
 
 ALL = ReadAllAvailable()
@@ -181,6 +181,26 @@ def test_topics_that_are_new_catch_up_within_the_limits(store: Store, limit: dic
     everything = Query(stream_reader(store, subscribe="t,u,v"), offsets[0])
     assert everything.run(ReadAllAvailable()) == [2, 3, 4, 5, 14, 15, 20, 21]
     assert everything.is_idle()
+
+
+def test_new_topics_that_are_compacted_further_than_the_query_are_read_whole(store: Store, producers: Any) -> None:
+    """A transaction of two new topics: what has replaced a record of it comes with the other, in one micro-batch."""
+    store.create_topic("c", 1, settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    store.create_topic("d", 1)
+    producers[0].begin_transaction()
+    producers[0].produce("c", "1", "k")
+    producers[0].produce("d", "2")
+    producers[0].commit_transaction()
+    commit(store, range(10, 11))
+    query = Query(stream_reader(store, startingOffsets="earliest"))
+    assert query.run() == [10]
+    with Producer({"bootstrap.servers": store.uri}) as plain:
+        plain.produce("c", "3", "k")
+    commit(store, range(11, 12))
+    assert compact(store).partitions == 1
+    more = Query(stream_reader(store, subscribe="t,c,d", maxOffsetsPerTrigger="1"), query.offset)
+    assert more.run() == [2, 3]
+    assert (more.run(), more.run()) == ([11], [])
 
 
 def delete_before(store: Store, offset: int) -> None:

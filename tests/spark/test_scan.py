@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
-from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_task
+from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_arrow, read_task
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from sparktxn.transfer import import_in_place
 from tests.spark.readers import batch_reader, commit
@@ -385,3 +385,25 @@ def test_files_that_were_imported_as_they_are(spark: SparkSession, store: Store,
     assert [row["id"] for row in found if row["_timestamp"].year > 2020] == [1, 2, 5, 6]
     later = scan(spark, store.uri, "t", options).where("_timestamp > '2020-01-01'")
     assert later.count() == 4
+
+
+def test_scan_has_the_rows_of_a_table_behind_an_open_transaction(spark: SparkSession, store: Store) -> None:
+    """One entry, one content, as in `tests/property/test_contents.py`, with Spark itself."""
+    store.create_topic("a", 1)
+    orders: tuple[tuple[Literal["commit", "offset"], list[bytes]], ...] = (("commit", [b"1", b"2"]), ("offset", []))
+    with Producer({"bootstrap.servers": store.uri, "transactional.id": "slow"}) as slow:
+        slow.init_transactions()
+        slow.begin_transaction()
+        slow.produce("a", b"open")
+        slow.flush()
+        commit(store, range(1, 3), topic="a")
+        entry = store.view(["a"]).entry
+        for order, expected in orders:
+            given = {"asOfEntry": str(entry), "order": order}
+            frames = [
+                scan(spark, store.uri, "a", given),
+                spark.read.format("txnlog").options(subscribe="a", **given).load(store.uri),
+            ]
+            found = [[bytes(row.value) for row in frame.orderBy("offset").collect()] for frame in frames]
+            table = read_arrow(store, "a", columns=["value"], as_of=entry, order=order).read_all()
+            assert [*found, table.column(0).to_pylist()] == [expected] * 3
