@@ -1,8 +1,8 @@
 """Work alongside the caller: uploads, checkpoints, folds, and what a consumer asks of a store.
 
-The only place that makes threads, so that the simulator can run the same work inline, and the only owner of them at the
-interpreter's exit. CPython ends a thread that asks for its lock once the interpreter is finalised. Inside the C++ of
-pyarrow that ends the process with SIGABRT, so the exit does not go on while a thread is at work (`_end_threads`).
+The only place that makes threads, so that the simulator can run the same work inline. It also ends them at the
+interpreter's exit. CPython ends a thread that asks for its lock once the interpreter is finalised. In pyarrow's C++
+that ends the process with SIGABRT. So the exit does not go on while a thread is at work (`_end_threads`).
 
 No thread is waited for without a limit: an object store that does not answer must keep neither `close()` nor the exit.
 """
@@ -357,13 +357,13 @@ def _raise_in(thread: threading.Thread) -> None:
 
 
 def _activity(thread: threading.Thread) -> list[str] | None:
-    """Return what changes whenever a thread runs; None if it runs at this moment, or if the system does not tell."""
+    """Return what changes whenever a thread runs; None if it runs at this moment, or if that is not known."""
     try:
         status = Path(f"/proc/self/task/{thread.native_id}/status").read_text().splitlines()
     except OSError:
         return None
-    told = [line for line in status if line.startswith(("State:", "voluntary_ctxt", "nonvoluntary_ctxt"))]
-    return None if any(line.startswith("State:\tR") for line in told) or len(told) < 3 else told
+    shown = [line for line in status if line.startswith(("State:", "voluntary_ctxt", "nonvoluntary_ctxt"))]
+    return None if any(line.startswith("State:\tR") for line in shown) or len(shown) < 3 else shown
 
 
 def _forget_in_child() -> None:

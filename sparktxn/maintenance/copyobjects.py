@@ -35,12 +35,14 @@ __all__ = [
     "SEALED",
     "SHA256",
     "SNAPSHOT",
+    "UNKNOWN_SIZE",
     "CopiedObjects",
     "CopyTask",
     "ObjectToCopy",
     "copy_objects",
     "entry_of_topics",
     "inline_proof",
+    "problem_of",
     "run_copy_task",
     "tasks_of",
 ]
@@ -52,6 +54,7 @@ INDEX: Final = "index"
 INLINE: Final = "inline records"
 SNAPSHOT: Final = "snapshot"
 MARKER: Final = "marker"
+UNKNOWN_SIZE: Final = -1
 
 _TASK_BYTES: Final = 128 * 1024 * 1024
 _TASK_OBJECTS: Final = 1_000
@@ -140,7 +143,7 @@ def copy_objects(source: ObjectStore, target: ObjectStore, clock: Clock, task: C
         if data is None:
             reason = f"entry {each.entry} names it, or its checkpoint, and it does not exist in {source.uri!r}"
             return CopiedObjects(done, size_bytes, 0, (each.name, reason))
-        if reason := _problem(data, each):
+        if reason := problem_of(data, each):
             return CopiedObjects(done, size_bytes, 0, (each.name, f"in {source.uri!r} {reason}"))
         if each.topics:
             data = entry_of_topics(decode_entry(data, each.name, each.entry), each.topics)
@@ -150,14 +153,14 @@ def copy_objects(source: ObjectStore, target: ObjectStore, clock: Clock, task: C
         size_bytes += len(data)
     for done, each in enumerate(task.existing):
         data = target.get(each.name)
-        reason = "it does not exist any more" if data is None else _problem(data, each)
+        reason = "it does not exist any more" if data is None else problem_of(data, each)
         if reason:
             reason = f"in the copy {target.uri!r} {reason}: delete it there, and copy again"
             return CopiedObjects(len(task.objects), size_bytes, done, (each.name, reason))
     return CopiedObjects(len(task.objects), size_bytes, len(task.existing))
 
 
-def _problem(data: bytes, each: ObjectToCopy) -> str:
+def problem_of(data: bytes, each: ObjectToCopy) -> str:
     """Return what is wrong with an object's bytes; "" if nothing is."""
     if 0 <= each.size_bytes != len(data):
         return f"it has {len(data)} bytes, expected {each.size_bytes}"

@@ -11,7 +11,7 @@ is garbage that the next listing of everything finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
@@ -64,7 +64,7 @@ def list_placed(
     hint: VacuumHint | None,
     base: CheckpointHead | None,
     new: CheckpointHead | None,
-    kept: Mapping[_Where, set[str]],
+    kept: Mapping[_Where, Collection[str]],
 ) -> Placed:
     """Return the objects that may be garbage, or all if there is no hint or listing all takes fewer requests.
 
@@ -132,7 +132,7 @@ class _New:
         folders: dict[_Where, str],
         base: CheckpointHead | None,
         new: CheckpointHead | None,
-        kept: Mapping[_Where, set[str]],
+        kept: Mapping[_Where, Collection[str]],
     ) -> None:
         self._objects = objects
         self._replay = replay
@@ -175,7 +175,7 @@ class _New:
         if new is None or new.entry == self._hint.horizon:
             return
         for where, named in self._replay.segments.items():
-            yield from ((where, name, 0) for name, entry in named.items() if entry < new.entry)
+            yield from ((where, name, 0) for name, file in named.items() if file.entry < new.entry)
         yield from ((where, name, 0) for where, name in self._replay.files_of(self._hint.horizon))
         if base is None:
             return

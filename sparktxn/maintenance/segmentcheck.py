@@ -15,6 +15,7 @@ from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
+from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.state.producers import SEQUENCE_MAX, next_sequence
@@ -26,6 +27,7 @@ __all__ = [
     "SegmentsToCheck",
     "StoredSegment",
     "check_segments",
+    "older_tasks_of",
     "partition_problems",
     "stored_half",
     "stored_segment",
@@ -83,11 +85,15 @@ class StoredSegment(Struct, frozen=True):
 
 
 class SegmentsToCheck(Struct, frozen=True):
-    """Some segments of one topic, whose declared columns are `schema`; picklable."""
+    """Some segments of one topic, whose declared columns are `schema`; picklable.
+
+    `older` are objects that only older views read. Of them only the bytes are checked.
+    """
 
     store_uri: str
     schema: Columns
     segments: tuple[StoredSegment, ...]
+    older: tuple[ObjectToCopy, ...] = ()
 
 
 class CheckedSegments(Struct, frozen=True):
@@ -151,6 +157,20 @@ def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment])
         yield SegmentsToCheck(store_uri, schema, tuple(some))
 
 
+def older_tasks_of(store_uri: str, older: Iterable[ObjectToCopy]) -> Iterator[SegmentsToCheck]:
+    """Return objects that only older views read in tasks of about one size."""
+    some: list[ObjectToCopy] = []
+    size_bytes = 0
+    for each in older:
+        if some and (size_bytes + each.size_bytes > _TASK_BYTES or len(some) >= _TASK_SEGMENTS):
+            yield SegmentsToCheck(store_uri, None, (), tuple(some))
+            some, size_bytes = [], 0
+        some.append(each)
+        size_bytes += max(0, each.size_bytes)
+    if some:
+        yield SegmentsToCheck(store_uri, None, (), tuple(some))
+
+
 def _by_file(segments: Iterable[StoredSegment]) -> list[list[StoredSegment]]:
     return [list(some) for _, some in groupby(segments, key=attrgetter("name"))]
 
@@ -181,7 +201,15 @@ def check_segments(objects: ObjectStore, task: SegmentsToCheck) -> CheckedSegmen
             else:
                 records += sum(segment.row_count for segment in segments)
             size_bytes += len(data or b"")
-    return CheckedSegments(len(task.segments), records, size_bytes, tuple(problems))
+    for first in range(0, len(task.older), _WINDOW_SEGMENTS):
+        some = task.older[first : first + _WINDOW_SEGMENTS]
+        for each, data in zip(some, objects.get_many([each.name for each in some]), strict=True):
+            if data is None:
+                problems.append(Problem(each.name, "the log names it and it does not exist", RESTORE, True))
+            elif reason := problem_of(data, each):
+                problems.append(Problem(each.name, reason, RESTORE))
+            size_bytes += len(data or b"")
+    return CheckedSegments(len(task.segments) + len(task.older), records, size_bytes, tuple(problems))
 
 
 def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Schema) -> Problem | None:

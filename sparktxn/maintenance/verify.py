@@ -1,14 +1,18 @@
 """Verifying a store: reads everything, and checks that it is as PROTOCOL.md says.
 
 The log is replayed from the horizon: numbers, chain, checksums, and every command by the state machine. Each checkpoint
-must hold what the replay gives, with its manifests and indexes. Every object that readers may still ask for must exist.
-Each segment must hold what the log says. Nothing is written, and nothing is repaired: `repair.py` does that.
+must hold what the replay gives, with its manifests and indexes. Every object that a view from the horizon on may read
+must exist and hold what the log says. It is what a vacuum keeps and a copy has; `marking.py` finds it for all three.
+Segments of the newest view are decoded too. Nothing is written, and nothing is repaired: `repair.py` does that.
+
+Not checked is what decides nothing: hints, intents, signs of life, and what a vacuum is going to delete.
 
 It may run alongside every other process. A vacuum that runs at the same time makes it begin again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -20,8 +24,9 @@ from sparktxn import arguments
 from sparktxn.clock import in_time
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead
-from sparktxn.format.entry import decode_store
+from sparktxn.format.checkpoint import HALVES_PREFIX, SEGMENTS_PREFIX, CheckpointHead, part_of
+from sparktxn.format.entry import StoreDocument, decode_store
+from sparktxn.format.horizon import decode_marker
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.log.follow.confirm import Premise, judge, usable_heads
 from sparktxn.log.follow.ending import check_end
@@ -29,7 +34,8 @@ from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
-from sparktxn.maintenance.marking import Head, Marks, heads_in, mark
+from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
+from sparktxn.maintenance.marking import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.running import all_results, waves
 from sparktxn.maintenance.segmentcheck import (
     RESTORE,
@@ -38,6 +44,7 @@ from sparktxn.maintenance.segmentcheck import (
     SegmentsToCheck,
     StoredSegment,
     check_segments,
+    older_tasks_of,
     partition_problems,
     stored_half,
     stored_segment,
@@ -46,14 +53,25 @@ from sparktxn.maintenance.segmentcheck import (
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import objects_of
 from sparktxn.store import Store
-from sparktxn.structs import HalfState, ManifestRef, PartitionSegments, PartitionState, SegmentRef, TopicState
+from sparktxn.structs import (
+    AbortedTransaction,
+    HalfState,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    SegmentRef,
+    StoreState,
+    TopicState,
+)
 
 __all__ = ["Problem", "SegmentsToCheck", "VerifyReport", "verify"]
 
 _ATTEMPTS: Final = 3
 _WINDOW: Final = 64
 _READ_ON: Final = "readers and writers use another checkpoint; it goes with a vacuum once two newer ones are whole"
-
+_COUNTS_ALL: Final = (
+    "every whole checkpoint from the horizon on counts meanwhile; the next vacuum writes another marker"
+)
 _FOR_KAFKAS_TOOLS: Final = f"only Kafka's tools read it: {RESTORE} if you use them"
 
 Result = TypeVar("Result")
@@ -148,6 +166,8 @@ class _Verification:
         self._found = _Found()
         self._read: set[str] = set()
         self._marks = Marks()
+        self._unreadable: list[CheckpointHead] = []
+        self._differs: dict[str, str] = {}
 
     def report(self, run: RunTasks | None) -> VerifyReport:
         """Verify, and report.
@@ -165,6 +185,11 @@ class _Verification:
                 checked = self._checked(tasks, run)
         except _Damaged:
             pass
+        except (DamagedObject, FormatVersionError) as damaged:
+            # A part of the checkpoint at the horizon, without which the state is not known.
+            self._check_not_overtaken()
+            if all(problem.object_name != damaged.object_name for problem in self._found.problems):
+                self._note(damaged)
         self._found.problems += [problem for some in checked for problem in some.problems]
         if any(problem.is_missing for problem in self._found.problems):
             self._check_not_overtaken()
@@ -187,7 +212,7 @@ class _Verification:
         check = partial(_check, self._store.options)
         return [
             checked
-            for some in waves(tasks, lambda task: len(task.segments))
+            for some in waves(tasks, lambda task: len(task.segments) + len(task.older))
             for checked in all_results(run(check, some), CheckedSegments, len(some))
         ]
 
@@ -208,8 +233,11 @@ class _Verification:
         Raises:
             _Damaged: the log cannot be followed, or there is no checkpoint to begin with.
         """
-        self._attempt(partial(_read_store_document, self._objects), RESTORE)
+        store = self._attempt(partial(_read_store_document, self._objects), RESTORE)
+        self._is_copy = store is not None and bool(store.copied_from)
         listed = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= self._horizon]
+        if self._horizon > 1:
+            self._check_marker({head.checkpoint for head in listed})
         heads = self._opened(listed)
         replay = Replay(self._objects, self._base(heads))
         try:
@@ -220,6 +248,8 @@ class _Verification:
                         self._compare(replay, head)
             replay.advance(window=_WINDOW)
             check_end(self._objects, replay)
+            if replay.entry < self._store.log.entry:
+                raise DamagedObject(names.entry(replay.entry + 1), "this process has read it, and it does not exist")
         except (DamagedObject, FormatVersionError) as damaged:
             self._check_not_overtaken()
             self._note(damaged, "restore the entry from a copy of the store: no process can pass it")
@@ -242,6 +272,7 @@ class _Verification:
     def _base(self, heads: Sequence[CheckpointHead]) -> CheckpointHead | None:
         """Return what the replay begins with: the checkpoint at the horizon."""
         if self._horizon <= 1:
+            self._check_marker_exists(heads)
             return None
         for head in heads:
             if head.entry == self._horizon:
@@ -250,6 +281,37 @@ class _Verification:
         problem = "no checkpoint of that entry is whole, and the entries before it may be gone"
         self._found.problems.append(Problem(names.horizon(self._horizon), problem, RESTORE))
         raise _Damaged
+
+    def _check_marker_exists(self, heads: Sequence[CheckpointHead]) -> None:
+        """Note that the horizon's marker is gone, if the log's first entry is, and a checkpoint says which it was.
+
+        Raises:
+            _Damaged: it is gone.
+        """
+        if not heads or self._objects.get(names.entry(1)) is not None:
+            return
+        ref = heads[-1].parts.get(part_of(("store",)))
+        records = (self._attempt(partial(read_part, self._objects, ref), _READ_ON) or ()) if ref is not None else ()
+        for record in records:
+            if isinstance(record, StoreState) and record.horizon > 1:
+                self._check_not_overtaken()
+                problem = "it does not exist, and the entries before it are gone: no process can follow the log"
+                self._found.problems.append(Problem(names.horizon(record.horizon), problem, RESTORE))
+                raise _Damaged
+
+    def _check_marker(self, listed: Collection[str]) -> None:
+        """Check that the horizon's marker can be read, and names checkpoints that exist; in a copy some need not."""
+        name = names.horizon(self._horizon)
+        data = self._objects.get(name)
+        if data is None:
+            self._check_not_overtaken()
+            return
+        marker = decode_marker(data)
+        if marker is None:
+            self._found.problems.append(Problem(name, "it cannot be decoded", _COUNTS_ALL))
+        elif not self._is_copy and (unknown := {*marker.checkpoints}.difference(listed)):
+            others = ", ".join(sorted(unknown))
+            self._found.problems.append(Problem(name, f"it names checkpoints that do not exist: {others}", _COUNTS_ALL))
 
     def _compare(self, replay: Replay, head: CheckpointHead) -> None:
         """Read what a head names, each object once, and compare it with the replay if all can be read."""
@@ -261,8 +323,11 @@ class _Verification:
             for record in self._attempt(partial(read_part, self._objects, ref), _READ_ON) or ():
                 if part.startswith(SEGMENTS_PREFIX) and isinstance(record, PartitionSegments):
                     self._read_runs(replay, record)
-        if len(self._found.problems) > before or (problem := replay.problem(head)) is None:
-            self._found.checkpoints += len(self._found.problems) == before
+        if len(self._found.problems) > before:
+            self._unreadable.append(head)
+            return
+        if (problem := replay.problem(head)) is None:
+            self._found.checkpoints += 1
             return
         self._check_not_overtaken()
         name = names.checkpoint_head(head.entry, head.checkpoint)
@@ -282,6 +347,7 @@ class _Verification:
             self._read.add(run.folder)
             self._attempt(partial(replay.manifest, folder, run), RESTORE)
             self._attempt(partial(_read_index, self._objects, folder, run, replay, located), RESTORE)
+            self._attempt(partial(_compare_index, self._objects, folder, run, replay, located), RESTORE)
             self._attempt(partial(_read_snapshot, self._objects, folder, run), _FOR_KAFKAS_TOOLS)
 
     def _attempt(self, work: Callable[[], Result], fix: str) -> Result | None:
@@ -296,14 +362,29 @@ class _Verification:
     # what exists
 
     def _mark(self, replay: Replay, heads: Sequence[CheckpointHead]) -> None:
-        """Compare what readers may ask for with what is listed."""
+        """Compare what readers may ask for with what is listed.
+
+        Raises:
+            _Damaged: what the checkpoint at the horizon names is not known.
+        """
+        readable = [head for head in heads if head.entry == self._horizon or head not in self._unreadable]
         try:
-            marks = mark(self._objects, heads, self._horizon, replay)
+            marks = mark(self._objects, readable, self._horizon, replay)
         except (DamagedObject, FormatVersionError) as damaged:
             self._check_not_overtaken()
             self._note(damaged)
             raise _Damaged from None
         self._marks = marks
+        for where, runs in marks.runs.items():
+            for run in runs.values():
+                if run.ref.folder not in self._read:
+                    # A rewrite's, and replaced by another one.
+                    folder = names.partition_folder(replay.topics[where[0]], *where)
+                    self._attempt(partial(replay.manifest, folder, run.ref), RESTORE)
+        find_checksums(marks, replay, lambda _: None)
+        self._find_missing(replay, marks)
+
+    def _find_missing(self, replay: Replay, marks: Marks) -> None:
         needed = dict(marks.needed)
         wanted = {(where, name) for where, some in marks.segments.items() for name in some}
         for info in self._objects.list(names.TOPICS):
@@ -313,6 +394,9 @@ class _Verification:
                 continue
             where, rest = parsed[:2], parsed[2]
             wanted.discard((where, rest))
+            file = marks.segments.get(where, {}).get(rest)
+            if file is not None and file.size_bytes not in (UNKNOWN_SIZE, info.size_bytes):
+                self._differs[info.name] = f"it has {info.size_bytes} bytes, expected {file.size_bytes}"
             if not _is_named(marks, where, rest):
                 self._found.unreferenced += 1
                 self._found.unreferenced_bytes += info.size_bytes
@@ -321,7 +405,7 @@ class _Verification:
         present = (
             {names.parse_entry(name) for name in self._objects.list_names(names.ENTRIES)} if marks.entries else set()
         )
-        for entry in sorted(marks.entries - present):
+        for entry in sorted(marks.entries.keys() - present):
             problem = "the log names records that it carries and it does not exist"
             self._found.problems.append(Problem(names.entry(entry), problem, RESTORE, True))
         for name, entry in sorted(needed.items()):
@@ -330,6 +414,7 @@ class _Verification:
         for (topic_id, partition), name in sorted(wanted):
             folder = names.partition_folder(replay.topics.get(topic_id, "?"), topic_id, partition)
             self._found.problems.append(Problem(folder + name, "the log names it and it does not exist", RESTORE, True))
+        self._found.problems += [Problem(name, reason, RESTORE) for name, reason in sorted(self._differs.items())]
 
     # the records
 
@@ -346,22 +431,20 @@ class _Verification:
             topic = topics[located.topic_id]
             folder = names.partition_folder(topic.name, topic.topic_id, located.partition)
             partition: PartitionState = replay.parts.get(("partition", located.topic_id, located.partition))
-            current, replaced = self._segments(replay, folder, located)
+            current = self._segments(replay, folder, located)
             self._found.problems += partition_problems(folder, partition, current, replay.entry)
-            # Views from before a rewrite read what it has replaced, until a vacuum has passed them.
-            where = (located.topic_id, located.partition)
             start = partition.log_start_offset
             by_topic[topic.topic_id] += [
-                stored_segment(folder, segment)
-                for segment in (*current, *(segment for segment in replaced if self._marks.keeps(where, segment)))
-                if segment.end_offset > start
+                stored_segment(folder, segment) for segment in current if segment.end_offset > start
             ]
         for half in _records(replay, HALVES_PREFIX, HalfState):
             for segment in half.segments:
                 folder = names.partition_folder(segment.topic, segment.topic_id, segment.partition)
                 if segment.topic_id in by_topic:
                     by_topic[segment.topic_id].append(stored_half(folder, segment))
-        missing = {problem.object_name for problem in self._found.problems if problem.is_missing}
+        missing = {problem.object_name for problem in self._found.problems if problem.is_missing} | self._differs.keys()
+        decoded = {segment.object_name for some in by_topic.values() for segment in some}
+        older = (each for each in self._kept(replay) if each.name not in decoded and each.name not in missing)
         return [
             task
             for topic_id, segments in by_topic.items()
@@ -371,27 +454,38 @@ class _Verification:
                 topics[topic_id].schema,
                 [segment for segment in segments if segment.object_name not in missing],
             )
-        ]
+        ] + [*older_tasks_of(self._objects.uri, older)]
 
-    def _segments(
-        self, replay: Replay, folder: str, located: PartitionSegments
-    ) -> tuple[list[SegmentRef], list[SegmentRef]]:
-        """Return a partition's segments by offset, and those that rewrites have replaced."""
+    def _kept(self, replay: Replay) -> Iterator[ObjectToCopy]:
+        """Yield the files and entries with records that some view reads, of the topics that are asked for.
+
+        All else that is kept has been read by now, but for the object with append commands of the horizon's entry.
+        """
+        for each in self._marks.objects(replay.topics):
+            if not each.expected or each.proof not in (INLINE, CRC32C):
+                continue  # of a rewrite whose manifest cannot be read, or read before
+            parsed = names.parse_partition_object(each.name)
+            if parsed is None or (
+                names.parse_sealed_folder(parsed[2]) is None
+                and (self._topic_ids is None or parsed[0] in self._topic_ids)
+            ):
+                yield each
+
+    def _segments(self, replay: Replay, folder: str, located: PartitionSegments) -> list[SegmentRef]:
+        """Return a partition's segments by offset."""
         manifests = (self._attempt(partial(replay.manifest, folder, run), RESTORE) for run in located.sealed)
         segments = [*(segment for some in manifests for segment in some or ()), *located.segments]
         if not located.rewritten:
-            return segments, []
+            return segments
         current = self._attempt(partial(not_rewritten, segments, located.rewritten), RESTORE) or []
-        stays = {segment.name for segment in current}
         for each in located.rewritten:
             read = partial(rewritten_segments_of, self._objects, folder, [each])
             current += self._attempt(read, RESTORE) or []
-        replaced = [segment for segment in segments if segment.name not in stays]
-        return sorted(current, key=attrgetter("base_offset")), replaced
+        return sorted(current, key=attrgetter("base_offset"))
 
 
-def _read_store_document(objects: ObjectStore) -> None:
-    """Check the object that says that there is a store, without which no process opens it.
+def _read_store_document(objects: ObjectStore) -> StoreDocument:
+    """Return the object that says that there is a store, without which no process opens it.
 
     Raises:
         DamagedObject, FormatVersionError: it is missing, or cannot be read.
@@ -399,7 +493,7 @@ def _read_store_document(objects: ObjectStore) -> None:
     data = objects.get(names.STORE)
     if data is None:
         raise DamagedObject(names.STORE, "it does not exist: no process finds the store without it")
-    decode_store(data, names.STORE)
+    return decode_store(data, names.STORE)
 
 
 def _read_index(
@@ -423,6 +517,44 @@ def _read_index(
         if transaction.last_offset >= partition.log_start_offset and transaction not in known:
             name = names.transaction_index(folder, run.folder, run.base_offset)
             raise DamagedObject(name, f"it holds {transaction}, and the log has no such aborted transaction")
+
+
+def _compare_index(
+    objects: ObjectStore, folder: str, run: ManifestRef, replay: Replay, located: PartitionSegments
+) -> None:
+    """Check a run's index, which has no checksum, against the segments: readers must leave out those of its producers.
+
+    Raises:
+        DamagedObject: a transaction does not begin with a segment of its producer, or ends within segments.
+    """
+    if not run.aborted_count:
+        return
+    try:
+        (found,) = aborted_of(objects, folder, [run])
+        segments = [segment for each in located.sealed for segment in replay.manifest(folder, each)]
+    except DamagedObject:
+        return  # noted where it was read first
+    segments += located.segments
+    name = names.transaction_index(folder, run.folder, run.base_offset)
+    for transaction in found:
+        is_known = segments and transaction.first_offset >= segments[0].base_offset
+        if is_known and (problem := _aborted_problem(transaction, segments)):
+            raise DamagedObject(name, f"it holds {transaction}: {problem}")
+
+
+def _aborted_problem(transaction: AbortedTransaction, segments: Sequence[SegmentRef]) -> str | None:
+    """Return how an aborted transaction contradicts the segments of its partition, which are in offset order."""
+    first = bisect_left(segments, transaction.first_offset, key=attrgetter("base_offset"))
+    own = segments[first] if first < len(segments) else None
+    if own is None or (own.base_offset, own.producer_id) != (transaction.first_offset, transaction.producer_id):
+        return "no segment of that producer begins there"
+    for segment in segments[first:]:
+        is_inside = segment.base_offset <= transaction.last_offset
+        if is_inside and segment.end_offset > transaction.last_offset:
+            return "a segment is where it ends"
+        if segment.producer_id == own.producer_id and is_inside != (segment.transaction == own.transaction):
+            return f"it does not end with the producer's transaction {own.transaction}"
+    return None
 
 
 def _read_snapshot(objects: ObjectStore, folder: str, run: ManifestRef) -> None:

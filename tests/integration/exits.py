@@ -1,7 +1,7 @@
 """A program whose children end while their threads are in some state: `… -m tests.integration.exits FOLDER 40 1 0.75`.
 
-It imports everything once. Each child is a fork of it, brings its threads into a state, and ends as a program does: it
-returns from the main module, so that the interpreter is finalised. A line for each child says how that went.
+It imports everything once. Each child is a fork of it, and brings its threads into a state. It ends as a program does:
+it returns from the main module, so that the interpreter is finalised. A line for each child says how that went.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def encode() -> float:
 
 
 def encode_always() -> None:
-    """As work that never looks at a deadline."""
+    """As work that never reads a deadline."""
     while True:
         encode()
 

@@ -109,9 +109,10 @@ def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     without_reading_the_horizon_again(patch)
     mark_head = marking._Marking.mark
 
-    def mark_or_skip(self: marking._Marking, head: CheckpointHead, needed: dict[str, int]) -> None:
+    def mark_or_skip(self: marking._Marking, head: CheckpointHead, found: marking.Marks) -> None:
         with contextlib.suppress(DamagedObject):
-            mark_head(self, head, {})
+            mark_head(self, head, found)
+        found.needed.clear()
 
     patch.setattr(marking._Marking, "mark", mark_or_skip)
 

@@ -105,7 +105,7 @@ def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(marking._Marking, "_mark_halves", lambda self, ref: None)
+    patch.setattr(marking._Marking, "_mark_halves", lambda *_: None)
 
 
 def without_commit_order(patch: pytest.MonkeyPatch) -> None:

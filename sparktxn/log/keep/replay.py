@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
+from msgspec import Struct
+
 from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, digest, encode_part
@@ -31,19 +33,28 @@ from sparktxn.structs import (
     TopicState,
 )
 
-__all__ = ["Replay"]
+__all__ = ["NamedFile", "Replay"]
 
 _PARTS_PER_FETCH: Final = 64
 _EMPTY: Final = digest(encode_part([]))
 _Where = tuple[int, int]
 
 
+class NamedFile(Struct, frozen=True, gc=False):
+    """A file of segments: the entry that names it, its size and its CRC-32C; both are not known of a rewrite's."""
+
+    entry: int
+    size_bytes: int = -1
+    checksum: str = ""
+
+
 class Replay(Tail):
     """A replica that applies every entry itself, and notes which objects they name.
 
-    `segments` are names of files by partition as (topic id, partition), with the entry that names each; `runs` are the
-    same of the runs of rewrites. `topics` are names by id, also of topics that have been deleted. `partitions` are
-    those that entries have changed, deleted ones too.
+    `segments` are files by partition as (topic id, partition) and by name; `runs` are those of rewrites, by folder,
+    each with the entry that names it. `appends` are the checksums of append objects, and the entries that name them.
+    `topics` are names by id, also of topics that have been deleted. `partitions` are those that entries have changed,
+    deleted ones too.
     """
 
     defers = False
@@ -54,22 +65,28 @@ class Replay(Tail):
         # Its own: a manifest that another reader has read before may have been lost since.
         self._manifests = ManifestCache()
         self._readable: set[tuple[str, ManifestRef]] = set()
-        self.segments: dict[_Where, dict[str, int]] = {}
-        self.runs: dict[_Where, dict[str, int]] = {}
-        self.appends: set[str] = set()
+        self.segments: dict[_Where, dict[str, NamedFile]] = {}
+        self.runs: dict[_Where, dict[str, tuple[ManifestRef, int]]] = {}
+        self.appends: dict[str, tuple[str, int]] = {}
         self.partitions: set[_Where] = set()
         self.topics: dict[int, str] = {topic.topic_id: topic.name for topic in self._topic_records()}
 
     def _commands(self, entry: LogEntry) -> Sequence[Command]:
         commands = super()._commands(entry)
-        self.appends.update(command.object for command in entry.commands if isinstance(command, Appends))
-        for where, segment in _files_of(commands):
-            self.segments.setdefault(where, {})[segment] = entry.entry
+        self.note_appends(entry)
+        for where, name, size_bytes, checksum in _files_of(commands):
+            self.segments.setdefault(where, {})[name] = NamedFile(entry.entry, size_bytes, checksum)
         for command in commands:
             if isinstance(command, Rewrite):
                 where = (command.topic_id, command.partition)
-                self.runs.setdefault(where, {})[command.run.folder] = entry.entry
+                self.runs.setdefault(where, {})[command.run.folder] = command.run, entry.entry
         return commands
+
+    def note_appends(self, entry: LogEntry) -> None:
+        """Note the objects with append commands that an entry names."""
+        for command in entry.commands:
+            if isinstance(command, Appends):
+                self.appends[command.object] = command.checksum, entry.entry
 
     def files_of(self, number: int) -> list[tuple[_Where, str]]:
         """Return the files that entry `number` names, by partition.
@@ -81,7 +98,7 @@ class Replay(Tail):
         if data is None:
             raise DamagedObject(names.entry(number), "it is missing")
         entry = decode_entry(data, names.entry(number), number)
-        return list(_files_of(super()._commands(entry)))
+        return [(where, name) for where, name, _, _ in _files_of(super()._commands(entry))]
 
     def take(self, entry: LogEntry, changes: Mapping[StateKey, StateRecord | None], size_bytes: int) -> None:
         """Fold an entry in, and note the names of topics."""
@@ -158,8 +175,10 @@ class Replay(Tail):
                     rewritten = (own.rewritten, own.compacted) if own is not None else ((), None)
                     same = _same_runs(record, own) if own is not None else 0
                     places = self._places(record, same), self._places(own, same)
-                    if (record.rewritten, record.compacted) != rewritten or places[0] != places[1]:
+                    if (record.rewritten, record.compacted) != rewritten or places[0][0] != places[1][0]:
                         return f"partition {record.partition} of topic id {record.topic_id} has other segments"
+                    if places[0][1] != places[1][1]:
+                        return self._other_aborted(record, own, same)
         known = {
             (record.topic_id, record.partition)
             for part in self.parts.names(SEGMENTS_PREFIX)
@@ -202,6 +221,16 @@ class Replay(Tail):
             [transaction for transaction in aborted if transaction.last_offset >= start],
         )
 
+    def _other_aborted(self, record: PartitionSegments, own: PartitionSegments | None, same: int) -> str:
+        """Say that aborted transactions differ, and which indexes hold them: these have no checksum of their own."""
+        folder = names.partition_folder(self.topics[record.topic_id], record.topic_id, record.partition)
+        runs = {run for located in (record, own) if located is not None for run in located.sealed[same:]}
+        indexes = sorted(
+            names.transaction_index(folder, run.folder, run.base_offset) for run in runs if run.aborted_count
+        )
+        where = f"partition {record.partition} of topic id {record.topic_id}"
+        return f"{where} has other aborted transactions; they are in {', '.join(indexes) or 'it'}"
+
     def _topic_records(self) -> Iterator[TopicState]:
         for part in self.parts.names("topics/"):
             for record in self.parts.part(part).values():
@@ -225,17 +254,18 @@ def _same_runs(one: PartitionSegments, other: PartitionSegments) -> int:
     return 0 if any(each.first_offset < end for each in later) else same
 
 
-def _files_of(commands: Iterable[Command]) -> Iterator[tuple[_Where, str]]:
-    """The files of segments that commands name, each with its partition."""
+def _files_of(commands: Iterable[Command]) -> Iterator[tuple[_Where, str, int, str]]:
+    """Yield the files that commands name: partition, name, size, checksum; manifests have the last two of rewrites."""
     for command in commands:
         if isinstance(command, Append) and not command.data:
-            yield (command.topic_id, command.partition), command.segment
+            yield (command.topic_id, command.partition), command.segment, command.size_bytes, command.checksum
         elif isinstance(command, PrepareHalf):
             for segment in command.segments:
                 if not names.is_inline(segment.segment):
-                    yield (segment.topic_id, segment.partition), segment.segment
+                    where = (segment.topic_id, segment.partition)
+                    yield where, segment.segment, segment.size_bytes, segment.checksum
         elif isinstance(command, Rewrite):
-            yield from (((command.topic_id, command.partition), name) for name in command.segments)
+            yield from (((command.topic_id, command.partition), name, -1, "") for name in command.segments)
 
 
 def _read(objects: ObjectStore, parts: dict[str, PartRef]) -> Iterator[tuple[str, Iterable[object]]]:
