@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.plan import ReadTask
@@ -24,7 +25,7 @@ from sparktxn.transfer.filewriting import FORMATS, FileWriter
 
 __all__ = ["FORMATS", "ExportReport", "export_topic"]
 
-_PARTITION_COLUMNS: Final = ("partition", "_partition")
+_PARTITION: Final = "partition"
 _ROWS_PER_FILE: Final = 10_000_000
 _ROWS_PER_BATCH: Final = 65_536
 _BOUNDS: Final = 2
@@ -61,7 +62,8 @@ def export_topic(
     """Write the committed records of a read view to files: ``FOLDER/partition=0/part-00000.parquet`` and so on.
 
     The folder appears whole, with all files on the disk, or not at all. The file ``_SUCCESS`` is in it, too. The files
-    have no column of the partition: engines find it in the folders' names. A process that dies leaves a hidden folder
+    have no column of the partition: engines find it in the folders' names, as ``kafka_partition`` if the topic has a
+    column ``partition`` of its own. A process that dies leaves a hidden folder
     next to `folder`, which may be deleted.
 
     Args:
@@ -131,7 +133,8 @@ def _selected(
     known = known_columns(topic.schema)
     schema = output_schema(topic.schema, None if columns is None else arguments.identifiers("columns", columns))
     given = arguments.items("where", where, Condition)
-    wanted = pa.schema([field for field in schema if field.name not in _PARTITION_COLUMNS])
+    partition = _PARTITION if topic.schema is None else f"_{_PARTITION}"
+    wanted = pa.schema([field for field in schema if field.name != partition])
     if not wanted.names:
         raise ConfigurationError("columns name no column but the partition, which folders' names have: name another")
     return wanted, tuple(checked_condition(condition, known) for condition in given)
@@ -184,13 +187,16 @@ class _Export:
         self._rows_per_file = rows_per_file
         self._on_progress = on_progress
         self._is_record = is_record
+        # Engines take a column from the folders' names, whatever the files have: a topic's own one would be lost.
+        own = not is_record and any(name.lower() == _PARTITION for name in schema.names)
+        self._folder_name = PARTITION_COLUMN if own else _PARTITION
         self.files = self.records = self.size_bytes = 0
 
     def write_partition(self, partition: int, tasks: Any) -> None:
         """Write the records of one partition."""
         number = rows = 0
         writer: FileWriter | None = None
-        folder = self._folder / f"partition={partition}"
+        folder = self._folder / f"{self._folder_name}={partition}"
         for task in tasks:
             for batch in read_task(task, self._store.options, batch_rows=min(_ROWS_PER_BATCH, self._rows_per_file)):
                 found = matching(batch, self._conditions).select(self._schema.names)
