@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.format.leaves import leaves
 from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
@@ -37,6 +38,7 @@ __all__ = ["read_arrow", "to_duckdb", "to_pandas", "to_polars"]
 
 AsOf: TypeAlias = int | datetime | str | None
 Where: TypeAlias = "pc.Expression | Sequence[tuple[Any, ...]] | None"
+_FLOAT_WHOLE_MAX: Final = 2**53
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = "expected tuples such as ('amount', '>=', 10) and ('key', 'is not null'), or a pyarrow Expression"
 
@@ -105,12 +107,26 @@ def read_arrow(
 def to_pandas(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pd.DataFrame:
     """Return the topics' records as a pandas DataFrame; the arguments and errors are those of `read_arrow`.
 
+    A column of whole numbers that has nulls has floats, as in pandas. If one of them is none of a float's, such columns
+    have Python's numbers and None.
+
     Raises:
         ImportError: pandas is not installed.
     """
     _imported("pandas")
-    frame: pd.DataFrame = read_arrow(uri, topics, **selection).read_pandas()
+    table = read_arrow(uri, topics, **selection).read_all()
+    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=any(map(_is_rounded, table.columns)))
     return frame
+
+
+def _is_rounded(column: pa.ChunkedArray) -> bool:
+    """Return whether floats would have other numbers than a column of whole numbers with nulls."""
+    for leaf in (leaf for chunk in column.chunks for leaf in leaves(chunk)):
+        if pa.types.is_int64(leaf.type) and leaf.null_count < len(leaf):
+            found = pc.min_max(leaf)
+            if max(abs(found["min"].as_py()), abs(found["max"].as_py())) > _FLOAT_WHOLE_MAX:
+                return True
+    return False
 
 
 def to_polars(uri: str | os.PathLike[str] | Store, topics: str | Iterable[str], **selection: Any) -> pl.DataFrame:

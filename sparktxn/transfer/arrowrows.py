@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from sparktxn.format.leaves import leaves
+
 __all__ = ["Int96Error", "arrow_tables", "parquet_tables"]
 
 _ROWS: Final = 65_536
@@ -109,7 +111,7 @@ def _exact_times(
 
 def _is_exact(table: pa.Array, nanoseconds: pa.Array, seconds: pa.Array) -> bool:
     """Return whether microseconds lose nothing: nanoseconds are exact but for multiples of 2**64, seconds never."""
-    for us, ns, s in zip(_leaves(table), _leaves(nanoseconds), _leaves(seconds), strict=True):
+    for us, ns, s in zip(leaves(table), leaves(nanoseconds), leaves(seconds), strict=True):
         if us.type == ns.type:
             continue
         count = us.cast(pa.int64())
@@ -144,19 +146,3 @@ def _zoned(found: pa.DataType, nanoseconds: pa.DataType, expected: pa.DataType) 
         fields = zip(found, nanoseconds, expected, strict=True)
         return pa.struct([one.with_type(_zoned(one.type, ns.type, other.type)) for one, ns, other in fields])
     return found
-
-
-def _leaves(column: pa.Array) -> list[pa.Array]:
-    kind = column.type
-    if pa.types.is_list(kind):
-        return _leaves(column.flatten())
-    if pa.types.is_map(kind):
-        # A slice of a map still has the keys and values of the whole.
-        return [leaf for part in column.cast(pa.list_(_pair(kind))).flatten().flatten() for leaf in _leaves(part)]
-    if pa.types.is_struct(kind):
-        return [leaf for part in column.flatten() for leaf in _leaves(part)]
-    return [column]
-
-
-def _pair(kind: pa.DataType) -> pa.DataType:
-    return pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])

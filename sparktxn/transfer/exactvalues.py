@@ -25,7 +25,7 @@ _NO_NUMBER = re.compile(r"(?i:nan|[+-]?inf(?:inity)?)")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ](?P<hour>[0-9]{2}):[0-9]{2}"
-    r"(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,100}))?)?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,100}))?)?(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _EPOCH: Final = datetime.fromisoformat("1970-01-01")
 _DAY_ONE: Final = date(1970, 1, 1)
@@ -196,7 +196,7 @@ def _time_of(text: str, kind: pa.DataType) -> int:
 def _zone_us(zone: str | None) -> int:
     if zone is None or zone in "Zz":
         return 0
-    hours, minutes = int(zone[1:3]), int(zone[-2:])
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
     if hours > 23 or minutes > 59:
         raise ValueError(f"zone {zone!r} is none: expected one from -23:59 to +23:59")
     return (hours * 60 + minutes) * 60_000_000 * (-1 if zone[0] == "-" else 1)

@@ -62,10 +62,9 @@ def export_topic(
 ) -> ExportReport:
     """Write the committed records of a read view to files: ``FOLDER/partition=0/part-00000.parquet`` and so on.
 
-    Of a typed topic that has a column `partition` itself, folders are called ``kafka_partition=0``.
     The folder appears whole, with all files on the disk, or not at all. The file ``_SUCCESS`` is in it, too. The files
-    have no column of the partition: engines find it in the folders' names. A process that dies leaves a hidden folder
-    next to `folder`, which may be deleted.
+    have no column of the partition: engines find it in the folders' names, as ``kafka_partition`` if the topic has a
+    column ``partition`` of its own. A process that dies leaves a hidden folder next to `folder`, which may be deleted.
 
     Args:
         store: an open store.

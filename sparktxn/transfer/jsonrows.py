@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.format.leaves import leaves
 from sparktxn.transfer.exactvalues import shown
 from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 
@@ -187,7 +188,7 @@ def _finite(value: Any) -> Any:
 
 
 def _check_years(field: pa.Field, column: pa.Array) -> None:
-    for leaf in _leaves(column):
+    for leaf in leaves(column):
         years = _YEARS.get(getattr(leaf.type, "unit", leaf.type)) if pa.types.is_temporal(leaf.type) else None
         if years is None:
             continue
@@ -198,14 +199,3 @@ def _check_years(field: pa.Field, column: pa.Array) -> None:
                     f"column {field.name!r} has the {leaf.type} {number} since 1970, which is outside the years 1 to "
                     "9999 and has no text: export parquet or arrow, or leave the row out with a condition"
                 )
-
-
-def _leaves(column: pa.Array) -> list[pa.Array]:
-    kind = column.type
-    if pa.types.is_list(kind):
-        return _leaves(column.flatten())
-    if pa.types.is_map(kind):
-        return [*_leaves(column.keys), *_leaves(column.items)]
-    if pa.types.is_struct(kind):
-        return [leaf for part in column.flatten() for leaf in _leaves(part)]
-    return [column]

@@ -235,3 +235,17 @@ def test_a_package_that_is_missing_is_named(uri: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ModuleNotFoundError, match="pip install polars"):
         to_polars(uri, "rides")
+
+
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**63), 2**53])
+def test_whole_numbers_with_nulls_are_not_rounded_in_pandas(large: int) -> None:
+    uri = f"memory://rounded-{large}"
+    with Store.open(uri, create=True) as store:
+        schema = pa.schema([("v", pa.int64()), ("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64()))])
+        store.create_topic("t", 1, schema=schema)
+        with Producer({"bootstrap.servers": uri}) as producer:
+            lists, maps = [[large, None], None], [[("a", large), ("b", None)], []]
+            producer.produce_arrow("t", pa.table({"v": [large, None], "l": lists, "m": maps}, schema=schema))
+        frame = to_pandas(store, "t", columns=["v", "l", "m"])
+    assert int(frame["v"][0]) == int(frame["l"][0][0]) == int(frame["m"][0][0][1]) == large
+    assert (frame["v"].dtype == float) is (large == 2**53)
