@@ -252,7 +252,7 @@ def test_a_rolling_restart_of_many_members_by_kills(tmp_path: Path) -> None:
     roll(tmp_path, members=16, rounds=2)
 
 
-FIFTEEN_BLOWS = Plan(kills=12, pauses=3, gap_max_s=0.8)
+EIGHT_BLOWS = Plan(kills=6, pauses=2, gap_max_s=0.8)
 HUNDRED_BLOWS = Plan(kills=80, pauses=20, gap_max_s=1.0)
 """Five runs of these make the 500 blows of `make nightly` on each store."""
 
@@ -265,8 +265,8 @@ def strike_on(tmp_path: Path, server: S3Server, seed: int, plan: Plan) -> None:
 
 
 @pytest.mark.kafka("K106", "K134", "K138")
-def test_eight_members_under_fifteen_blows(tmp_path: Path, seed: int) -> None:
-    strike(tmp_path, str(tmp_path / "store"), {}, seed, FIFTEEN_BLOWS)
+def test_eight_members_under_eight_blows(tmp_path: Path, seed: int) -> None:
+    strike(tmp_path, str(tmp_path / "store"), {}, seed, EIGHT_BLOWS)
 
 
 @pytest.mark.kafka("K106", "K134", "K138")

@@ -14,8 +14,8 @@ from tests.crash.order_points import PROGRAMS
 pytestmark = [pytest.mark.crash, pytest.mark.rocketmq("R10", "R16", "R22")]
 
 ROOT = Path(__file__).parents[2]
-SAMPLED = 12
-"""`make test` takes each twelfth step."""
+SAMPLED = 20
+"""`make test` takes each twentieth step."""
 
 
 def kill_at(folder: Path, program: str, every: int, first: int) -> None:

@@ -15,6 +15,7 @@ from sparktxn.maintenance import repair, verify
 from sparktxn.testing.faultystore import Died, Fault
 from tests.crash.test_rewrite_points import RealWorld, at
 from tests.crash.test_vacuum_points import FAULTS
+from tests.seeds import share
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quiet")]
 
@@ -67,7 +68,7 @@ def test_every_operation_of_a_repair_may_be_the_last(small: RealWorld, fault: Fa
     operations = process.objects.operations[begun:]
     writes = [number for number, operation in enumerate(operations, 1) if operation.verb.startswith("put")]
     assert len(writes) >= len(damaged)
-    for number in {*writes, *range(1, len(operations) + 1, 29)}:
+    for number in share(sorted({*writes, *range(1, len(operations) + 1, 29)}), FAULTS.index(fault)):
         own = world.copy()
         process = own.process()
         process.fate = at(len(process.objects.operations) + number, fault)

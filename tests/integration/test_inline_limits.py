@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparktxn.format import names
+from sparktxn.format import inline, names
 from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
@@ -22,9 +22,13 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def test_records_of_no_bytes_are_not_inline_where_no_reader_would_decode_them(world: World) -> None:
+def test_records_of_no_bytes_are_not_inline_where_no_reader_would_decode_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A timestamp is no part of a record's size, and equal ones compress to nearly nothing."""
-    count = 1_100_000
+    bytes_max = 1 << 16  # of 8 MiB, which takes a million records
+    monkeypatch.setattr(inline, "_DECODED_BYTES_MAX", bytes_max)
+    count = bytes_max // 8 + 1
     world.store.create_topic("nulls", 1, settings={"segment.rows": "10000000"})
     producer = world.transactional(queue_buffering_max_messages=10_000_000)
     producer.begin_transaction()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.order_points import orders, payments
+from tests.seeds import share
 
 ROOT = Path(__file__).parent.parent.parent
 ORDERS = 3
@@ -44,7 +45,8 @@ def run(folder: Path, count: int, step: str = "never", occurrence: int = 1) -> i
 
 @pytest.mark.rocketmq("R10", "R16", "R22")
 @pytest.mark.parametrize(
-    ("step", "occurrence"), [("started", 1), *((step, occurrence) for step in EACH for occurrence in (1, 2))]
+    ("step", "occurrence"),
+    [("started", 1), *(case for turn, step in enumerate(EACH) for case in share([(step, 1), (step, 2)], turn, 2))],
 )
 def test_it_survives_a_kill(tmp_path: Path, step: str, occurrence: int) -> None:
     assert run(tmp_path, ORDERS, step, occurrence) == -signal.SIGKILL

@@ -21,6 +21,7 @@ import pytest
 
 from sparktxn import Producer
 from sparktxn.store import Store, read_task
+from tests.seeds import share
 
 ROOT = Path(__file__).parent.parent.parent
 ORDERS = 3
@@ -84,8 +85,12 @@ def wake(process: subprocess.Popen[str]) -> int:
 
 
 def cases(once: tuple[str, ...], each: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Steps with the time at which to die: those of an order in the first and in the second one."""
-    return [*((step, 1) for step in once), *((step, occurrence) for step in each for occurrence in (1, 2))]
+    """Return steps with the time at which to die: those of an order in the first and in the second one.
+
+    By day each step of an order is the last one once, in the first order or in the second.
+    """
+    late = [[(step, occurrence) for occurrence in (1, 2)] for step in each]
+    return [*((step, 1) for step in once), *(case for turn, both in enumerate(late) for case in share(both, turn, 2))]
 
 
 def committed(store: Path, topic: str) -> list[tuple[int, str]]:

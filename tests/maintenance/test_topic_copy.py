@@ -611,7 +611,7 @@ def test_on_real_stores_to_and_fro(shop: Store, root: tuple[str, dict[str, Any]]
         assert rows(back, "orders") == expected
 
 
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("part", [0.0, 0.3, pytest.param(0.7, marks=pytest.mark.nightly), 1.0])
 # To die before an operation is to die after the one before it.
 @pytest.mark.parametrize("fault", [pytest.param(Fault.DIE_BEFORE, marks=pytest.mark.nightly), Fault.DIE_AFTER])
 def test_a_copy_to_a_real_store_that_was_killed_is_finished_by_the_next(

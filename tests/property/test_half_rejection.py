@@ -65,9 +65,9 @@ def without_checked_values(patch: Patch) -> None:
     "build",
     [
         without_rejection,
-        without_the_store_s_setting,
-        with_the_store_s_setting_above_the_topic_s,
-        with_the_first_segment_s_topic_alone,
+        pytest.param(without_the_store_s_setting, marks=pytest.mark.nightly),
+        pytest.param(with_the_store_s_setting_above_the_topic_s, marks=pytest.mark.nightly),
+        pytest.param(with_the_first_segment_s_topic_alone, marks=pytest.mark.nightly),
         with_ordinary_messages_rejected,
         without_checked_values,
     ],

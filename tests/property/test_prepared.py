@@ -220,6 +220,7 @@ def test_both_sides_agree() -> None:
     run(Coordinator)
 
 
+@pytest.mark.nightly
 def test_without_a_fence_in_the_database_they_do_not() -> None:
     with pytest.raises(AssertionError):
         run(Unfenced, examples=2_000, print_blob=False, report_multiple_bugs=False, phases=[Phase.generate])
