@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.format.leaves import leaves
 from sparktxn.log.look.views import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.conditiontext import Literal, conditions_of
 from sparktxn.scan.content import checked_order
+from sparktxn.scan.leaves import leaves
 from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
 

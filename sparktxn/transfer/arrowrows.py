@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from sparktxn.format.leaves import leaves
+from sparktxn.scan.leaves import leaves
 
 __all__ = ["Int96Error", "arrow_tables", "parquet_tables"]
 

@@ -126,7 +126,7 @@ def _is_kept(text: str, number: float) -> bool:
     while digits[-1:] == (0,) and (exponent < 0 or "e" in text.lower()):  # type: ignore[operator]
         digits, exponent = digits[:-1], exponent + 1  # type: ignore[operator]
     difference = _FLOATS.subtract(written, Decimal(number))
-    return abs(difference) * 2 <= Decimal(10) ** exponent
+    return abs(difference) * 2 <= Decimal((0, (1,), int(exponent)))
 
 
 def _single(text: str) -> float:

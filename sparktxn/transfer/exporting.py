@@ -63,8 +63,9 @@ def export_topic(
     """Write the committed records of a read view to files: ``FOLDER/partition=0/part-00000.parquet`` and so on.
 
     The folder appears whole, with all files on the disk, or not at all. The file ``_SUCCESS`` is in it, too. The files
-    have no column of the partition: engines find it in the folders' names, as ``kafka_partition`` if the topic has a
-    column ``partition`` of its own. A process that dies leaves a hidden folder next to `folder`, which may be deleted.
+    have no column of the partition: engines find it in the folders' names. If the topic has a column ``partition`` of
+    its own, the folders are ``kafka_partition=0`` and so on. A process that dies leaves a hidden folder
+    next to `folder`, which may be deleted.
 
     Args:
         store: an open store.

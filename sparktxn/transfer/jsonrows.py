@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.errors import ConfigurationError, did_you_mean
-from sparktxn.format.leaves import leaves
+from sparktxn.scan.leaves import leaves
 from sparktxn.transfer.exactvalues import shown
 from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 

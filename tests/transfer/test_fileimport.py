@@ -346,9 +346,11 @@ def test_files_are_read_by_bytes_not_by_lines(target: Store, tmp_path: Path, mon
     pa.parquet.write_table(pa.table({"value": values}), tmp_path / "b.parquet")
     for name in ("a.json", "b.parquet"):
         seen: list[int] = []
-        import_files(
-            target, "orders", [tmp_path / name], on_progress=lambda _, records, seen=seen: seen.append(records)
-        )
+
+        def note(_: str, records: int, seen: list[int] = seen) -> None:
+            seen.append(records)
+
+        import_files(target, "orders", [tmp_path / name], on_progress=note)
         assert seen[0] < 10
         assert seen[-1] == 40
     monkeypatch.setattr(filereading, "_LINE_BYTES_MAX", 1_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ NAMES = (
 )
 NUMBERS = ("offset", "partition", "timestamp", "entry")
 SCHEMA = pa.schema([("id", pa.int64()), *((name, pa.int64() if name in NUMBERS else pa.string()) for name in NAMES)])
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"id": number} | {name: 70 + number if name in NUMBERS else f"{name} {number}" for name in NAMES}
     for number in range(6)
 ]
