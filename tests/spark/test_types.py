@@ -49,7 +49,7 @@ def test_a_type_that_is_not_kept_is_refused_by_name(data_type: DataType, shown: 
 
 
 def test_every_type_of_spark_is_kept_or_refused_by_name() -> None:
-    """A type that a later Spark adds is refused until somebody looks at it."""
+    """A type that a later Spark adds is refused until this list has it."""
     kept = [StringType(), types.BinaryType(), types.BooleanType(), types.TimestampNTZType(), types.DecimalType(10, 2)]
     schema = StructType([StructField(f"c{place}", found) for place, found in enumerate(kept)])
     columns = declared_columns(schema)

@@ -173,7 +173,7 @@ def test_a_column_with_nan_has_no_statistics() -> None:
     found = [(column.path_in_schema, column.statistics) for column in map(group.column, range(group.num_columns))]
     # The path "s.x" is that of two columns, one of which has a NaN.
     assert [path for path, statistics in found if statistics is None] == ["nan", "nan32", "s.x", "s.x"]
-    # As Parquet has it: a reader that tells the zeros apart finds both between these.
+    # As Parquet has it: a reader that distinguishes the zeros finds both between these.
     zeros = dict(found)["zeros"]
     assert [math.copysign(1, zeros.min), math.copysign(1, zeros.max)] == [-1, 1]
 
