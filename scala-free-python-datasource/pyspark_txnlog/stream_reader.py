@@ -242,7 +242,8 @@ def view_entry(progress: Progress) -> int:
 
     In commit order that of an earlier version does not say it, and is read in the view at its last entry.
     """
-    return int(progress.get("view", progress["entry"]))
+    entry: int = progress["view" if "view" in progress else "entry"]
+    return entry
 
 
 def backlog(*, rows: int, age_ms: int, transactions: int | None = None) -> Progress:
