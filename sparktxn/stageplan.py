@@ -31,8 +31,11 @@ class StagePlan(Struct, frozen=True):
         default_topic: str | None = None,
         partitioner: str = "consistent_random",
         inline: bool = False,
+        digests: bool = True,
     ) -> SegmentStager:
         """A stager in this process; equal rows under an equal `seed` go to equal partitions.
+
+        Without `digests` a commit with a `sink` recognises a batch by the number of its rows and bytes only.
 
         With `inline` it does not upload what is small: the staged segments hold it, for the entry that names them.
         """
@@ -40,6 +43,7 @@ class StagePlan(Struct, frozen=True):
         default_topic = arguments.text_or_none("default_topic", default_topic)
         partitioner = arguments.text("partitioner", partitioner)
         inline = arguments.boolean("inline", inline)
+        digests = arguments.boolean("digests", digests)
         objects = objects_of(self.store_uri, self.options)
         return SegmentStager(
             objects,
@@ -51,6 +55,7 @@ class StagePlan(Struct, frozen=True):
             partitioner=partitioner,
             clock=SystemClock(),
             background=ThreadBackground("sparktxn-stage", STAGING_THREADS),
+            digests=digests,
             inline_bytes=self.inline_bytes if inline else 0,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -52,7 +52,8 @@ class TxnLogWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Uploads one task's rows."""
-        return StagedRows(stage_rows(self._plan, self._options.topic, iterator))
+        is_known = self._options.application_id is not None
+        return StagedRows(stage_rows(self._plan, self._options.topic, iterator, digests=is_known))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Names all that the tasks have uploaded in one entry.
@@ -143,16 +144,18 @@ def _created_topic(store: Store, options: WriteOptions, name: str, schema: Struc
 
 
 def stage_rows(
-    plan: StagePlan, topic: str | None, batches: Iterator[pa.RecordBatch], *, inline: bool = False
+    plan: StagePlan, topic: str | None, batches: Iterable[pa.RecordBatch], *, inline: bool = False, digests: bool = True
 ) -> tuple[StagedSegment, ...]:
     """Uploads a task's rows, in bounded memory; `topic` None means the topics that the rows name.
 
     With `inline` a partition's few rows are not uploaded: they go to the driver, and into the entry that names them.
+    With `digests` the rows' content is noted, by which the log knows a batch that it has.
 
     The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
     """
     context = TaskContext.get()
-    stager = plan.open(seed=context.partitionId() if context is not None else 0, default_topic=topic, inline=inline)
+    seed = context.partitionId() if context is not None else 0
+    stager = plan.open(seed=seed, default_topic=topic, inline=inline, digests=digests)
     for batch in batches:
         stager.write(batch)
     return tuple(stager.finish())

@@ -104,7 +104,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         if isinstance(limit, ReadAllAvailable):
             cuts = [self._cut(view, after_entry, some) for after_entry, some in groups]
             unread = {key: offset for cut in cuts for key, offset in cut.unread.items()}
-            return self._choose(start, self._progress(view, view.entry, unread), cuts)
+            return self._choose(start, self._end(view, view.entry, unread), cuts)
         # A query that reads what is available now would wait without end: nothing more is to come.
         if self._last_view is None and self._pace.waits(
             lambda: sum(self._cut(view, after_entry, some).rows for after_entry, some in groups)
@@ -133,10 +133,14 @@ class CommitOrderStreamReader(TxnLogStreamReader):
                 cut = self._cut(view, after_entry, some, to_entry=entry, **limits)
                 if cut.rows:
                     rest = _behind(cut.entry, some) if cut.entry < entry else {}
-                    return self._choose(start, {**self._progress(view, entry, {**level, **cut.unread}), **rest}, [cut])
+                    return self._choose(start, {**self._end(view, entry, {**level, **cut.unread}), **rest}, [cut])
             level.update(some)
         cut = self._cut(view, entry, level, **limits)
-        return self._choose(start, self._progress(view, cut.entry, cut.unread), [cut])
+        return self._choose(start, self._end(view, cut.entry, cut.unread), [cut])
+
+    def _end(self, view: ReadView, entry: int, offsets: dict[Partition, int]) -> Progress:
+        """Return the end of a micro-batch; its view is as a rule newer than its last entry."""
+        return {**self._progress(view, entry, offsets), "view": view.entry}
 
     def _choose(self, start: Progress, end: Progress, cuts: Iterable[CommitCut]) -> Progress:
         """Return `end`, or `start` if there is nothing between them.
@@ -186,11 +190,8 @@ class CommitOrderStreamReader(TxnLogStreamReader):
         )
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        """One part per task of the micro-batch from `start` to `end`."""
-        view = self._view
-        # The view that chose `end` may be newer than it. Another process takes that of its entry.
-        if view is None or view.entry < end["entry"]:
-            view = self._view_at(end["entry"])
+        """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
+        view = self._view_of(end)
         floors = self._starts_between(view, start, end)
         columns = read_columns(view.topics.values(), self._schema)
         parts: list[InputPartition] = []

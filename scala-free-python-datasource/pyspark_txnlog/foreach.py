@@ -18,6 +18,7 @@ from pyspark_txnlog.batch_writer import prepare_write, stage_rows
 from pyspark_txnlog.errorlines import one_line_errors
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.rowhashes import ROW_HASH, HashedRows, with_row_hashes
 from pyspark_txnlog.stores import commit_batch
 from pyspark_txnlog.stream_writer import QUERY_ID, RUN_ID
 from sparktxn import ConfigurationError, SinkCommit, arguments
@@ -67,7 +68,11 @@ def foreach_batch(
         plans = [
             (frame, prepare_write(replace(parsed, topic=topic), frame.schema), topic) for topic, frame in frames.items()
         ]
-        staged = [segment for frame, plan, topic in plans for segment in stage_frame(frame, plan, topic)]
+        staged = [
+            segment
+            for frame, plan, topic in plans
+            for segment in stage_frame(with_row_hashes(frame, plan, topic), plan, topic)
+        ]
         transactional_id = parsed.transactional_id or f"spark-{writer_id}"
         commit_batch(parsed, staged, transactional_id=transactional_id, sink=sink)
 
@@ -99,17 +104,22 @@ def _identity(rows: DataFrame) -> tuple[str, str]:
     return query_id, context.getLocalProperty(RUN_ID) or ""
 
 
-def stage_frame(frame: DataFrame, plan: StagePlan, topic: str | None) -> Sequence[StagedSegment]:
+def stage_frame(
+    frame: DataFrame, plan: StagePlan, topic: str | None, *, digests: bool = True
+) -> Sequence[StagedSegment]:
     """Upload the rows of `frame` to the topics of `plan` in tasks; return what names them, in the order of the rows.
 
-    With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit.
+    With `topic` None the column ``topic`` names the topic of each row. No reader sees a row before a commit. The digest
+    of the rows is made of the column of `with_row_hashes`, or in the tasks if `frame` has none and `digests` is set.
     """
     names = frame.columns
+    is_hashed = ROW_HASH in names
 
     @one_line_errors
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = (batch.rename_columns(names) for batch in batches)
-        segments = stage_rows(plan, topic, named, inline=True)
+        hashed = HashedRows(batch.rename_columns(names) for batch in batches)
+        staged = stage_rows(plan, topic, hashed, inline=True, digests=digests and not is_hashed)
+        segments = tuple(hashed.digested(staged))
         yield pa.record_batch([pa.array([pickle.dumps(segments)], pa.binary())], names=[_STAGED])
 
     # mapInArrow() finds no column whose name has a dot or a backtick.

@@ -15,6 +15,7 @@ from pyspark_txnlog.batch_writer import commit_write, prepare_write
 from pyspark_txnlog.foreach import stage_frame
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import WRITE, WriteOptions
+from pyspark_txnlog.rowhashes import ROW_HASH, with_row_hashes
 from sparktxn import arguments
 
 if TYPE_CHECKING:
@@ -53,7 +54,12 @@ def write(
         given["topic"] = arguments.text("topic", topic)
     parsed = WriteOptions.parse(given, WRITE)
     plan = prepare_write(parsed, df.schema)
-    commit_write(parsed, stage_frame(_with_partitions(df, plan, parsed.topic), plan, parsed.topic))
+    is_known = parsed.application_id is not None
+    rows = with_row_hashes(df, plan, parsed.topic) if is_known else df
+    if not is_known or ROW_HASH in rows.columns:
+        # After the hashes, and not before a digest in Python: a partition that is chosen is no part of a row's content.
+        rows = _with_partitions(rows, plan, parsed.topic)
+    commit_write(parsed, stage_frame(rows, plan, parsed.topic, digests=is_known))
 
 
 def _with_partitions(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:

@@ -125,7 +125,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
 
     def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
         """One part per task of the micro-batch from `start` to `end`, read in the view that chose `end`."""
-        view = self._view_at(end["entry"])
+        view = self._view_of(end)
         starts = self._starts_between(view, start, end)
         ranges = {key: (first, max(first, offset_in(end, key, first))) for key, first in starts.items()}
         columns = read_columns(view.topics.values(), self._schema)

@@ -1,8 +1,9 @@
 """What the streaming source's readers share: their view of the log, the topics they lost, and their progress.
 
-A progress is JSON. It has its order, the id of the store, the entry of a read view and the ids of the topics. For every
-partition it has the offset below which all has been read. A reader that knows less of the log than the progress it is
-given follows the log first.
+A progress is JSON. It has its order, the id of the store, an entry and the ids of the topics. For every partition it
+has the offset below which all has been read. The end of a micro-batch names the view in which it was chosen, and in
+which it is read. So a micro-batch that is repeated has the same rows, whatever jobs have removed or replaced since. A
+reader that knows less of the log than the progress it is given follows the log first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from sparktxn import ReadView, Store
     from sparktxn.clock import Clock
 
-__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of"]
+__all__ = ["Progress", "TxnLogStreamReader", "backlog", "is_known", "offset_in", "topic_id_of", "view_entry"]
 
 _log = logging.getLogger("sparktxn.spark")
 
@@ -127,8 +128,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ConfigurationError: `start` is a progress in another order, or of another store.
         """
         self._check_origin(start)
-        view = self._last_view
-        return self._newest_view(start["entry"]) if view is None or view.entry < start["entry"] else view
+        view, least = self._last_view, view_entry(start)
+        return self._newest_view(least) if view is None or view.entry < least else view
 
     def _check_origin(self, progress: Progress) -> None:
         """Raise unless the query goes on from `progress`.
@@ -152,15 +153,23 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "query with a new checkpoint"
             )
 
-    def _view_at(self, entry: int) -> ReadView:
+    def _view_of(self, end: Progress) -> ReadView:
+        """Return the view that a micro-batch is read in, at each attempt the same.
+
+        One that a vacuum has passed is replaced by the newest, with a warning: there is none with the same rows.
+        """
+        entry = view_entry(end)
         if self._view is not None and self._view.entry == entry:
             return self._view
         try:
-            # A limited micro-batch may end at an entry before that of a topic's creation.
+            # A topic that was deleted before may be named by the options.
             return open_view_of_existing(self._store(), self._options, entry=entry)
         except ViewExpired:
-            # The rows are the same unless retention or compaction has removed some of them since.
-            _log.warning("the view at entry %d has expired: its micro-batch is read in the newest one", entry)
+            _log.warning(
+                "the view at entry %d has expired: its micro-batch is read in the newest one, and has other rows if a "
+                "compaction, a retention or delete_records has removed some of them since",
+                entry,
+            )
             return self._newest_view(entry)
 
     def _starts(self, view: ReadView, start: Progress) -> dict[Partition, int]:
@@ -192,7 +201,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {}
         for topic, topic_id in end["topicIds"].items():
             if topic_id_of(view, topic) != topic_id:
-                if view.entry > end["entry"] and self._is_read(topic):
+                if view.entry > view_entry(end) and self._is_read(topic):
                     self._report_loss(view, topic, topic_id)
                 continue
             assigned = None if self._options.assigned is None else self._options.assigned.get(topic, ())
@@ -226,6 +235,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (topic, topic_id) not in self._lost:
             self._lost.add((topic, topic_id))
             _log.warning("topic %r %s: the query continues with the records of existing topics", topic, what)
+
+
+def view_entry(progress: Progress) -> int:
+    """Return the entry of the view that a micro-batch with this end is read in.
+
+    In commit order that of an earlier version does not say it, and is read in the view at its last entry.
+    """
+    entry: int = progress["view" if "view" in progress else "entry"]
+    return entry
 
 
 def backlog(*, rows: int, age_ms: int, transactions: int | None = None) -> Progress:

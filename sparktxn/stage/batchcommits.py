@@ -32,8 +32,9 @@ from sparktxn.stage.pendingcommits import (
     prescriptive,
 )
 from sparktxn.stage.sharedcommits import SharedCommits
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.staged import RowsDigest, StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
+from sparktxn.state.fingerprints import fingerprint
 from sparktxn.state.sinks import check_batch, remembered_batch
 from sparktxn.state.transactions import fenced_because
 from sparktxn.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
@@ -41,7 +42,15 @@ from sparktxn.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["BatchCommits", "CommitResult", "GroupOffsets", "OnReplayMismatch", "ReplayMismatch", "SinkCommit"]
+__all__ = [
+    "BatchCommits",
+    "CommitResult",
+    "GroupOffsets",
+    "OnReplayMismatch",
+    "ReplayMismatch",
+    "SinkCommit",
+    "fingerprint_of",
+]
 
 OnReplayMismatch = Literal["fail", "skip"]
 
@@ -193,18 +202,26 @@ def _batch(staged: Sequence[StagedSegment], state: TransactionState, sink: SinkC
         writer_id=sink.writer_id,
         run_id=sink.run_id,
         batch_id=sink.batch_id,
-        fingerprint=_fingerprint(staged),
+        fingerprint=fingerprint_of(staged),
     )
 
 
-def _fingerprint(staged: Sequence[StagedSegment]) -> str:
-    """Rows and bytes per topic, whatever the order of rows, tasks and segments: what a replay must repeat.
+def fingerprint_of(staged: Sequence[StagedSegment]) -> str:
+    """Return what a repetition must have again: rows and bytes per topic, and the rows' digest if all have one.
 
     Not per partition: rows without a key take partitions in turn, so another order puts them elsewhere.
     """
     totals: dict[str, list[int]] = {}
+    digest: RowsDigest | None = None
     for segment in staged:
-        total = totals.setdefault(str(segment.topic_id), [0, 0])
+        topic = str(segment.topic_id)
+        total = totals.setdefault(topic, [0, 0])
         total[0] += segment.record_count
         total[1] += segment.payload_bytes
-    return hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
+        if segment.digest is not None:
+            digest = segment.digest.plus(digest)
+    sizes = hashlib.sha256(json.dumps(totals, sort_keys=True).encode()).hexdigest()[:32]
+    # Segments may have been staged without digests, or be given without those that have them.
+    if digest is None or digest.row_count != sum(rows for rows, _ in totals.values()):
+        return fingerprint(sizes)
+    return fingerprint(sizes, digest.kind, f"{digest.low:016x}{digest.high:016x}")

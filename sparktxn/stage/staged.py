@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from sparktxn import arguments
 from sparktxn.config.topic import topic_setting
 from sparktxn.format.commands import Append
 from sparktxn.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
 
-__all__ = ["StageTopic", "StagedSegment"]
+__all__ = ["RowsDigest", "StageTopic", "StagedSegment", "with_digest"]
+
+_UINT64_MAX: Final = 2**64 - 1
 
 
 class StageTopic(Struct, frozen=True):
@@ -33,12 +38,43 @@ class StageTopic(Struct, frozen=True):
         return 0 < limit >= size_bytes
 
 
+class RowsDigest(Struct, frozen=True):
+    """What rows are, whatever their order: the kind of the digest, how many they are, and two sums over them.
+
+    Raises:
+        TypeError, ConfigurationError: a field is not what a digest has.
+    """
+
+    kind: str
+    row_count: int
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "kind", arguments.identifier("kind", self.kind))
+        for name in ("row_count", "low", "high"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), 0, _UINT64_MAX))
+
+    def plus(self, other: RowsDigest | None) -> RowsDigest:
+        """Return the digest of these rows and of those of another digest, which may be of another kind."""
+        if other is None:
+            return self
+        kinds = {*self.kind.split("+"), *other.kind.split("+")}
+        return RowsDigest(
+            "+".join(sorted(kinds)),
+            self.row_count + other.row_count,
+            (self.low + other.low) & _UINT64_MAX,
+            (self.high + other.high) & _UINT64_MAX,
+        )
+
+
 class StagedSegment(Struct, frozen=True):
     """A segment in the store that no entry names yet: invisible, and removed by a vacuum if it stays so.
 
     `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
     order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
-    itself where the entry that names it is to carry it: then nothing of it is in the store yet.
+    itself where the entry that names it is to carry it: then nothing of it is in the store yet. `digest` is that of all
+    rows that one stager got: the first of its segments has it.
 
     Raises:
         TypeError, ConfigurationError: a field is not what a log can hold.
@@ -55,6 +91,7 @@ class StagedSegment(Struct, frozen=True):
     timestamp_max_ms: int
     payload_bytes: int
     data: bytes = b""
+    digest: RowsDigest | None = None
 
     def __repr__(self) -> str:
         """Show which segment it is, and nothing of its records."""
@@ -62,6 +99,8 @@ class StagedSegment(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "data", arguments.instance("data", self.data, bytes, "bytes"))
+        if self.digest is not None:
+            arguments.instance("digest", self.digest, RowsDigest)
         for name in ("topic", "segment", "checksum"):
             force_setattr(self, name, arguments.identifier(name, getattr(self, name)))
         force_setattr(self, "partition", arguments.integer("partition", self.partition, 0, arguments.INT32_MAX))
@@ -95,3 +134,8 @@ class StagedSegment(Struct, frozen=True):
             transaction=transaction,
             data=self.data,
         )
+
+
+def with_digest(staged: Sequence[StagedSegment], digest: RowsDigest | None) -> list[StagedSegment]:
+    """Return segments that were staged together, of whose rows this is the digest."""
+    return [replace(segment, digest=digest if place == 0 else None) for place, segment in enumerate(staged)]

@@ -25,7 +25,7 @@ from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
 from sparktxn.stage.recordsizes import row_above
 from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline
 from sparktxn.stage.splitting import given_partitions, row_partitions, split
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.staged import RowsDigest, StagedSegment, StageTopic, with_digest
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX
 
 __all__ = ["STAGING_THREADS", "SegmentStager", "StageTopic", "StagedSegment"]
@@ -61,6 +61,7 @@ class SegmentStager:
         clock: for the timestamps of rows that have none.
         background: uploads full segments while the caller goes on. It serves this stager alone, which closes it. None:
             the caller's thread uploads.
+        digests: whether the segments get a digest of the rows' content, which a micro-batch's fingerprint is made of.
         inline_bytes: the last records of a partition are not uploaded if they have at most so many bytes, and at most
             the topic's ``append.inline.bytes``. The entry that names them carries them. 0: all are uploaded.
 
@@ -81,8 +82,11 @@ class SegmentStager:
         partitioner: str = "consistent_random",
         clock: Clock | None = None,
         background: Background | None = None,
+        digests: bool = True,
         inline_bytes: int = 0,
     ) -> None:
+        self._has_digest = digests
+        self._digest: RowsDigest | None = None
         self._stage_topics = topics
         self._topics: dict[str, _Topic] = {}
         self._seed = seed
@@ -160,7 +164,7 @@ class SegmentStager:
         self._uploading = deque(waiting)
         self._take_uploaded(waits=True)
         self._background.close(0)
-        return sorted(self._uploaded, key=lambda staged: (staged.topic, staged.partition))
+        return with_digest(sorted(self._uploaded, key=lambda staged: (staged.topic, staged.partition)), self._digest)
 
     def _take_uploaded(self, *, waits: bool) -> None:
         """Note the first segments that are uploaded, and wait for those that are too many; with `waits` for all.
@@ -223,6 +227,11 @@ class SegmentStager:
             return
         if (largest := row_above(records, buffer.size_max)) is not None:
             raise CommandRefused(ErrorCode.MESSAGE_TOO_LARGE, _too_large(buffer, largest))
+        if self._has_digest:
+            # numpy takes a tenth of a second to import: only processes that stage micro-batches pay for it.
+            from sparktxn.stage.rowdigest import digest_of_records
+
+            self._digest = digest_of_records(buffer.stage, rows, records, given).plus(self._digest)
         partitions = row_partitions(records, given, buffer.key_column, partial(self._hashed, topic))
         for partition, part in split(records, partitions):
             self._uploading += self._buffers.add_table(buffer.partitions[partition], part)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, SinkBatchCommit
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.fingerprints import is_same_content
 from sparktxn.state.transactions import join_transaction
 from sparktxn.structs import SinkBatch, SinkState, TransactionState
 
@@ -38,7 +39,7 @@ def check_batch(sink: SinkState | None, batch: SinkBatchCommit) -> SinkBatch | R
     if not sink.batches or batch.batch_id > sink.batches[-1].batch_id:
         return None
     known = remembered_batch(sink, batch.batch_id)
-    if known is not None and known.fingerprint == batch.fingerprint:
+    if known is not None and is_same_content(known.fingerprint, batch.fingerprint):
         return known
     return Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, _not_the_same(batch, known, sink.batches[-1]))
 

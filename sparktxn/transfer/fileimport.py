@@ -165,7 +165,9 @@ class _Importing:
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=False)
         # Rows without a key go to the same partitions each time that the file is staged.
         seed = int(file.digest[:8], 16)
-        stager = self._store.stage_plan([self._topic.name]).open(seed=seed, default_topic=self._topic.name)
+        stager = self._store.stage_plan([self._topic.name]).open(
+            seed=seed, default_topic=self._topic.name, digests=False
+        )
         records = 0
         for table in self._rows(path):
             try:

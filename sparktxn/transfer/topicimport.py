@@ -265,7 +265,8 @@ class _Importing:
                 on_progress(self._records)
 
     def _commit(self, messages: Sequence[Any]) -> None:
-        stager = self._store.stage_plan([self._topic], max_age_ms=_PLAN_AGE_MS).open(seed=0, default_topic=self._topic)
+        plan = self._store.stage_plan([self._topic], max_age_ms=_PLAN_AGE_MS)
+        stager = plan.open(seed=0, default_topic=self._topic, digests=False)
         stager.write(_table(messages, self._store.log.clock.wall_ms()))
         moved = {number: at for number, at in self._positions.items() if at != self._committed[number]}
         places = [TopicPartition(self._topic, *at) for at in moved.items()]

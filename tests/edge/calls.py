@@ -505,7 +505,7 @@ CALLS: Final[dict[str, Call]] = {
     ),
     "Store.committed_offsets": Call(lambda world: world.store.committed_offsets, lambda _: {"group_id": "witness", "timeout_s": 5.0}),
     "Store.commit_offsets": Call(lambda world: world.store.commit_offsets, lambda _: {"offsets": ConsumerGroupTopicPartitions("stored", _tps(1)), "timeout_s": 5.0}),
-    "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random", "inline": True}),
+    "StagePlan.open": Call(_stages, lambda _: {"seed": 1, "default_topic": "t", "partitioner": "consistent_random", "inline": True, "digests": False}),
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
     "read_object": Call(lambda _: sparktxn.read_object, lambda world: {"uri": world.uri, "name": "_txnlog.json", "options": OPTIONS}),
     "segment_values": Call(lambda _: sparktxn.segment_values, lambda world: {"task": _task(world), "columns": ["producer_id"]}),

@@ -176,6 +176,7 @@ def test_the_core_needs_neither_spark_nor_fsspec(wheel: Path) -> None:
         "pyarrow",
         "msgspec",
         "google-crc32c",
+        "numpy",
     }
     assert set(re.findall(r"^Provides-Extra: (\S+)$", text, re.MULTILINE)) >= {"spark", "s3", "cli", "demo", "dev"}
 

@@ -204,6 +204,8 @@ def test_a_version_of_an_application_is_written_once(spark: SparkSession, number
     assert read(spark, store, "t").count() == 15
     with pytest.raises(PySparkException, match="BatchRefused"):
         write(numbers(0, 6), store, topic="t", txnAppId="app", txnVersion=1, onReplayMismatch="fail")
+    with pytest.raises(PySparkException, match="BatchRefused"):
+        write(numbers(5, 10), store, topic="t", txnAppId="app", txnVersion=1, onReplayMismatch="fail")
     assert read(spark, store, "t").count() == 15
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
-from sparktxn import ConfigurationError, Store
+from sparktxn import BatchRefused, ConfigurationError, Store
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -74,6 +74,67 @@ def test_a_query_in_update_mode_goes_on_where_it_stopped(
     numbers(6, 7).write.mode("append").parquet(str(source))
     run()
     assert written(spark, store, "counts") == [3, 3, 4]
+
+
+_ROWS = """
+    select id, cast(id as int) i, cast(id as short) s, id / 2 d, cast(id as float) f, id > 1 b, concat('text ', id) t,
+        cast(concat('bytes ', id) as binary) y, date_add(date'2024-01-01', cast(id as int)) day,
+        cast(id as decimal(38, 2)) m, timestamp_seconds(id) at, timestamp_ntz'2024-01-01 00:00:00' at_local,
+        if(id > 1, id, null) n, if(id = 1, '', null) e
+    from range(4)"""
+
+_OTHER_ROWS = {
+    **{name: f"{name} + 1" for name in ("i", "s", "d", "f")},
+    "id": "3 - id",
+    "b": "not b",
+    "t": "upper(t)",
+    "y": "cast('bytes 1' as binary)",
+    "day": "date_add(day, 1)",
+    "m": "m + 0.01",
+    "at": "at + interval 1 millisecond",
+    "at_local": "at_local + interval 1 day",
+    "n": "coalesce(n, 0)",
+    "e": "coalesce(e, '')",
+}
+
+
+def _with_other(rows: DataFrame, name: str, other: str) -> DataFrame:
+    return rows.withColumn(name, F.expr(other).cast(rows.schema[name].dataType))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_repeated_batch_with_another_value_is_refused(spark: SparkSession, store: Store, nested: bool) -> None:
+    """Spark hashes rows of simple columns in its plan, and Python all others."""
+    columns = ["*", "array(id) items"] if nested else ["*"]
+    write = foreach_batch(store.uri, topic="t", query_id="q", createTopic=True, onReplayMismatch="fail")
+    rows = spark.sql(_ROWS).selectExpr(*columns)
+    write(rows, 0)
+    state = store.log.transaction("spark-q")
+    assert state is not None
+    assert state.sink is not None
+    assert state.sink.batches[-1].fingerprint.split(":")[1] == ("rows1" if nested else "spark1")
+    write(rows.repartition(3, "i").select(*reversed(rows.columns)), 0)
+    for name in ("id", "n", "e") if nested else _OTHER_ROWS:
+        with pytest.raises(BatchRefused, match="with other rows"):
+            write(_with_other(rows, name, _OTHER_ROWS[name]), 0)
+    write(_with_other(rows, "d", "if(d = 0, -0.0D, d)"), 0)
+
+
+@pytest.mark.spark
+def test_kafkas_record_is_hashed_without_what_the_log_assigns(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t", 3)
+    store.create_topic("u", 3)
+    write = foreach_batch(store.uri, query_id="q", onReplayMismatch="fail")
+    rows = spark.sql(
+        "select if(id % 2 = 0, 't', 'u') topic, concat('k', id) key, string(id) value, id offset from range(8)"
+    )
+    write(rows, 0)
+    write(rows.withColumn("offset", F.lit(7).cast("long")).coalesce(1), 0)
+    with pytest.raises(BatchRefused):
+        write(rows.withColumn("topic", F.expr("if(topic = 't', 'u', 't')")), 0)
+    with pytest.raises(BatchRefused):
+        write(rows.withColumn("partition", F.lit(0)), 0)
 
 
 def test_wrong_options_are_refused_at_once(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,12 +257,12 @@ class MicroBatches:
             WriteOptions.parse(given, WRITE_STREAM), VALUE
         )
 
-    def stage(self, run_id: str, batch_id: int, numbers: range, query_id: str = "query") -> StagedMicroBatch:
+    def stage(self, run_id: str, batch_id: int, numbers: Sequence[int], query_id: str = "query") -> StagedMicroBatch:
         stager = self.store.stage_plan(["t"]).open(seed=0, default_topic="t")
         stager.write(pa.table({"value": [str(number) for number in numbers]}))
         return StagedMicroBatch(tuple(stager.finish()), query_id, run_id, batch_id)
 
-    def run(self, run_id: str, batch_id: int, numbers: range) -> None:
+    def run(self, run_id: str, batch_id: int, numbers: Sequence[int]) -> None:
         self.make().commit([self.stage(run_id, batch_id, numbers)], batch_id)
 
 
@@ -290,7 +290,7 @@ def test_a_replay_with_other_rows_is_skipped_with_one_warning(topic: Store, capl
     sink.run("run-1", 0, range(10))
     entry = topic.view().entry
     with pytest.warns(
-        UserWarning, match=r"micro-batch 0 of query 'query' is skipped: .* \(fingerprint \w+, now \w+\)"
+        UserWarning, match=r"micro-batch 0 of query 'query' is skipped: .* \(fingerprint \S+, now \S+\)"
     ) as seen:
         sink.run("run-2", 0, range(11))
     assert len(seen) == 1
@@ -315,7 +315,18 @@ def test_a_replay_with_other_rows_is_refused_if_that_is_asked_for(topic: Store) 
     sink.run("run-1", 0, range(10))
     with pytest.raises(BatchRefused, match="with other rows"):
         sink.run("run-2", 0, range(11))
+    with pytest.raises(BatchRefused, match="with other rows"):
+        sink.run("run-2", 0, [*range(9), 0])
     sink.run("run-2", 0, range(10))
+
+
+def test_a_restored_checkpoint_is_noticed_although_rows_are_as_many_and_as_large(topic: Store) -> None:
+    sink = MicroBatches(topic)
+    for batch_id in range(3):
+        sink.run("run-1", batch_id, range(100 * batch_id + 100, 100 * batch_id + 200))
+    with pytest.warns(UserWarning, match=r"micro-batch 1 .*restored from a copy.*are missing from the log"):
+        sink.run("run-2", 1, range(400, 500))
+    sink.run("run-2", 2, range(300, 400))
 
 
 def test_an_abort_deletes_nothing(topic: Store) -> None:

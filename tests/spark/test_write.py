@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 import pyspark_txnlog
 from pyspark_txnlog import scan_stream, write
-from sparktxn import ConfigurationError, Store
+from sparktxn import BatchRefused, ConfigurationError, Store
 from tests.spark.readers import batch_reader, commit
 from tests.spark.sessions import values
 
@@ -61,6 +61,8 @@ def test_a_version_is_written_once(numbers: Numbers, store: Store) -> None:
     for _ in range(2):
         write(numbers(0, 10), store.uri, "t", txnAppId="job", txnVersion=7)
     write(numbers(10, 20), store.uri, "t", {"txnAppId": "job", "txnVersion": 8})
+    with pytest.raises(BatchRefused, match="with other rows"):
+        write(numbers(20, 30), store.uri, "t", txnAppId="job", txnVersion=8, onReplayMismatch="fail")
     assert sorted(stored(store)) == list(range(20))
 
 

@@ -9,6 +9,7 @@ import pytest
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
 from sparktxn.state.sinks import check_batch, remembered_batch
+from sparktxn.structs import SinkBatch
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 
@@ -78,6 +79,28 @@ def test_a_batch_below_all_that_are_remembered_is_an_error(log: PureLog, produce
     assert "below the last committed one, 25, and no longer remembered" in refused.reason
     assert "other rows" not in refused.reason
     assert found(log, producer, 25).batch_id == 25
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "is_same"),
+    [
+        ("s", "s", True),
+        ("s", "r", False),
+        ("s:rows1:a", "s:rows1:a", True),
+        ("s:rows1:a", "s:rows1:b", False),
+        ("s:rows1:a", "r:rows1:a", False),
+        ("s", "s:rows1:a", True),
+        ("s", "r:rows1:a", False),
+        ("s:rows2:x:y", "s:rows1:a", True),
+        ("s:rows2:x", "r:rows1:a", False),
+        ("s:rows2:x:y", "s", True),
+    ],
+)
+def test_fingerprints_of_one_kind_are_compared_whole_and_others_by_their_sizes(
+    log: PureLog, producer, known: str, given: str, is_same: bool
+) -> None:
+    commit(log, producer, 1, 0, fingerprint=known)
+    assert isinstance(found(log, producer, 0, fingerprint=given), SinkBatch) is is_same
 
 
 def test_the_refusal_of_other_rows_names_both_fingerprints(log: PureLog, producer) -> None:
