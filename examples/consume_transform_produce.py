@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from sparktxn import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, Store
+from sparktxn import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, Store
 
 PAYMENTS, RECEIPTS, ALERTS = "payments", "receipts", "alerts"
 PARTITIONS = 4
@@ -80,7 +80,7 @@ class Service:
         self._stopping = True
 
     def run(self, exit_when_idle_s: float | None) -> int:
-        """Works until it is stopped, or there was nothing to do for so long; 1 if another instance has taken over."""
+        """Works until it is stopped, or all is done and nothing came for so long; 1 if another instance took over."""
         with self._producer, self._consumer:
             # First this, then the first reading of committed offsets: it ends what an instance that died has left open.
             retried(self._producer.init_transactions)
@@ -90,12 +90,20 @@ class Service:
                 payments = self._consumer.consume(
                     self._batch, timeout=0.2 if exit_when_idle_s is None else exit_when_idle_s
                 )
-                if not payments and exit_when_idle_s is not None:
+                if not payments and exit_when_idle_s is not None and self._is_at_the_end():
                     print(f"{self._name}: nothing to do for {exit_when_idle_s} s", flush=True)
                     break
                 if payments and not self._one_batch(payments):
                     return 1
         return 0
+
+    def _is_at_the_end(self) -> bool:
+        """Return whether the instance has partitions, and has read each of them to its end."""
+        positions = self._consumer.position(self._consumer.assignment())
+        ends = [self._consumer.get_watermark_offsets(partition) for partition in positions]
+        return bool(ends) and all(
+            place.offset >= high for place, (_, high) in zip(positions, ends, strict=True) if high
+        )
 
     def _one_batch(self, payments: Sequence[Message]) -> bool:
         """One transaction; False if another instance has taken over."""
@@ -178,12 +186,22 @@ def everything(uri: str, topic: str) -> list[Message]:
         "group.id": "check",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
+        # A message without a record says that a partition is read to its end.
+        "enable.partition.eof": True,
     }
     with Consumer(settings) as consumer:
         consumer.subscribe([topic])
         found: list[Message] = []
-        while messages := consumer.consume(10_000, timeout=1):
-            found += messages
+        ended: set[int | None] = set()
+        while len(ended) < PARTITIONS:
+            for message in consumer.consume(10_000, timeout=1):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    raise KafkaException(error)
     return found
 
 
@@ -229,7 +247,7 @@ def main() -> int:
         "--publish-early", action="store_true", help="publish each batch before it is committed, as Kafka does"
     )
     parser.add_argument(
-        "--exit-when-idle", type=float, metavar="S", help="end when there was nothing to do for S seconds"
+        "--exit-when-idle", type=float, metavar="S", help="end when all is done, and nothing came for S seconds"
     )
     arguments = parser.parse_args()
     if arguments.create is not None:

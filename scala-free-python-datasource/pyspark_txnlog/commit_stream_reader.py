@@ -126,7 +126,7 @@ class CommitOrderStreamReader(TxnLogStreamReader):
             # A transaction of the others may be in a compaction that goes further: all partitions catch up with it.
             cuts = [self._cut(view, after_entry, some, to_entry=whole_to) for after_entry, some in groups]
             unread = {key: offset for cut in cuts for key, offset in cut.unread.items()}
-            return self._choose(start, self._progress(view, whole_to, unread), cuts)
+            return self._choose(start, self._end(view, whole_to, unread), cuts)
         level: dict[Partition, int] = {}
         for after_entry, some in groups:
             if after_entry < entry:

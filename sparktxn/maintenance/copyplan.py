@@ -38,12 +38,13 @@ class CopyPlan(Struct):
     """All that the views from `horizon` to `entry` read. `entry_checksum` is that of entry `entry`.
 
     `marks` are what entries and checkpoints name, `heads` the usable checkpoints. `checksums` are the entries' CRC-32C
-    from the horizon on.
+    from `first_entry` on, which is the horizon of the source. A copy that is brought forward keeps its own horizon.
     """
 
     horizon: int
     entry: int
     entry_checksum: str
+    first_entry: int
     checksums: array[int]
     topics: Mapping[int, str]
     marks: Marks
@@ -56,9 +57,9 @@ class CopyPlan(Struct):
         return self.marks.objects(self.topics)
 
     def entries(self, after: int = 0) -> Iterator[ObjectToCopy]:
-        """Yield the entries from `horizon` to `entry`, in their order, without those up to `after`."""
-        for number in range(max(self.horizon, after + 1), self.entry + 1):
-            checksum = f"{self.checksums[number - self.horizon]:08x}"
+        """Yield the entries from `first_entry` to `entry`, in their order, without those up to `after`."""
+        for number in range(max(self.first_entry, after + 1), self.entry + 1):
+            checksum = f"{self.checksums[number - self.first_entry]:08x}"
             yield ObjectToCopy(names.entry(number), UNKNOWN_SIZE, SEALED, checksum, number)
 
     def count(self) -> int:
@@ -101,7 +102,7 @@ def plan_copy(objects: ObjectStore, horizon: int, entry: int) -> CopyPlan:
     heads = [head for head in heads if head is base or reading.is_whole(head)]
     marks = mark(objects, heads, horizon, replay)
     find_checksums(marks, replay)
-    plan = CopyPlan(horizon, entry, replay.checksum, replay.checksums, replay.topics, marks)
+    plan = CopyPlan(horizon, entry, replay.checksum, horizon, replay.checksums, replay.topics, marks)
     for head in heads:
         name = names.checkpoint_head(head.entry, head.checkpoint)
         plan.heads.append(ObjectToCopy(name, UNKNOWN_SIZE, SEALED, head.checksum, head.entry))

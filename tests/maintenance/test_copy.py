@@ -359,6 +359,17 @@ def test_an_entry_of_its_own_between_check_and_put_is_never_replaced(
         assert verify(copy).problems == ()
 
 
+def test_a_vacuum_of_what_the_copy_has_lets_it_go_on(shop: Store, target: str) -> None:
+    """The source's log begins later than the copy's then."""
+    copied = copy_store(shop, target)
+    assert vacuum(shop, EVERYTHING).horizon > copied.horizon
+    trade(shop, 6)
+    assert copy_store(shop, target).entry > copied.entry
+    assert records(target) == records(shop.uri)
+    with Store.open(target) as copy:
+        assert verify(copy).problems == ()
+
+
 def test_a_copy_that_was_left_behind_is_refused(shop: Store, target: str) -> None:
     copy_store(shop, target)
     for _ in range(3):
