@@ -150,7 +150,9 @@ class FileCopy:
         self.segments: list[RewrittenSegment] = []
 
     def add(self, segment: SegmentRef, rows: Any) -> None:
-        """Add what is left of a segment, at least one row with its offset; upload the file before if that makes it too large.
+        """Add what is left of a segment, at least one row; upload the file before if that makes it too large.
+
+        `rows` have the columns of `with_offsets`.
 
         Raises:
             StoreUnavailable, DamagedObject, CommandRefused: as `finish_file`.
