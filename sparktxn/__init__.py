@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from sparktxn.producer.partitioners import murmur2 as murmur2
     from sparktxn.registry import read_object as read_object
     from sparktxn.scan.files import CommittedFile as CommittedFile
+    from sparktxn.scan.files import merged_files as merged_files
     from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import ranges_within as ranges_within
@@ -192,7 +193,7 @@ _HOMES: Final = {
         "murmur2",
     ),
     "sparktxn.registry": ("read_object",),
-    "sparktxn.scan.files": ("CommittedFile", "whole_files"),
+    "sparktxn.scan.files": ("CommittedFile", "merged_files", "whole_files"),
     "sparktxn.scan.plan": ("ReadTask", "ranges_within", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema", "segment_values"),
     "sparktxn.stage.columns": ("check_columns",),

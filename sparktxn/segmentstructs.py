@@ -23,6 +23,8 @@ __all__ = [
 
 _UNDATED: Final = ".undated.parquet"
 """The end of the name of a segment without a column of timestamps; `format/names.py` builds and checks it."""
+_MERGED: Final = ".offsets.parquet"
+"""The end of the name of a file with a column of offsets; `format/names.py` builds and checks it."""
 
 
 class SegmentRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -70,6 +72,11 @@ class SegmentRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_
     def file_timestamp_ms(self) -> int | None:
         """The timestamp of all rows of its file, where the file has no column of timestamps; else None."""
         return self.timestamp_max_ms if self.name.endswith(_UNDATED) else None
+
+    @property
+    def has_offset_column(self) -> bool:
+        """Whether its file says the offset of each row, as all do that a rewrite makes."""
+        return self.name.endswith(_MERGED)
 
     @property
     def has_gaps(self) -> bool:

@@ -5,7 +5,8 @@ a list for the folder. Planning neither lists nor asks for the size of any file.
 read, wherever it lies. The list is read once, when a data frame is made.
 
 The list also holds a modification time of each file. Here that is the base offset of the segment. The offset of a row
-is then a sum of two columns of Spark's, and no join finds it.
+is then a sum of two columns of Spark's, and no join finds it. Files that say their rows' offsets have their place in
+the list there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
 from py4j.protocol import Py4JJavaError
@@ -32,14 +33,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparktxn import ReadTask
+    from sparktxn.structs import SegmentRef
 
 __all__ = [
     "BASE_OFFSET",
     "BASE_OFFSET_MAX",
+    "FILE",
     "PARTITION",
     "ROW",
     "check_file_system",
     "classic_session",
+    "merged_rows",
     "spark_uri",
     "unskipped",
     "whole_rows",
@@ -49,6 +53,8 @@ BASE_OFFSET: Final = "__base_offset"
 """The base offset of a row's segment."""
 ROW: Final = "_tmp_metadata_row_index"
 """The place of a row in its segment. Spark's Parquet reader fills a column of this name, if a query needs it."""
+FILE: Final = BASE_OFFSET
+"""The place of a row's file among those of `merged_rows`, from 0 on."""
 PARTITION: Final = "kafka_partition"
 """The column that Spark finds in the names of folders."""
 
@@ -77,11 +83,36 @@ def whole_rows(spark: SparkSession, tasks: Iterable[ReadTask], stored: StructTyp
     Raises:
         ConfigurationError: the session's settings keep Spark's optimizer from a rule that the rows need.
     """
-    reader = spark.read.schema(StructType([*stored.fields]).add(ROW, LongType()))
+    numbered = [(task, segment, segment.base_offset) for task in tasks for segment in task.segments]
+    return _rows(spark, numbered, StructType([*stored.fields]).add(ROW, LongType()))
+
+
+def merged_rows(spark: SparkSession, tasks: Iterable[ReadTask], stored: StructType, offset: str) -> DataFrame:
+    """Return the rows of files that say their rows' offsets, with `offset`, `FILE` and `PARTITION`; opens no file.
+
+    Args:
+        spark: a session whose driver is this process.
+        tasks: one for each file, with the same columns; the first segment of each names it.
+        stored: Spark's types of the columns that the files may have, but for the offset.
+        offset: the name of the column of offsets.
+
+    Raises:
+        ConfigurationError: as `whole_rows`.
+    """
+    numbered = [(task, task.segments[0], place) for place, task in enumerate(tasks)]
+    return _rows(spark, numbered, StructType([*stored.fields]).add(offset, LongType()))
+
+
+_Numbered: TypeAlias = "tuple[ReadTask, SegmentRef, int]"
+"""A file, and what the list has as its modification time."""
+
+
+def _rows(spark: SparkSession, files: Iterable[_Numbered], columns: StructType) -> DataFrame:
+    reader = spark.read.schema(columns)
     # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
     reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
     reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
-    with _index_of(tasks) as folder:
+    with _index_of(files) as folder:
         rows = reader.parquet(folder)
     return _optimized(rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET)))
 
@@ -130,33 +161,31 @@ def _has_fractions(data_type: DataType) -> bool:
 
 
 @contextmanager
-def _index_of(tasks: Iterable[ReadTask]) -> Iterator[str]:
-    """Yield the address of a folder that Spark's readers take for the tasks' segments; it is gone after the block."""
+def _index_of(files: Iterable[_Numbered]) -> Iterator[str]:
+    """Yield the address of a folder that Spark's readers take for a list of files; it is gone after the block."""
     folder = tempfile.mkdtemp(prefix="txnlog-scan-")
     try:
         os.mkdir(os.path.join(folder, _FOLDER))
         with open(os.path.join(folder, _FOLDER, "0"), "w", encoding="ascii") as index:
             index.write("v1")
-            index.writelines(f"\n{line}" for task in tasks for line in _lines(task))
+            index.writelines(f"\n{_line(*file)}" for file in files)
         yield spark_uri(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lines(task: ReadTask) -> Iterator[str]:
-    root = spark_uri(task.store_uri)
-    for segment in task.segments:
-        yield json.dumps(
-            {
-                "path": f"{root}/{task.segment_name(segment)}",
-                "size": segment.size_bytes,
-                "isDir": False,
-                "modificationTime": segment.base_offset,
-                "blockReplication": 1,
-                "blockSize": segment.size_bytes,
-                "action": "add",
-            }
-        )
+def _line(task: ReadTask, segment: SegmentRef, number: int) -> str:
+    return json.dumps(
+        {
+            "path": f"{spark_uri(task.store_uri)}/{task.segment_name(segment)}",
+            "size": segment.size_bytes,
+            "isDir": False,
+            "modificationTime": number,
+            "blockReplication": 1,
+            "blockSize": segment.size_bytes,
+            "action": "add",
+        }
+    )
 
 
 def spark_uri(store_uri: str) -> str:

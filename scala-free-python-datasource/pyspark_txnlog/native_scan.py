@@ -1,7 +1,8 @@
 """Reads of topics with Spark's own Parquet reader: the rows of ``format("txnlog")``, at the speed of plain files.
 
 The plan is that of the Python source. What it reads of Parquet segments as a whole is given to Spark as a list of
-files. The rest goes through Python: segments that a bound or the log start cuts, Arrow segments, internal topics.
+files. So are files that a rewrite has made: where only some rows are read, with a condition on their offsets. The rest
+goes through Python: other segments that a bound or the log start cuts, Arrow segments, inline records, internal topics.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from pyspark_txnlog.errorlines import one_line_errors
 from pyspark_txnlog.file_index import (
     BASE_OFFSET,
     BASE_OFFSET_MAX,
+    FILE,
     PARTITION,
     ROW,
     check_file_system,
     classic_session,
+    merged_rows,
     unskipped,
     whole_rows,
 )
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
 from pyspark_txnlog.schema import arrow_of, stored_columns
-from sparktxn import arguments, segment_values, whole_files
+from sparktxn import arguments, merged_files, segment_values, whole_files
 from sparktxn.scan import columns as names
 
 if TYPE_CHECKING:
@@ -41,12 +44,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from sparktxn import ReadTask
+    from sparktxn.scan.files import MergedFile
 
 __all__ = ["frame_of", "read_options", "scan"]
 
 _JOINED_PARTITION: Final = "__segment_partition"
 _JOINED_BASE: Final = "__segment_offset"
 _LOG_APPEND_TIME: Final = 1
+_RANGES_MAX: Final = 100
+"""So many ranges of offsets are one condition: a greater one costs Spark more than another frame."""
 
 
 def scan(
@@ -88,14 +94,19 @@ def frame_of(
         ConfigurationError: Spark cannot open the store's files.
     """
     tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
-    whole, rest = whole_files(tasks, offset_max=BASE_OFFSET_MAX)
-    if whole:
-        check_file_system(spark, whole[0].store_uri, called)
+    # What all rows of a segment share is known by segment, and a merged file has many.
+    joined = [task for task in tasks if _log_columns(task) & {*schema.fieldNames()}]
+    merged, others = merged_files([task for task in tasks if task not in joined])
+    whole, rest = whole_files([*others, *joined], offset_max=BASE_OFFSET_MAX)
+    if whole or merged:
+        check_file_system(spark, tasks[0].store_uri, called)
     by_topic: dict[tuple[str, bool], list[ReadTask]] = {}
     for task in whole:
         for dated in _by_timestamps(task):
             by_topic.setdefault((dated.topic, _is_undated(dated)), []).append(dated)
     frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
+    for files in _by_topic(merged):
+        frames += _merged_rows(spark, files, schema)
     if rest:
         frames.append(_other_rows(spark, rest, options, schema))
     return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
@@ -121,16 +132,54 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
     shared = [name for name in schema.fieldNames() if name in _shared_columns(topic)]
     if shared:
         rows = _with_shared(spark, rows, tasks, shared)
-    made = {
-        names.TOPIC: F.lit(topic.topic),
-        names.PARTITION: F.col(PARTITION).cast("int"),
-        names.OFFSET: F.expr(f"{BASE_OFFSET} + {ROW}"),
-    }
+    rows = rows.withColumn(names.reserved_name(names.OFFSET, topic.schema), F.expr(f"{BASE_OFFSET} + {ROW}"))
+    return _selected(rows, topic, schema)
+
+
+def _selected(rows: DataFrame, topic: ReadTask, schema: StructType) -> DataFrame:
+    """`rows`, which have their offsets, with the columns of `schema`."""
+    made = {names.TOPIC: F.lit(topic.topic), names.PARTITION: F.col(PARTITION).cast("int")}
     if topic.schema is None:
         made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
     by_name = {names.reserved_name(name, topic.schema): column for name, column in made.items()}
-    columns = {field.name: unskipped(spark, _column(field.name), field.dataType) for field in schema}
+    columns = {field.name: unskipped(rows.sparkSession, _column(field.name), field.dataType) for field in schema}
     return rows.select([by_name.get(name, column).alias(name) for name, column in columns.items()])
+
+
+def _by_topic(files: Iterable[MergedFile]) -> Iterable[list[MergedFile]]:
+    by_topic: dict[str, list[MergedFile]] = {}
+    for file in files:
+        by_topic.setdefault(file.task.topic, []).append(file)
+    return by_topic.values()
+
+
+def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: StructType) -> Iterator[DataFrame]:
+    """The rows of one topic's merged files: those that are read as a whole, and those of which some rows are."""
+    whole = [file.task for file in files if not file.ranges]
+    if whole:
+        yield _selected(_merged(spark, whole), whole[0], schema)
+    ranges = [(file.task, start, end) for file in files for start, end in file.ranges]
+    for first in range(0, len(ranges), _RANGES_MAX):
+        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX]), ranges[0][0], schema)
+
+
+def _within(spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]]) -> DataFrame:
+    """The rows of ranges of offsets, each of the file that its task names."""
+    tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
+    places = {file: place for place, file in enumerate(tasks)}
+    offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
+    of_offsets = [(offset >= start) & (offset < end) for _, start, end in ranges]
+    files = [places[task.partition, task.segments[0].name] for task, *_ in ranges]
+    of_files = [(F.col(FILE) == file) & is_within for file, is_within in zip(files, of_offsets, strict=True)]
+    # The first condition says all. The second says less, and Spark takes it to row groups and pages.
+    rows = _merged(spark, [*tasks.values()])
+    return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
+
+
+def _merged(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
+    topic = tasks[0]
+    offset = names.reserved_name(names.OFFSET, topic.schema)
+    return merged_rows(spark, tasks, stored_columns(topic.schema), offset)
 
 
 def _by_timestamps(task: ReadTask) -> list[ReadTask]:
@@ -151,8 +200,14 @@ def _column(name: str) -> Column:
 
 def _shared_columns(task: ReadTask) -> set[str]:
     """The columns that have one value for each segment, and are not in the file."""
+    undated = {names.reserved_name(names.TIMESTAMP, task.schema)} if _is_undated(task) else set()
+    return _log_columns(task) | undated
+
+
+def _log_columns(task: ReadTask) -> set[str]:
+    """The columns that only the log says, whatever files have."""
     shared = set(names.metadata_names(task.schema))
-    if task.timestamp_type == _LOG_APPEND_TIME or _is_undated(task):
+    if task.timestamp_type == _LOG_APPEND_TIME:
         shared.add(names.reserved_name(names.TIMESTAMP, task.schema))
     return shared
 

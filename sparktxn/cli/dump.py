@@ -22,8 +22,8 @@ from sparktxn.format.commands import Append, PrepareHalf
 from sparktxn.format.entry import decode_entry, decode_store
 from sparktxn.format.inline import decode_stream
 from sparktxn.format.manifest import decode_manifest
-from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
-from sparktxn.format.segment import checksum, decode_segment, parquet_footer, stored_schema
+from sparktxn.format.schema import with_offsets
+from sparktxn.format.segment import checksum, decode_segment, stored_schema
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.registry import read_object
@@ -132,10 +132,8 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
         raise WrongUsage(f"object {name!r} is none that this command decodes: expected a segment, or a sealed file")
     topic = next((known for known in store.topics() if known.topic_id == topic_id), None)
     schema = _own_schema(data) if topic is None else stored_schema(topic.schema)
-    if topic is not None and topic.schema is None:
-        footer = parquet_footer(data, name)
-        if footer is not None and OFFSET_COLUMN in footer.schema.to_arrow_schema().names:
-            schema = with_offsets(schema)
+    if topic is not None and names.has_offsets(file):
+        schema = with_offsets(schema)
     if topic is not None and names.is_undated(file):
         # Only the log says when its records were written.
         schema = pa.schema([field for field in schema if field.name != schema.names[-1]])

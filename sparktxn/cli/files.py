@@ -40,9 +40,9 @@ def files(
 ) -> None:
     """List the committed files of a read view, in the order of offsets.
 
-    A file that is whole is a Parquet file of which every row belongs to the view: row N has the offset base offset + N.
-    In a file that a rewrite or a compaction has made offsets grow too, with gaps. The rows of another file must be
-    filtered, as sparktxn does: those outside of the offsets, and of aborted transactions.
+    A file that is whole is a Parquet file of which every row belongs to the view. Its rows have the offsets of the
+    column that is named; in a file without one, row N has the offset base offset + N. The rows of a file that is not
+    whole must be filtered, as sparktxn does: those outside of the offsets, and of aborted transactions.
     """
     if entry is not None and time is not None:
         raise WrongUsage("--entry and --time exclude each other: leave one of them out")

@@ -40,6 +40,7 @@ __all__ = [
     "copy",
     "entry",
     "group_folder",
+    "has_offsets",
     "horizon",
     "inline_file_name",
     "inline_segment",
@@ -50,6 +51,7 @@ __all__ = [
     "is_undated",
     "manifest",
     "member_sign",
+    "merged_segment_file",
     "parse_appends",
     "parse_carrier",
     "parse_checkpoint_head",
@@ -103,7 +105,8 @@ _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
 _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
 _UNDATED: Final = "undated.parquet"
-_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.(parquet|arrow|undated\.parquet)")
+_MERGED: Final = "offsets.parquet"
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.((?:undated\.|offsets\.)?parquet|arrow)")
 _INLINE_END = ".inline"
 _INLINE = re.compile(rf"(?:([0-9]{{20}})-)?[0-9a-v]{{20}}{re.escape(_INLINE_END)}")
 SEGMENT_FILES: Final = f"{_SEGMENT.pattern}|{_INLINE.pattern}"
@@ -265,6 +268,16 @@ def undated_segment_file(born: int, token: str) -> str:
 def is_undated(file_name: str) -> bool:
     """True if the segment's file has no column of timestamps."""
     return file_name.endswith(f".{_UNDATED}")
+
+
+def merged_segment_file(born: int, token: str) -> str:
+    """The name of a Parquet file that a rewrite has made: it has a column of its records' offsets."""
+    return segment_file(born, token, _MERGED)
+
+
+def has_offsets(file_name: str) -> bool:
+    """True if the file has a column of its records' offsets, whether or not they have gaps."""
+    return file_name.endswith(f".{_MERGED}")
 
 
 def segment(topic: str, topic_id: int, partition: int, file_name: str) -> str:

@@ -20,8 +20,10 @@ __all__ = [
     "OFFSET_COLUMN",
     "RECORD_SCHEMA",
     "TIMESTAMP_COLUMN",
+    "TYPED_OFFSET_COLUMN",
     "check_columns",
     "check_schema",
+    "offset_column",
     "parse_type",
     "stored_schema",
     "type_text",
@@ -46,7 +48,10 @@ RECORD_SCHEMA: Final = pa.schema(
 """Kafka's record as segments store it."""
 
 OFFSET_COLUMN: Final = "offset"
-"""The column of the records' offsets, in files whose segments have gaps."""
+"""The column of the records' offsets, in files that a rewrite has made from segments of Kafka's record."""
+
+TYPED_OFFSET_COLUMN: Final = "_offset"
+"""The same column in files of a typed topic, which may declare one that is called `OFFSET_COLUMN`."""
 
 TIMESTAMP_COLUMN: Final = "_timestamp"
 """The reserved column of a typed topic that keeps the record's timestamp."""
@@ -86,8 +91,13 @@ def stored_schema(columns: Columns | None) -> pa.Schema:
 
 
 def with_offsets(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of files whose segments have gaps: Kafka's record and its offset."""
-    return schema.append(pa.field(OFFSET_COLUMN, pa.int64(), nullable=False))
+    """Return the schema of a rewrite's files: a topic's `stored_schema`, and the offset of each record."""
+    return schema.append(pa.field(offset_column(schema), pa.int64(), nullable=False))
+
+
+def offset_column(schema: pa.Schema) -> str:
+    """Return the name of the column of offsets in files of a topic with the `stored_schema` `schema`."""
+    return TYPED_OFFSET_COLUMN if TIMESTAMP_COLUMN in schema.names else OFFSET_COLUMN
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,8 @@
 """Segments: the records of one partition as a Parquet or an Arrow IPC file, or inline (PROTOCOL.md, "Segments").
 
-A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. Where a
-compaction has left gaps the file has a column of offsets. A column
-that may be null and is null in every row is left out of the file and reads back as null.
+A fresh segment stores no offsets: the record at row `i` has the offset `base + i`, and the log holds the base. A file
+that a rewrite has made has a column of them. A column that may be null and is null in every row is left out of the file
+and reads back as null.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sparktxn.format.schema import (
     RECORD_SCHEMA,
     TIMESTAMP_COLUMN,
     check_schema,
+    offset_column,
     parse_type,
     stored_schema,
     type_text,
@@ -163,6 +164,8 @@ def parquet_options(table: pa.Table, compression: str) -> dict[str, Any]:
         "write_statistics": columns_with_statistics(table),
         "data_page_size": _PAGE_BYTES,
         "store_schema": False,
+        # So that a condition on offsets reaches pages.
+        "write_page_index": offset_column(table.schema) in table.schema.names,
     }
 
 

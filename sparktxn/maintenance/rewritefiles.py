@@ -25,7 +25,6 @@ from sparktxn.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
 __all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
 
-_PARQUET: Final = "parquet"
 _DECODED_BYTES_MAX: Final = 1 << 30
 _SEGMENT_BYTES_MAX: Final = OBJECT_SIZE_MAX - (1 << 20)
 
@@ -85,7 +84,7 @@ def copy_records(
         task.target_bytes,
         background=background,
     )
-    for segment, rows in stored_records(objects, task.read):
+    for segment, rows in stored_records(objects, task.read, offsets=True):
         copying.add(segment, rows)
     copying.finish_file()
     return RewrittenFiles(
@@ -153,6 +152,8 @@ class FileCopy:
     def add(self, segment: SegmentRef, rows: Any) -> None:
         """Add what is left of a segment, at least one row; upload the file before if that makes it too large.
 
+        `rows` have the columns of `with_offsets`.
+
         Raises:
             StoreUnavailable, DamagedObject, CommandRefused: as `finish_file`.
         """
@@ -187,7 +188,7 @@ class FileCopy:
                 f"{read.topic!r} take {len(data)} bytes as one Parquet file: expected at most {OBJECT_SIZE_MAX}; set "
                 "the topic's compression.type to zstd",
             )
-        file_name = names.segment_file(self._planned_entry, self._ids.token(), _PARQUET)
+        file_name = names.merged_segment_file(self._planned_entry, self._ids.token())
         name = names.segment(read.topic, read.topic_id, read.partition, file_name)
         if put_until_stored(self._objects, name, data, self._clock) != data:
             raise DamagedObject(name, "it holds other bytes than were put under this unique name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter, lt
+from operator import attrgetter
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.schema import OFFSET_COLUMN, TIMESTAMP_COLUMN, stored_schema, with_offsets
+from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
 from sparktxn.objectstore.contract import ObjectStore
@@ -219,7 +219,8 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
         return Problem(segment.name, f"it has {len(data)} bytes, expected {segment.size_bytes}", RESTORE)
     if (found := checksum(data)) != segment.checksum:
         return Problem(segment.name, f"its checksum is {found}, expected {segment.checksum}", RESTORE)
-    if any(each.has_gaps for each in segments):
+    column = offset_column(schema)
+    if names.has_offsets(segment.file) or any(each.has_gaps for each in segments):
         schema = with_offsets(schema)
     try:
         rows = decode_segment(
@@ -233,7 +234,7 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
     except (DamagedObject, FormatVersionError) as damaged:
         return Problem(segment.name, damaged.reason, RESTORE)
     parts = ((each, rows.slice(each.first_row, each.row_count)) for each in segments)
-    problems = (_time_problem(each, part) or _offset_problem(each, part) for each, part in parts)
+    problems = (_time_problem(each, part) or _offset_problem(each, part, column) for each, part in parts)
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -250,13 +251,14 @@ def _time_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
     return Problem(segment.name, f"its timestamps go from {found[0]} to {found[1]}, expected {expected}", RESTORE)
 
 
-def _offset_problem(segment: StoredSegment, rows: pa.Table) -> Problem | None:
-    """Return what is wrong with the offsets of a segment with gaps: they grow, and are the segment's."""
-    if not segment.has_gaps:
+def _offset_problem(segment: StoredSegment, rows: pa.Table, column: str) -> Problem | None:
+    """Return what is wrong with the column of offsets, if the file has one: they grow, and are the segment's."""
+    if column not in rows.column_names:
         return None
     end = segment.base_offset + segment.record_count
-    offsets = rows.column(OFFSET_COLUMN).to_pylist()
-    if segment.base_offset <= offsets[0] and offsets[-1] < end and all(map(lt, offsets, offsets[1:])):
+    offsets = rows.column(column).combine_chunks()
+    grow = pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py()
+    if grow and segment.base_offset <= offsets[0].as_py() and offsets[-1].as_py() < end:
         return None
     return Problem(
         segment.name, f"its offsets do not grow from {segment.base_offset} to {end - 1}, as the log says", RESTORE

@@ -20,7 +20,7 @@ _ROW_GROUP_ROWS: Final = 1_048_576
 
 
 class SegmentWriter:
-    """A Parquet segment that grows by tables of the topic's stored schema.
+    """A Parquet segment that grows by tables with the columns of `with_offsets`, for the topic's stored schema.
 
     Args:
         compression: topic setting ``compression.type``.

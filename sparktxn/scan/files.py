@@ -1,24 +1,27 @@
 """Read tasks → files: which objects hold a view's records, and which of them another engine may read as they are.
 
 Those are Parquet files of which every row belongs to the view. The log knows them, because a segment belongs to at most
-one transaction (PROTOCOL.md, "Reading records"). A file is read whole or not at all, but for bounds that a read sets
-itself. The offsets of its rows follow from the file's base offset.
+one transaction (PROTOCOL.md, "Reading records"). The offsets of the rows follow from the file's base offset. A file
+that a rewrite has made says them itself, so that an engine can read a part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from itertools import pairwise
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.scan.aborted import AbortedRanges
+from sparktxn.scan.columns import OFFSET, reserved_name
 from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.structs import SegmentRef
 
-__all__ = ["CommittedFile", "committed_files", "whole_files"]
+__all__ = ["CommittedFile", "MergedFile", "committed_files", "merged_files", "whole_files"]
 
 _PARQUET: Final = ".parquet"
 
@@ -28,8 +31,8 @@ class CommittedFile(Struct, frozen=True, kw_only=True):
 
     `record_count` counts the records in it that are the view's, or of aborted transactions that only a filter leaves
     out. If `is_whole`, it is a Parquet file of which every row belongs to the view: another engine may read `path`.
-    Then row N has the offset `base_offset` + N. In a file that a rewrite or a compaction has made offsets grow with
-    gaps. The file of inline records is the entry that carries them.
+    Row N has the offset that the file's column `offset_column` says. None: it has the offset `base_offset` + N, if
+    `is_whole`. The file of inline records is the entry that carries them.
     """
 
     topic: str
@@ -38,6 +41,7 @@ class CommittedFile(Struct, frozen=True, kw_only=True):
     record_count: int
     size_bytes: int
     is_whole: bool
+    offset_column: str | None
     path: str
 
 
@@ -57,6 +61,7 @@ def committed_files(tasks: Iterable[ReadTask]) -> Iterator[CommittedFile]:
                 record_count=sum(segment.row_count for segment in segments),
                 size_bytes=first.size_bytes,
                 is_whole=has_all and first.name.endswith(_PARQUET),
+                offset_column=reserved_name(OFFSET, task.schema) if first.has_offset_column else None,
                 path=f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
             )
 
@@ -66,6 +71,7 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
 
     The rest has Arrow segments, segments of which only some rows are read, and internal topics. It also has segments
     with a base offset above `offset_max`, those that a rewrite has put into one file with others, and those with gaps.
+    Files that say their rows' offsets are better taken out by `merged_files` first.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -88,3 +94,59 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
         if others or not task.segments:
             rest.append(replace(task, segments=tuple(others)))
     return whole, rest
+
+
+class MergedFile(Struct, frozen=True, kw_only=True):
+    """A Parquet file that says the offset of each row, and what of it is read.
+
+    `task` has the file's segments that are read. `ranges` are the offsets of the rows, as (start, end) in order: empty
+    if every row is read. Other rows of the file may have offsets that another file has now.
+    """
+
+    task: ReadTask
+    ranges: tuple[tuple[int, int], ...]
+
+
+def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[ReadTask]]:
+    """Return `tasks` in two parts: the files among theirs that say their rows' offsets, each once, and the rest.
+
+    Raises:
+        TypeError: an item is no ReadTask.
+    """
+    files: dict[tuple[int, int, str], tuple[ReadTask, list[_Kept]]] = {}
+    rest: list[ReadTask] = []
+    for task in arguments.items("tasks", tasks, ReadTask):
+        aborted = AbortedRanges(task.aborted)
+        others: list[SegmentRef] = []
+        for segment in task.segments:
+            if not segment.has_offset_column:
+                others.append(segment)
+                continue
+            _, kept = files.setdefault((task.topic_id, task.partition, segment.name), (task, []))
+            kept += [(low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)]
+        if others or not task.segments:
+            rest.append(replace(task, segments=tuple(others)))
+    return [_merged_file(task, kept) for task, kept in files.values() if kept], rest
+
+
+_Kept: TypeAlias = tuple[int, int, SegmentRef]
+"""Offsets of a segment that are read: from the first number to the second."""
+
+
+def _merged_file(task: ReadTask, kept: list[_Kept]) -> MergedFile:
+    ordered = sorted(kept, key=itemgetter(0))
+    segments = tuple(dict.fromkeys(segment for *_, segment in ordered))
+    ranges = [ordered[0][:2]]
+    for (_, last_end, last), (start, end, segment) in pairwise(ordered):
+        # Between neighbours in a file it has no row: one range reads both.
+        follows = segment.first_row == last.first_row + last.row_count
+        joins = follows and last_end == last.end_offset and start == segment.base_offset
+        if joins or last_end == start:
+            ranges[-1] = (ranges[-1][0], end)
+        else:
+            ranges.append((start, end))
+    begins = ordered[0][0] == segments[0].base_offset and segments[0].first_row == 0
+    ends = ordered[-1][1] == segments[-1].end_offset
+    ends = ends and segments[-1].first_row + segments[-1].row_count == segments[-1].file_records
+    is_whole = begins and ends and len(ranges) == 1
+    return MergedFile(task=replace(task, segments=segments, aborted=()), ranges=() if is_whole else tuple(ranges))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired, damage_named, did_you_mean
 from sparktxn.format.names import is_inline
-from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
+from sparktxn.format.schema import OFFSET_COLUMN, offset_column, with_offsets
 from sparktxn.format.segment import (
     RECORD_SCHEMA,
     InlineSegment,
@@ -163,6 +163,7 @@ def stored_records(
     schema = stored_schema(task.schema)
     wanted = list(schema.names if columns is None else columns)
     offsets = offsets or _have_gaps(task.segments)
+    offsets_field = with_offsets(schema).field(offset_column(schema))
     for segments, data in _fetched(objects, task, needs_data=True):
         name = task.segment_name(segments[0])
         assert isinstance(data, bytes)
@@ -181,7 +182,7 @@ def stored_records(
             found = rows.slice(segment.first_row, segment.row_count)
             if offsets and not has_gaps:
                 made = pa.arange(segment.base_offset, segment.end_offset)
-                found = found.append_column(with_offsets(schema).field(OFFSET_COLUMN), made)
+                found = found.append_column(offsets_field, made)
             yield segment, found
 
 

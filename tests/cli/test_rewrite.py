@@ -55,4 +55,5 @@ def test_a_merged_file_is_whole_for_other_engines() -> None:
     ok("rewrite", "orders", "--apply")
     (row,) = ok("files", "orders", "--json").json
     assert (row["base_offset"], row["record_count"], row["is_whole"]) == (0, 6, True)
+    assert row["offset_column"] == "offset"
     assert len(ok("files", "orders", "--paths").lines) == 1

@@ -480,9 +480,10 @@ class StoreReader:
         expect(table.num_rows == segment["row_count"], name, "it does not have the rows of the segment")
         base, end = segment["base_offset"], segment["base_offset"] + segment["record_count"]
         offsets = list(range(base, end))
-        if segment["row_count"] < segment["record_count"]:
-            offsets = table.column("offset").to_pylist()
+        if name.endswith(".offsets.parquet") or segment["row_count"] < segment["record_count"]:
+            offsets = table.column("offset" if topic["schema"] is None else "_offset").to_pylist()
             expect(offsets == sorted(set(offsets)), name, "its offsets do not grow")
+            expect(len(offsets) == segment["row_count"], name, "it lacks offsets")
             expect(base <= offsets[0] and offsets[-1] < end, name, "its offsets are not those of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
         undated = name.endswith(".undated.parquet")

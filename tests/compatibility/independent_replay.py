@@ -633,7 +633,7 @@ class Replay(Groups):
         self.need(0 <= command["planned_entry"] < self.entry, "it was planned at no entry")
         store = self.store()
         for name in command["segments"]:
-            match = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow|undated\.parquet)", name)
+            match = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(offsets\.)?parquet", name)
             self.need(match and store["segment_floor"] <= int(match[1]) < self.entry, "a segment has expired")
         self.need(store["horizon"] <= int(run[0][21:41]) < self.entry, "the run has expired")
         ranges = [[base, end, self.entry, run]]

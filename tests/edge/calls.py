@@ -509,6 +509,7 @@ CALLS: Final[dict[str, Call]] = {
     "read_task": Call(_reads, lambda world: {"task": _task(world), "options": OPTIONS, "batch_rows": 5}),
     "read_object": Call(lambda _: sparktxn.read_object, lambda world: {"uri": world.uri, "name": "_txnlog.json", "options": OPTIONS}),
     "segment_values": Call(lambda _: sparktxn.segment_values, lambda world: {"task": _task(world), "columns": ["producer_id"]}),
+    "merged_files": Call(lambda _: sparktxn.merged_files, lambda world: {"tasks": [_task(world)]}),
     "whole_files": Call(lambda _: sparktxn.whole_files, lambda world: {"tasks": [_task(world)], "offset_max": 10}),
     "ranges_within": Call(lambda _: sparktxn.ranges_within, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}, "rows_max": 2}),
     "rows_at_most": Call(lambda _: sparktxn.rows_at_most, lambda world: {"view": _view(world), "ranges": {("t", 0): (0, 3)}}),

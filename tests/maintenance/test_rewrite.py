@@ -138,7 +138,7 @@ def test_arrow_becomes_parquet_whatever_its_size(world: World) -> None:
     before = world.rows("arrow")
     size_bytes = segments(world, "arrow")[0].size_bytes
     assert rewrite(world.store, {"rewrite.target.bytes": max(1_024, size_bytes)}).ranges == 1
-    assert files(world, "arrow")[0].endswith(".parquet")
+    assert files(world, "arrow")[0].endswith(".offsets.parquet")
     assert world.rows("arrow") == before
 
 

@@ -29,6 +29,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.scan.plan import Order, ReadTask
+from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read
 from tests.property.test_rewrites import COLUMNS, commit_rows, offset_rows
 from tests.seeds import examples
@@ -253,6 +254,7 @@ class Compacting(History):
             if columns == ["value"]:
                 assert [row["value"] for row in found] == [self.visible(view)[place].value for place in places]
         tasks = self.store.plan(view, ranges, rows_per_task=per_task)
+        check_merged_rows(self.store, tasks)
         kept = [(task.partition, *bounds) for task in tasks for bounds in task.kept_offsets(read_task)]
         assert [(partition, offset) for partition, start, end in kept for offset in range(start, end)] == places
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -26,6 +27,7 @@ from sparktxn.maintenance.folding import Folder
 from sparktxn.scan.plan import Isolation
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
+from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import (
     ACTIONS,
     PARTITIONS,
@@ -115,6 +117,12 @@ class Rewriting(History):
         assert commit_rows(self.store, after) == committed
         assert self.store.ranges(after) == ranges
         assert self._segments() == segments
+        for view, isolation in itertools.product((before, after), LEVELS):
+            ranges = self.store.ranges(view, isolation=isolation)
+            cut = {key: (start + 1, max(start + 1, end - 1)) for key, (start, end) in ranges.items()}
+            for some in (ranges, cut):
+                check_merged_rows(self.store, self.store.plan(view, some, isolation=isolation))
+        check_merged_rows(self.store, self.store.plan_commits(after, before.entry // 2))
         # The view from before still reads the files from before.
         assert offset_rows(self.store, before, "read_uncommitted") == seen["read_uncommitted"]
 

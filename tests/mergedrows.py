@@ -1,0 +1,40 @@
+"""Merged files as another engine reads them: by the offsets that they hold, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparktxn import ReadTask, Store, merged_files, read_task
+
+__all__ = ["check_merged_rows"]
+
+Row = tuple[int, int, bytes | None, bytes | None]
+
+
+def check_merged_rows(store: Store, tasks: Iterable[ReadTask]) -> None:
+    """Pass if the rows of tasks are those of their merged files, by offset, and those of what is left to Python."""
+    tasks = list(tasks)
+    files, rest = merged_files(tasks)
+    assert not any(segment.has_offset_column for task in rest for segment in task.segments)
+    found = _read(store, rest)
+    for file in files:
+        task = file.task
+        data = store.log.objects.get(task.segment_name(task.segments[0]))
+        rows = pq.read_table(pa.BufferReader(data), partitioning=None).to_pylist()
+        is_read = [not file.ranges or any(start <= row["offset"] < end for start, end in file.ranges) for row in rows]
+        found += [
+            (task.partition, row["offset"], row.get("key"), row.get("value"))
+            for row, wanted in zip(rows, is_read, strict=True)
+            if wanted
+        ]
+        assert bool(file.ranges) or all(is_read)
+    assert sorted(found, key=lambda row: row[:2]) == sorted(_read(store, tasks), key=lambda row: row[:2])
+
+
+def _read(store: Store, tasks: Iterable[ReadTask]) -> list[Row]:
+    batches = (batch for task in tasks for batch in read_task(task, store.options))
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return [(row["partition"], row["offset"], row["key"], row["value"]) for row in rows]

@@ -1,0 +1,87 @@
+"""Merged files in Spark: its own reader reads them by their offsets, also where only some rows are visible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark_txnlog import scan
+from sparktxn import Producer, Store, TopicPartition
+from sparktxn.admin import AdminClient
+from sparktxn.maintenance import compact, rewrite
+from tests.spark.readers import commit
+from tests.spark.test_scan import check_same, expected, plan_of, python_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def merged(store: Store, topic: str = "t", transactions: int = 12) -> None:
+    store.create_topic(topic, 2)
+    for number in range(0, 2 * transactions, 2):
+        commit(store, range(number, number + 2))
+    assert rewrite(store).ranges == 2
+
+
+def write(store: Store, key: int, value: int) -> None:
+    with Producer({"bootstrap.servers": store.uri, "transactional.id": "shop"}) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("t", str(value), str(key))
+            producer.produce("t", str(value), "last")
+
+
+def delete_before(store: Store, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": store.uri})
+    for future in admin.delete_records([TopicPartition("t", 0, offset)]).values():
+        future.result()
+
+
+def test_a_merged_file_is_read_whole_without_a_condition(spark: SparkSession, store: Store) -> None:
+    merged(store)
+    found = scan(spark, store.uri, "t")
+    check_same(found, expected(store, "t"))
+    assert not python_rows(found)
+    assert "row_index" not in plan_of(found)
+    assert "PushedFilters: []" in plan_of(found)
+
+
+def test_a_log_start_and_bounds_become_conditions_that_reach_row_groups(spark: SparkSession, store: Store) -> None:
+    merged(store)
+    delete_before(store, 5)
+    commit(store, range(90, 92))
+    ends = '{"t": {"0": 14, "1": 11}}'
+    for options in ({}, {"endingOffsets": ends}, {"startingEntry": "8", "endingEntry": "12"}):
+        found = scan(spark, store.uri, "t", options)
+        check_same(found, expected(store, "t", **options))
+    found = scan(spark, store.uri, "t", endingOffsets=ends)
+    assert not python_rows(found)
+    assert "GreaterThanOrEqual(offset," in plan_of(found)
+
+
+def test_a_file_of_which_a_later_rewrite_has_taken_a_part(spark: SparkSession, store: Store) -> None:
+    """Rows that two files have come from one of them: each condition is of its file alone."""
+    merged(store)
+    commit(store, range(100, 102))
+    before = scan(spark, store.uri, "t")
+    rewrite(store, {"rewrite.min.segments": 2})
+    check_same(before, expected(store, "t"))
+    check_same(scan(spark, store.uri, "t"), expected(store, "t"))
+
+
+def test_a_compacted_file_is_read_by_its_offsets(spark: SparkSession, store: Store) -> None:
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
+    store.create_topic("t", 1, settings=settings)
+    for number in range(12):
+        write(store, number % 5, number)
+    compact(store)
+    write(store, 1, 100)
+    found = scan(spark, store.uri, "t")
+    check_same(found, expected(store, "t"))
+    bounded = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 20}}'}
+    check_same(scan(spark, store.uri, "t", bounded), expected(store, "t", **bounded))
