@@ -120,7 +120,8 @@ def test_with_every_each_round_is_printed_before_the_pause() -> None:
 
 def test_verify_names_what_is_damaged_and_ends_with_1(folder: Path) -> None:
     segment = next((folder / "store" / "topics").rglob("*.parquet"))
-    segment.write_bytes(segment.read_bytes()[:-1])
+    data = segment.read_bytes()
+    segment.write_bytes(bytes([*data[:9], data[9] ^ 1, *data[10:]]))
     done = txnlog("verify", "--json")
     assert done.code == 1
     (problem,) = done.json[0]["problems"]
@@ -128,6 +129,8 @@ def test_verify_names_what_is_damaged_and_ends_with_1(folder: Path) -> None:
     assert problem["fix"] == "restore the object from a copy of the store"
     assert segment.name in txnlog("verify").text
     assert txnlog("verify", "--no-records").code == 0
+    segment.write_bytes(data[:-1])
+    assert "bytes, expected" in txnlog("verify", "--no-records").text
 
 
 # --- conf/maintenance

@@ -100,4 +100,6 @@ def test_an_independent_reader_finds_in_a_copy_of_topics_what_a_view_of_the_sour
                 "entry": whole["entry"],
                 "halves": {},
                 "members": {},
+                # The copy has no members: two groups are without since it begins.
+                "empty_groups": {**whole["empty_groups"], "again": whole["entry"], "members": whole["entry"]},
             }

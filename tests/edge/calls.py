@@ -639,6 +639,7 @@ NOT_CALLED: Final = {
     "CopyTask": "made by copy_store",
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
+    "ExpiredMember": "an answer",
     **dict.fromkeys(
         ("ExportReport", "FileImport", "ImportReport", "InPlaceFile", "InPlaceReport", "TopicImportReport"), "an answer"
     ),

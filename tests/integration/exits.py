@@ -41,6 +41,7 @@ importlib.import_module("s3fs")  # before the forks, as it is slow
 
 AT_ONCE: Final = 4
 RECORDS: Final = 24
+VALUE: Final = bytes(range(250)) * 8
 CLIENT: Final = {"store.fsync": "false", "store.append.inline.bytes": 0, "checkpoint.fold.bytes.per.minute": 0}
 ROWS: Final = pa.table({"n": np.random.default_rng(1).random(100_000)})
 
@@ -76,7 +77,7 @@ def produced(uri: str, count: int = RECORDS) -> Producer:
         store.create_topic("t")
     producer = Producer({"bootstrap.servers": uri, **CLIENT})
     for _ in range(count):
-        producer.produce("t", os.urandom(2_000))
+        producer.produce("t", VALUE)
         producer.flush()
     return producer
 
@@ -189,7 +190,7 @@ def drop(case: Case) -> None:
     produced(case.uri, 1).close()
     for _ in range(3):
         producer = Producer({"bootstrap.servers": case.uri, "linger.ms": 60_000, **CLIENT})
-        producer.produce("t", os.urandom(2_000))
+        producer.produce("t", VALUE)
         del producer
 
 

@@ -141,4 +141,5 @@ def test_a_column_with_a_dot_in_its_name_is_not_the_field_of_a_nested_one() -> N
     assert footer is not None
     for operator, value in (("=", 5), (">", 1), ("in", (5,)), ("is null", None), ("is not null", None)):
         assert may_hold(footer, [Condition("place.x", operator, value)]), operator
-    assert not may_hold(footer, [Condition("place.x", "=", 1)])
+    # Parquet's writer takes paths, so it writes no statistics for either.
+    assert may_hold(footer, [Condition("place.x", "=", 1)])
