@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ from sparktxn.scan.content import checked_order, plan_view
 from sparktxn.scan.files import CommittedFile, committed_files
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.scan.plan import Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
+from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
 from sparktxn.scan.reader import read
 from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
 from sparktxn.stage.batchcommits import (
@@ -77,7 +77,6 @@ __all__ = [
 ]
 
 TopicPartitionKey = tuple[str, int]
-_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 
 
 def _clock_of(store: Store) -> Clock:
@@ -247,7 +246,7 @@ class Store(NoCopies):
     ) -> dict[TopicPartitionKey, tuple[int, int]]:
         """The ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
         arguments.instance("view", view, ReadView)
-        arguments.choice("isolation", isolation, _ISOLATIONS)
+        arguments.choice("isolation", isolation, ISOLATIONS)
         return {
             key: (partition.log_start_offset, end_of(partition, isolation))
             for key, partition in view.partitions.items()
@@ -271,7 +270,7 @@ class Store(NoCopies):
         """
         self._check()
         arguments.instance("view", view, ReadView)
-        arguments.choice("isolation", isolation, _ISOLATIONS)
+        arguments.choice("isolation", isolation, ISOLATIONS)
         columns = None if columns is None else arguments.identifiers("columns", columns)
         rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
         ranges = checked_ranges(view, ranges)

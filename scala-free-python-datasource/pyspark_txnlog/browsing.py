@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_txnlog.asof import AS_OF_OPTIONS
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ
+from pyspark_txnlog.schema import quoted
 from pyspark_txnlog.sessions import check_session
 from pyspark_txnlog.stores import open_store
 from pyspark_txnlog.system_tables import TableOptions
@@ -85,7 +86,7 @@ def register_views(
     _check_names([name for name, _ in what])
     at = str(_entry_of(store, uri, texts))
     frames = {
-        _quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", at).load(uri)
+        quoted(name): spark.read.format("txnlog").options(**given).option("asOfEntry", at).load(uri)
         for name, given in what
     }
     for name, frame in frames.items():
@@ -113,8 +114,3 @@ def _check_names(views: list[str]) -> None:
                 f"two views would be called {name!r} and {other!r}, which are one name to Spark: give another "
                 "system_prefix, or the topics to register"
             )
-
-
-def _quoted(name: str) -> str:
-    """Return a name as SQL takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"

@@ -34,7 +34,7 @@ from pyspark_txnlog.file_index import (
 )
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
-from pyspark_txnlog.schema import arrow_of, stored_columns
+from pyspark_txnlog.schema import arrow_of, quoted, stored_columns
 from sparktxn import arguments, merged_files, segment_values, whole_files
 from sparktxn.scan import columns as names
 
@@ -95,8 +95,10 @@ def frame_of(
     """
     tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
     # What all rows of a segment share is known by segment, and a merged file has many.
-    joined = [task for task in tasks if _log_columns(task) & {*schema.fieldNames()}]
-    merged, others = merged_files([task for task in tasks if task not in joined])
+    wanted = {*schema.fieldNames()}
+    joined = [task for task in tasks if _log_columns(task) & wanted]
+    unjoined = [task for task in tasks if not _log_columns(task) & wanted]
+    merged, others = merged_files(unjoined)
     whole, rest = whole_files([*others, *joined], offset_max=BASE_OFFSET_MAX)
     if whole or merged:
         check_file_system(spark, tasks[0].store_uri, called)
@@ -194,8 +196,8 @@ def _is_undated(task: ReadTask) -> bool:
 
 
 def _column(name: str) -> Column:
-    # Quoted: a declared column's name may have a dot.
-    return F.col(f"`{name.replace('`', '``')}`")
+    # A declared column's name may have a dot.
+    return F.col(quoted(name))
 
 
 def _shared_columns(task: ReadTask) -> set[str]:

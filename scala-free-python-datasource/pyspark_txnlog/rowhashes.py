@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ByteType, DataType, FloatType, IntegerType, ShortType, StringType
 
+from pyspark_txnlog.schema import is_scalar, quoted
 from sparktxn.stage.columns import RECORD_COLUMNS
 from sparktxn.stage.rowdigest import digest_of_words
 from sparktxn.stage.staged import with_digest
@@ -45,36 +31,27 @@ ROW_HASH: Final = "__row_hash"
 
 _KIND: Final = "spark1"
 
-_STORED_AS: Final[dict[type[DataType], str | None]] = {
-    BinaryType: None,
-    BooleanType: None,
+_STORED_AS: Final[dict[type[DataType], str]] = {
     ByteType: "bigint",
-    DateType: None,
-    DecimalType: None,
-    DoubleType: None,
     FloatType: "double",
     IntegerType: "bigint",
-    LongType: None,
     ShortType: "bigint",
     StringType: "binary",
-    TimestampNTZType: None,
-    TimestampType: None,
 }
-"""Types that are hashed, and as what: the same number has the same hash in each width."""
+"""As what types are hashed that are not hashed as they are: the same number has the same hash in each width."""
 
 
 def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
     """Return `rows` with a hash of each, bound to its topic; or as they are if Python must hash them."""
     names = sorted({*rows.columns}.intersection(_content(plan, topic)))
-    is_hashed = all(type(rows.schema[name].dataType) in _STORED_AS for name in names)
+    is_hashed = all(is_scalar(rows.schema[name].dataType) for name in names)
     # Spark does not know which rows' timestamps the log leaves out.
-    is_timed = all(known.settings.get("message.timestamp.type") != "LogAppendTime" for known in plan.topics.values())
-    if not (is_hashed and is_timed):
+    if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
         return rows
     hashed: list[Column] = [F.lit(topic or "")]
     for name in names:
-        column = F.col(f"`{name.replace('`', '``')}`")
-        stored_as = _STORED_AS[type(rows.schema[name].dataType)]
+        column = F.col(quoted(name))
+        stored_as = _STORED_AS.get(type(rows.schema[name].dataType))
         hashed += [column if stored_as is None else column.cast(stored_as), column.isNull()]
     return rows.withColumn(ROW_HASH, F.xxhash64(*hashed))
 

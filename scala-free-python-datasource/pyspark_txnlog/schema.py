@@ -57,9 +57,11 @@ __all__ = [
     "check_columns_to_write",
     "conform",
     "declared_columns",
+    "is_scalar",
     "known_layout",
     "known_names",
     "new_columns",
+    "quoted",
     "read_columns",
     "schema_of",
     "spark_schema",
@@ -68,7 +70,7 @@ __all__ = [
 
 _HEADERS: Final = "headers"
 
-_KEPT: Final[frozenset[type[DataType]]] = frozenset(
+_SCALARS: Final[frozenset[type[DataType]]] = frozenset(
     {
         BinaryType,
         BooleanType,
@@ -79,13 +81,13 @@ _KEPT: Final[frozenset[type[DataType]]] = frozenset(
         FloatType,
         IntegerType,
         LongType,
-        NullType,
         ShortType,
+        StringType,
         TimestampNTZType,
         TimestampType,
     }
 )
-"""Spark's types that Arrow has too, and nothing but them: not their subclasses. Text and nested types are apart."""
+"""Spark's types of one value that Arrow has too, and nothing but them: not their subclasses."""
 
 
 def _spark_type(arrow_type: pa.DataType) -> DataType:
@@ -207,12 +209,22 @@ def check_columns_to_write(schema: StructType, topic: TopicState | None) -> None
         raise ConfigurationError("no topic to write to: give the option 'topic' or a column 'topic'")
 
 
+def quoted(name: str) -> str:
+    """Return a column's or a view's name as Spark takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_scalar(data_type: DataType) -> bool:
+    """Return whether a type is of one value, text with any collation among them, and Arrow has it too."""
+    return type(data_type) in _SCALARS
+
+
 def _not_kept(data_type: DataType) -> DataType | None:
     """Return the first type, at or below `data_type`, that a topic has not; Spark hands it over as another one."""
-    if type(data_type) in _KEPT:
-        return None
     if type(data_type) is StringType:
         return None if data_type == StringType() else data_type
+    if is_scalar(data_type) or type(data_type) is NullType:
+        return None
     if type(data_type) is ArrayType:
         return _not_kept(data_type.elementType)
     if type(data_type) is MapType:

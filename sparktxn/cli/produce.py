@@ -21,7 +21,7 @@ from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.message import Message
 from sparktxn.producer import Producer
 from sparktxn.structs import TopicState
-from sparktxn.transfer.jsonrows import JsonRows, WrongLine
+from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
 
 __all__ = ["app"]
 
@@ -30,7 +30,6 @@ app = typer.Typer()
 _READ_BYTES: Final = 1 << 20
 _TYPED_LINES: Final = 1_000
 _TYPED_BYTES: Final = 4 * 1024 * 1024
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _QUEUE_FULL_S: Final = 1.0
 
 
@@ -143,17 +142,7 @@ class _Writer:
             WrongUsage: a line does not have the topic's columns.
         """
         rows = JsonRows(schema)
-        some: list[tuple[int, bytes]] = []
-        size = 0
-        for number, line in enumerate(lines, 1):
-            text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-            if text.strip():
-                some.append((number, text))
-                size += len(text)
-            if len(some) >= _TYPED_LINES or size >= _TYPED_BYTES:
-                self._write_rows(rows, some, schema, partition)
-                some, size = [], 0
-        if some:
+        for some in some_lines(lines, _TYPED_LINES, _TYPED_BYTES):
             self._write_rows(rows, some, schema, partition)
 
     def _write_rows(self, rows: JsonRows, lines: list[tuple[int, bytes]], schema: pa.Schema, partition: int) -> None:

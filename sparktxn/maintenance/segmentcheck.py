@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,6 +51,9 @@ class Problem(Struct, frozen=True):
     problem: str
     fix: str
     is_missing: bool = False
+
+
+_Item = TypeVar("_Item")
 
 
 class StoredSegment(Struct, frozen=True):
@@ -145,30 +148,28 @@ def _stored(
 
 def tasks_of(store_uri: str, schema: Columns, segments: Iterable[StoredSegment]) -> Iterator[SegmentsToCheck]:
     """Return `segments` in tasks of about one size; those of one file that follow each other are in one task."""
-    some: list[StoredSegment] = []
-    size_bytes = 0
-    for file in _by_file(segments):
-        if some and (size_bytes + file[0].size_bytes > _TASK_BYTES or len(some) >= _TASK_SEGMENTS):
-            yield SegmentsToCheck(store_uri, schema, tuple(some))
-            some, size_bytes = [], 0
-        some += file
-        size_bytes += file[0].size_bytes
-    if some:
+    for some in _packed((file, file[0].size_bytes) for file in _by_file(segments)):
         yield SegmentsToCheck(store_uri, schema, tuple(some))
 
 
 def older_tasks_of(store_uri: str, older: Iterable[ObjectToCopy]) -> Iterator[SegmentsToCheck]:
     """Return objects that only older views read in tasks of about one size."""
-    some: list[ObjectToCopy] = []
-    size_bytes = 0
-    for each in older:
-        if some and (size_bytes + each.size_bytes > _TASK_BYTES or len(some) >= _TASK_SEGMENTS):
-            yield SegmentsToCheck(store_uri, None, (), tuple(some))
-            some, size_bytes = [], 0
-        some.append(each)
-        size_bytes += max(0, each.size_bytes)
-    if some:
+    for some in _packed(([each], max(0, each.size_bytes)) for each in older):
         yield SegmentsToCheck(store_uri, None, (), tuple(some))
+
+
+def _packed(units: Iterable[tuple[list[_Item], int]]) -> Iterator[list[_Item]]:
+    """Yield the items of units, given with their sizes in bytes, some units at a time: what one task checks."""
+    some: list[_Item] = []
+    size_bytes = 0
+    for items, unit_bytes in units:
+        if some and (size_bytes + unit_bytes > _TASK_BYTES or len(some) >= _TASK_SEGMENTS):
+            yield some
+            some, size_bytes = [], 0
+        some += items
+        size_bytes += unit_bytes
+    if some:
+        yield some
 
 
 def _by_file(segments: Iterable[StoredSegment]) -> list[list[StoredSegment]]:

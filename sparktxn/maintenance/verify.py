@@ -12,7 +12,6 @@ It may run alongside every other process. A vacuum that runs at the same time ma
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -33,8 +32,9 @@ from sparktxn.log.follow.ending import check_end
 from sparktxn.log.follow.heads import open_head, read_part
 from sparktxn.log.follow.horizon import read_horizon
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.keep.runs import aborted_of, not_rewritten, rewritten_segments_of
+from sparktxn.log.keep.runs import not_rewritten, rewritten_segments_of
 from sparktxn.maintenance.copyobjects import CRC32C, INLINE, UNKNOWN_SIZE, ObjectToCopy
+from sparktxn.maintenance.indexcheck import check_index_ends, check_index_segments, read_index
 from sparktxn.maintenance.marking import Head, Marks, find_checksums, heads_in, mark
 from sparktxn.maintenance.running import all_results, waves
 from sparktxn.maintenance.segmentcheck import (
@@ -54,7 +54,6 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import objects_of
 from sparktxn.store import Store
 from sparktxn.structs import (
-    AbortedTransaction,
     HalfState,
     ManifestRef,
     PartitionSegments,
@@ -346,8 +345,9 @@ class _Verification:
                 continue
             self._read.add(run.folder)
             self._attempt(partial(replay.manifest, folder, run), RESTORE)
-            self._attempt(partial(_read_index, self._objects, folder, run, replay, located), RESTORE)
-            self._attempt(partial(_compare_index, self._objects, folder, run, replay, located), RESTORE)
+            if aborted := self._attempt(partial(read_index, self._objects, folder, run), RESTORE):
+                self._attempt(partial(check_index_ends, aborted, self._objects, folder, run, replay, located), RESTORE)
+                self._attempt(partial(check_index_segments, aborted, folder, run, replay, located), RESTORE)
             self._attempt(partial(_read_snapshot, self._objects, folder, run), _FOR_KAFKAS_TOOLS)
 
     def _attempt(self, work: Callable[[], Result], fix: str) -> Result | None:
@@ -494,67 +494,6 @@ def _read_store_document(objects: ObjectStore) -> StoreDocument:
     if data is None:
         raise DamagedObject(names.STORE, "it does not exist: no process finds the store without it")
     return decode_store(data, names.STORE)
-
-
-def _read_index(
-    objects: ObjectStore, folder: str, run: ManifestRef, replay: Replay, located: PartitionSegments
-) -> None:
-    """Check a run's index of aborted transactions, also against the replay if that has seen them end.
-
-    Raises:
-        DamagedObject: it is missing or damaged, or holds other transactions than the log.
-    """
-    (found,) = aborted_of(objects, folder, [run])
-    partition = replay.parts.get(("partition", located.topic_id, located.partition))
-    replayed = replay.parts.get(located.key)
-    if partition is None or replayed is None or run in replayed.sealed:
-        return
-    # Another process may have sealed the records after the abort, and this one before it: that run ends at the abort.
-    first = min((transaction.last_offset for transaction in found), default=run.base_offset)
-    others = [other for other in replayed.sealed if other.end_offset > first]
-    known = {*replayed.aborted, *(one for some in aborted_of(objects, folder, others) for one in some)}
-    for transaction in found:
-        if transaction.last_offset >= partition.log_start_offset and transaction not in known:
-            name = names.transaction_index(folder, run.folder, run.base_offset)
-            raise DamagedObject(name, f"it holds {transaction}, and the log has no such aborted transaction")
-
-
-def _compare_index(
-    objects: ObjectStore, folder: str, run: ManifestRef, replay: Replay, located: PartitionSegments
-) -> None:
-    """Check a run's index, which has no checksum, against the segments: readers must leave out those of its producers.
-
-    Raises:
-        DamagedObject: a transaction does not begin with a segment of its producer, or ends within segments.
-    """
-    if not run.aborted_count:
-        return
-    try:
-        (found,) = aborted_of(objects, folder, [run])
-        segments = [segment for each in located.sealed for segment in replay.manifest(folder, each)]
-    except DamagedObject:
-        return  # noted where it was read first
-    segments += located.segments
-    name = names.transaction_index(folder, run.folder, run.base_offset)
-    for transaction in found:
-        is_known = segments and transaction.first_offset >= segments[0].base_offset
-        if is_known and (problem := _aborted_problem(transaction, segments)):
-            raise DamagedObject(name, f"it holds {transaction}: {problem}")
-
-
-def _aborted_problem(transaction: AbortedTransaction, segments: Sequence[SegmentRef]) -> str | None:
-    """Return how an aborted transaction contradicts the segments of its partition, which are in offset order."""
-    first = bisect_left(segments, transaction.first_offset, key=attrgetter("base_offset"))
-    own = segments[first] if first < len(segments) else None
-    if own is None or (own.base_offset, own.producer_id) != (transaction.first_offset, transaction.producer_id):
-        return "no segment of that producer begins there"
-    for segment in segments[first:]:
-        is_inside = segment.base_offset <= transaction.last_offset
-        if is_inside and segment.end_offset > transaction.last_offset:
-            return "a segment is where it ends"
-        if segment.producer_id == own.producer_id and is_inside != (segment.transaction == own.transaction):
-            return f"it does not end with the producer's transaction {own.transaction}"
-    return None
 
 
 def _read_snapshot(objects: ObjectStore, folder: str, run: ManifestRef) -> None:

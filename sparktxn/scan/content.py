@@ -7,19 +7,16 @@ ends at each partition's last stable offset, as Kafka's `read_committed` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import get_args
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import Bounds, checked_bounds, plan_commits
-from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of, plan_ranges
+from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
 
 __all__ = ["checked_order", "plan_view"]
-
-_ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-_ORDERS: Final = ("commit", "offset")
 
 
 def checked_order(order: object, isolation: object) -> Order:
@@ -29,10 +26,10 @@ def checked_order(order: object, isolation: object) -> Order:
         TypeError: one of them is no text.
         ConfigurationError: one of them is unknown, or they exclude each other.
     """
-    level = arguments.choice("isolation", isolation, _ISOLATIONS)
+    level = arguments.choice("isolation", isolation, ISOLATIONS)
     if order is None:
         return "offset" if level == "read_uncommitted" else "commit"
-    if arguments.choice("order", order, _ORDERS) == "offset":
+    if arguments.choice("order", order, get_args(Order)) == "offset":
         return "offset"
     if level == "read_uncommitted":
         raise ConfigurationError(

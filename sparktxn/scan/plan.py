@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
 from msgspec import Struct
@@ -47,6 +47,7 @@ from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, Se
 
 __all__ = [
     "CREATE_TIME",
+    "ISOLATIONS",
     "LOG_APPEND_TIME",
     "Isolation",
     "Order",
@@ -71,6 +72,7 @@ __all__ = [
 ]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+ISOLATIONS: Final = get_args(Isolation)
 
 Order = Literal["commit", "offset"]
 """What decides where a read of committed records ends: the view's entry, or each partition's last stable offset."""

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.config.topic import topic_setting
 from sparktxn.stage.columns import PARTITION
 from sparktxn.stage.recordsizes import pairs_of
 from sparktxn.stage.staged import RowsDigest, StageTopic
@@ -69,7 +68,7 @@ def digest_of_records(topic: StageTopic, rows: pa.Table, records: pa.Table, part
     """
     columns = dict(zip(records.column_names, (column.chunk(0) for column in records.columns), strict=True))
     name = records.column_names[-1]
-    if name not in rows.column_names or topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
+    if name not in rows.column_names or topic.has_times_of_entries:
         del columns[name]
     elif rows.column(name).null_count:
         columns[name] = pc.if_else(rows.column(name).is_valid().combine_chunks(), columns[name], None)

@@ -267,7 +267,7 @@ class PendingSegment:
     ) -> list[tuple[DeliveryCallback, KafkaError | None, Message]]:
         """The reports of its records, whose first one has `base_offset`, or -1 if that is not known any more."""
         kind = TIMESTAMP_CREATE_TIME
-        if self.topic.settings.get("message.timestamp.type") == "LogAppendTime":
+        if self.topic.has_times_of_entries:
             kind = TIMESTAMP_LOG_APPEND_TIME
         now_ms = self._uploads.clock.wall_ms()
         reports: list[tuple[DeliveryCallback, KafkaError | None, Message]] = []

@@ -32,6 +32,11 @@ class StageTopic(Struct, frozen=True):
         """What staging needs of a topic's state."""
         return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
 
+    @property
+    def has_times_of_entries(self) -> bool:
+        """Whether a record's timestamp is its entry's, and none is stored (``LogAppendTime``)."""
+        return bool(topic_setting(self.settings, "message.timestamp.type") == "LogAppendTime")
+
     def takes_inline(self, size_bytes: int, store_limit_bytes: int) -> bool:
         """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
         limit: int = min(store_limit_bytes, topic_setting(self.settings, "append.inline.bytes"))

@@ -164,7 +164,7 @@ def _timestamps_in_log(topic: StageTopic, table: pa.Table, timestamps_ms: tuple[
             ErrorCode.INVALID_TIMESTAMP,
             f"a record for topic {topic.name!r} has the timestamp {first_ms} ms: expected 0 or more, 1970 or later",
         )
-    if topic_setting(topic.settings, "message.timestamp.type") == "LogAppendTime":
+    if topic.has_times_of_entries:
         return TIME_OF_ENTRY, TIME_OF_ENTRY
     return first_ms, last_ms
 

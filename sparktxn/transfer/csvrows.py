@@ -9,6 +9,7 @@ where a value in quotes lies on the border of its own blocks (docs/adr/0027).
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,6 @@ __all__ = ["CsvRows", "WrongRecord", "csv_rows"]
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 _QUOTED = re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*+(?:""[^"]*+)*+"(?=,|\r?\n|\r?\Z)')
 _LONE = re.compile(rb'"|\r(?!\n)')
@@ -81,7 +81,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows]:
 def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Yield pieces of whole records, each with the number of its first line."""
     line = 1
-    rest = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
+    rest = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
     while True:
         data = file.read(max(_PIECE_BYTES, len(rest)))
         rest += data
@@ -176,7 +176,7 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
     # Arrow takes nothing at the very end of a piece for an empty text if the value before it is in quotes.
     piece = piece if piece.endswith(b"\n") else piece + b"\n"
     # It drops a byte-order mark at the start of what it gets, which is text where a piece begins with one.
-    piece = _BYTE_ORDER_MARK + piece if piece.startswith(_BYTE_ORDER_MARK) else piece
+    piece = BOM_UTF8 + piece if piece.startswith(BOM_UTF8) else piece
     try:
         return pyarrow.csv.read_csv(
             pa.BufferReader(piece),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["bytes_of", "shown", "text_reader", "whole_of"]
+__all__ = ["YEARS_US", "bytes_of", "shown", "text_reader", "whole_of"]
 
 TextReader = Callable[[str], Any]
 """Takes a text, and returns the value that Arrow takes for it; raises ValueError with what was expected."""
@@ -29,7 +29,7 @@ _TIME = re.compile(
 )
 _EPOCH: Final = datetime.fromisoformat("1970-01-01")
 _DAY_ONE: Final = date(1970, 1, 1)
-_YEARS_US: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+YEARS_US: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 """The first and the last microsecond of the years 1 to 9999."""
 _US: Final = timedelta(microseconds=1)
 _DIGITS: Final = {"ms": 3, "us": 6}
@@ -188,7 +188,7 @@ def _time_of(text: str, kind: pa.DataType) -> int:
     except ValueError as error:
         raise ValueError(f"{shown(text)} is no timestamp ({error}): expected one such as {example}") from None
     since_us = (moment - _EPOCH) // _US + int(fraction.ljust(6, "0")) - _zone_us(found["zone"])
-    if not _YEARS_US[0] <= since_us <= _YEARS_US[1]:
+    if not YEARS_US[0] <= since_us <= YEARS_US[1]:
         raise ValueError(f"{shown(text)} is outside the years 1 to 9999 in UTC")
     return since_us if kind.unit == "us" else since_us // 1_000
 

@@ -6,6 +6,7 @@ Each value arrives as it was, or is an error that names the file, the line or ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
 from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
-from sparktxn.transfer.jsonrows import JsonRows, WrongLine
+from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
 from sparktxn.transfer.textcolumns import WrongText, typed_column
 
 __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
@@ -33,7 +34,6 @@ SUFFIXES: Final = {
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _LINES: Final = 10_000
 _LINE_BYTES_MAX: Final = 256 * 1024 * 1024
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
 
 
@@ -192,28 +192,18 @@ def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
         return columns.mine(name)
 
     reader = JsonRows(columns.schema, is_record=columns.is_record, names=mine, ignored=columns.ignored)
-    for lines in _pieces(path):
+    for lines in some_lines(_lines(path), _LINES, _PIECE_BYTES):
         yield reader.table(lines)
     if found:
         columns.check_renamed(found)
 
 
-def _pieces(path: Path) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield lines that are not empty with their numbers, some at a time."""
-    some: list[tuple[int, bytes]] = []
-    size = number = 0
+def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while line := file.readline(_LINE_BYTES_MAX):
-            number += 1
-            if number == 1:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
+        for number in count(1):
+            line = file.readline(_LINE_BYTES_MAX)
             if len(line) == _LINE_BYTES_MAX:
                 raise WrongLine(number, f"it has {_LINE_BYTES_MAX} bytes or more: expected a JSON object on each line")
-            if line.strip():
-                some.append((number, line))
-                size += len(line)
-            if size >= _PIECE_BYTES or len(some) >= _LINES:
-                yield some
-                some, size = [], 0
-    if some:
-        yield some
+            if not line:
+                return
+            yield line

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Mapping
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,15 +19,15 @@ import pyarrow.compute as pc
 
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.scan.leaves import leaves
-from sparktxn.transfer.exactvalues import shown
+from sparktxn.transfer.exactvalues import YEARS_US, shown
 from sparktxn.transfer.jsonvalues import BASE64, json_reader, parsed
 
-__all__ = ["JsonRows", "WrongLine", "encoded", "json_bytes", "json_values"]
+__all__ = ["JsonRows", "WrongLine", "encoded", "json_bytes", "json_values", "some_lines"]
 
 _YEARS: Final = {
     pa.date32(): (-719_162, 2_932_896),
-    "ms": (-62_135_596_800_000, 253_402_300_799_999),
-    "us": (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    "ms": (YEARS_US[0] // 1_000, YEARS_US[1] // 1_000),
+    "us": YEARS_US,
 }
 """The first and the last value of the years 1 to 9999."""
 
@@ -45,6 +46,25 @@ class WrongLine(ValueError):
         super().__init__(f"line {line}: {reason}")
         self.line = line
         self.reason = reason
+
+
+def some_lines(lines: Iterable[bytes], lines_max: int, bytes_max: int) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lines that are not empty with their numbers, so many or so many bytes at a time; without a byte-order mark.
+
+    A list may have more bytes by one line.
+    """
+    some: list[tuple[int, bytes]] = []
+    size = 0
+    for number, line in enumerate(lines, 1):
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        if text.strip():
+            some.append((number, text))
+            size += len(text)
+        if len(some) >= lines_max or size >= bytes_max:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class JsonRows:
