@@ -25,7 +25,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 
 from sparktxn.clock import Clock, Deadline, acquired_in_time, governing_deadline
-from sparktxn.config.settings import boolean
+from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
 from sparktxn.fork import ForkGuard
 from sparktxn.objectstore.contract import ForeignFile, ObjectInfo, PutOutcome, check_time, no_time

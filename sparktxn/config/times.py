@@ -1,18 +1,20 @@
-"""Times and durations as options say them: milliseconds since 1970, text, ``-10 minutes``, and Spark's ``15m``.
+"""Times and durations as users write them: milliseconds since 1970, text, ``15m``, and ``15m`` or ``-10 minutes`` ago.
 
-A time in text has its zone with it. Spark does not pass the session's time zone on to the process that reads options.
+One syntax for the options of Spark and for the command. Only a time without a zone differs: the command takes UTC. An
+option's text has its zone with it, because Spark does not pass the session's on.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
 from sparktxn import arguments
+from sparktxn.config.values import refusal
 from sparktxn.errors import ConfigurationError
 
 __all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_duration_ms", "parse_time", "parse_time_ago"]
@@ -34,10 +36,11 @@ _MS_BY_UNIT: Final = {
 }
 _DURATION: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _TIME: Final = re.compile(r"[0-9]{1,19}")
+_AGO: Final = re.compile(r"\s*-\s*[0-9]+\s*[a-zA-Z]|\s*[0-9]+\s*[a-zA-Z]+\s*$")
 _ZONE_NAME: Final = re.compile(r"(?P<time>.*[0-9])\s*\[?(?P<zone>[A-Za-z_]+(/[A-Za-z0-9_+-]+)*)\]?", re.DOTALL)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = (
-    "expected milliseconds since 1970, a time such as 2024-05-01T12:00:00Z, or a time before now such as -10 minutes"
+    "milliseconds since 1970, a time such as 2024-05-01T12:00:00Z, or a time before now such as -10 minutes or 15m"
 )
 
 
@@ -51,7 +54,7 @@ Time = int | TimeAgo
 """Milliseconds since 1970, or a time before now."""
 
 
-def parse_duration_ms(name: str, value: str) -> int:
+def parse_duration_ms(named: str, value: str) -> int:
     """Return the milliseconds of a duration such as ``15m``; a number without a unit is in milliseconds.
 
     Raises:
@@ -59,9 +62,7 @@ def parse_duration_ms(name: str, value: str) -> int:
     """
     duration_ms = _duration_ms(value)
     if duration_ms is None:
-        raise ConfigurationError(
-            f"option {name!r} is {arguments.shown(value)}: expected a duration such as 30s, 15m, 1h or 2d"
-        )
+        raise refusal(named, value, "a duration such as 500ms, 30s, 15m, 1h or 2d")
     return duration_ms
 
 
@@ -77,46 +78,46 @@ def _duration_ms(value: str) -> int | None:
 
 
 def is_relative(value: str) -> bool:
-    """Return whether `value` is a time before now, such as ``-10 minutes``."""
-    return re.match(r"\s*-\s*[0-9]+\s*[a-zA-Z]", value) is not None
+    """Return True if `value` is a time before now, such as ``-10 minutes`` or ``15m``."""
+    return _AGO.match(value) is not None
 
 
-def parse_time_ago(name: str, value: str) -> TimeAgo:
-    """Return the time before now of an option's text, such as ``-10 minutes``.
+def parse_time_ago(named: str, value: str) -> TimeAgo:
+    """Return the time before now that a text says, such as ``-10 minutes`` or ``15m``.
 
     Raises:
         ConfigurationError: it is none.
     """
-    ago_ms = _duration_ms(value.strip()[1:]) if is_relative(value) else None
+    ago_ms = _duration_ms(value.strip().removeprefix("-")) if is_relative(value) else None
     if ago_ms is None:
-        raise ConfigurationError(
-            f"option {name!r} is {arguments.shown(value)}: expected a time before now such as -10 minutes, -2h or -1d"
-        )
+        raise refusal(named, value, "a time before now such as -10 minutes, 2h or 1d")
     return TimeAgo(ago_ms)
 
 
-def parse_time(name: str, value: str) -> Time:
-    """Return the time of an option's text.
+def parse_time(named: str, value: str, zone: tzinfo | None = None) -> Time:
+    """Return the time that a text says; one without a zone is in `zone`.
 
     Raises:
-        ConfigurationError: it is neither a whole number of milliseconds from 0, nor a time with its zone from 1970 on,
-            nor a time before now.
+        ConfigurationError: it is neither a whole number of milliseconds from 0, nor a time before now, nor a time from
+            1970 on. A time needs a zone of its own where `zone` is None.
     """
     if is_relative(value):
-        return parse_time_ago(name, value)
+        return parse_time_ago(named, value)
     if _TIME.fullmatch(value.strip()) and int(value) <= arguments.INT64_MAX:
         return int(value)
     found = _datetime_of(value.strip())
     if found is None:
-        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
+        raise refusal(named, value, _EXPECTED)
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=zone)
     if found.tzinfo is None:
         raise ConfigurationError(
-            f"option {name!r} is {arguments.shown(value)}, a time without a zone: add one, as in "
+            f"{named} is {arguments.shown(value)}, a time without a zone: add one, as in "
             f"{value.strip()}Z or {value.strip()} Europe/Berlin. The session's time zone is not known here"
         )
     milliseconds = (found - _EPOCH) // timedelta(milliseconds=1)
     if milliseconds < 0:
-        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}, before 1970: {_EXPECTED}")
+        raise ConfigurationError(f"{named} is {arguments.shown(value)}, before 1970: expected {_EXPECTED}")
     return milliseconds
 
 
