@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.address import find_address
+from sparktxn.cli.address import find_address, is_same_kind
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
@@ -83,7 +83,7 @@ def copy(
         session.given = session.given.joined(type(session.given)(store=addresses[0]))
     store = session.store()
     own = find_address(target, target_option or (), target_config or (), target_profile).settings
-    same_kind = _scheme(store.uri) == _scheme(target)
+    same_kind = is_same_kind(store.uri, target)
     options = StoreOptions({**(session.store_settings() if same_kind else {}), **own})
     work = partial(copy_topics, topics=topic, entry=entry) if topic else copy_store
     with session.out.progress("copy: replaying the log …") as shown:
@@ -100,8 +100,3 @@ def copy(
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was copied: add --apply to copy these objects")
-
-
-def _scheme(address: str) -> str:
-    scheme, separator, _ = address.partition("://")
-    return scheme.lower().replace("s3a", "s3") if separator else "file"

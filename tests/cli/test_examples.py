@@ -57,6 +57,8 @@ def test_an_example_runs(names: dict[str, str], example: str) -> None:
     Path("new-orders.csv").write_text("key,value\no-3,figs\n")
     fares = pa.table({"id": pa.array([7], pa.int64()), "fare": pa.array([9.5])})
     pq.write_table(fares, "january.parquet")
+    if "--from-store" in example:
+        ok("copy", "archive", "--apply")
     Path("people.csv").write_text("id,name,age\n1,Ada,36\n")
     for name, real in names.items():
         example = example.replace(name, real)
