@@ -1,8 +1,8 @@
 """Importing a topic of another store: what its entries have committed, exactly once.
 
-The topic's transactional id keeps how far the source is imported: the source's entry is the sink's run, and each import
-is the batch after the last one. An import reads what the source's later entries have committed, up to one view, and
-commits all of it with one entry. Of two imports at once, the later one's batch is taken: it reads again from there.
+A transactional id keeps how far the source is imported: the source's entry is the sink's run. Each import is the batch
+after the last one. It reads what the source's later entries have committed, up to one view, and commits all of it with
+one entry. Of two imports at once the second finds its number taken, and reads again from where the first one ended.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def import_from_store(
     """Append the committed records of a topic of another store, as one view of it has them, in one transaction.
 
     Partitions, keys, values, headers, timestamps and columns are kept exactly. Offsets are new, and transactions
-    become one. Each record takes effect once: a call after a crash, or for what has been added since, leaves out what
-    was imported before. The source is known by its id and the topic's, whatever its address.
+    become one. Each record takes effect once. After a crash, or for what has been added since, call it again: what was
+    imported before is left out. The source is known by its id and the topic's, whatever its address.
 
     Args:
         store: an open store.
@@ -91,8 +91,8 @@ def import_from_store(
         timeout_s: how long all of it may take.
 
     Raises:
-        ConfigurationError: an argument is wrong, the two topics are the same one or do not fit each other, or the
-            source ends before what was imported of it.
+        ConfigurationError: an argument is wrong, or the topics are one, or do not fit each other. Or the source ends
+            before what was imported of it.
         CommandRefused: the source has no such topic or entry, or a record is too large for the topic.
         KafkaException: a topic is internal (INVALID_TOPIC).
         ViewExpired: a vacuum of the source has passed the view: call again, or give a later entry.
