@@ -234,11 +234,26 @@ def import_(
     if kafka is None:
         _import_files(session, store, topic, files or [], columns or [], ignore=ignore, by_key=by_key, apply=apply)
         return
+    settings = tuple(kafka_option or ()), tuple(kafka_config or ())
+    _import_from_kafka(session, store, topic, kafka, settings, name, accept_loss=accept_loss, apply=apply)
+
+
+def _import_from_kafka(
+    session: Session,
+    store: Store,
+    topic: str,
+    kafka: str,
+    given: tuple[tuple[str, ...], tuple[Path, ...]],
+    name: str | None,
+    *,
+    accept_loss: bool,
+    apply: bool,
+) -> None:
     bootstrap, _, source = kafka.rpartition("/")
     if not bootstrap or not source:
         raise WrongUsage(f"--kafka {kafka!r} is malformed: expected HOST:PORT/TOPIC")
     client = _client()
-    settings = find_address(bootstrap, kafka_option or (), kafka_config or (), None).settings
+    settings = find_address(bootstrap, *given, None).settings
     consumer = client.Consumer({**_SETTINGS, "bootstrap.servers": bootstrap, **settings, **_OWN_SETTINGS})
     try:
         with session.out.progress("import: asking where the source ends …") as shown:
