@@ -19,7 +19,14 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
-from sparktxn.format.inline import decode_stream, encode_stream, is_stream
+from sparktxn.format.inline import (
+    CheckedStream,
+    checked_stream,
+    decode_stream,
+    decode_streams,
+    encode_stream,
+    is_stream,
+)
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
     RECORD_SCHEMA,
@@ -385,23 +392,42 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
         DamagedObject: the bytes of one are not a segment with these columns and this many records.
     """
     wanted = pa.schema([schema.field(column) for column in columns])
-    runs: list[tuple[str, list[pa.Table]]] = []
-    for name, data, record_count in segments:
-        with _damage_of(name):
-            rows = decode_stream(data)
-            _check_record_count(name, rows.num_rows, record_count)
-        # What their writers have stored alike is made to conform at once.
-        if runs and runs[-1][1][0].schema.equals(rows.schema):
-            runs[-1][1].append(rows)
-        else:
-            runs.append((name, [rows]))
     found = []
-    for name, tables in runs:
+    for alike in _alike(segments):
+        name = alike[0][0].name
+        batches = _batches(alike)
+        for (segment, _), batch in zip(alike, batches, strict=True):
+            _check_record_count(segment.name, batch.num_rows, segment.record_count)
         with _damage_of(name):
-            rows = pa.concat_tables(tables)
+            rows = pa.Table.from_batches(batches)
             rows.validate(full=True)
             found.append(_conform(rows, name, wanted, rows.num_rows))
     return pa.concat_tables(found).combine_chunks()
+
+
+def _alike(segments: Sequence[InlineSegment]) -> list[list[tuple[InlineSegment, CheckedStream]]]:
+    """Return the streams of inline segments in their order, neighbours with the same schema together."""
+    runs: list[list[tuple[InlineSegment, CheckedStream]]] = []
+    for segment in segments:
+        with _damage_of(segment.name):
+            stream = checked_stream(segment.data)
+        if runs and runs[-1][0][1].schema == stream.schema:
+            runs[-1].append((segment, stream))
+        else:
+            runs.append([(segment, stream)])
+    return runs
+
+
+def _batches(alike: Sequence[tuple[InlineSegment, CheckedStream]]) -> list[pa.RecordBatch]:
+    """Return the record batch of each stream; they have one schema."""
+    try:
+        return decode_streams([stream for _, stream in alike])
+    except Exception:  # noqa: BLE001 - foreign bytes make it fail in any way: one by one they show whose they are
+        batches = []
+        for segment, stream in alike:
+            with _damage_of(segment.name):
+                batches += decode_streams([stream])
+        return batches
 
 
 @contextmanager

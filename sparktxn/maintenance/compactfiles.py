@@ -83,14 +83,15 @@ def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask)
         records += rows.num_rows
         left = choice.left_of(segment, rows)
         if left.num_rows:
-            copying.add(segment, left)
+            copying.add([segment], left, [left.num_rows])
             last = None
         elif rows.num_rows and not copying.segments:
             last = (segment, rows.slice(rows.num_rows - 1))
     copying.finish_file()
     if not copying.segments and last is not None:
         # A range without a record cannot be named, so that the newest one stays: it is a tombstone.
-        copying.add(*last)
+        segment, newest = last
+        copying.add([segment], newest, [1])
         copying.finish_file()
     return CompactedFiles(
         topic=read.topic,

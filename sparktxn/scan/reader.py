@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired, damage_named, did_you_mean
+from sparktxn.format.inline import stream_bytes
 from sparktxn.format.names import is_inline
 from sparktxn.format.schema import OFFSET_COLUMN, offset_column, with_offsets
 from sparktxn.format.segment import (
@@ -53,11 +54,12 @@ from sparktxn.segmentstructs import CompactedSegment
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
-__all__ = ["output_schema", "read", "segment_values", "stored_records"]
+__all__ = ["output_schema", "read", "segment_values", "stored_blocks", "stored_records"]
 
 _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
 _WINDOW_GROWTH: Final = 4
+_BLOCK_BYTES: Final = 8 * 1024 * 1024
 
 
 def read(
@@ -144,15 +146,18 @@ def _have_gaps(segments: Iterable[SegmentRef]) -> bool:
     return CompactedSegment in set(map(type, segments)) and any(segment.has_gaps for segment in segments)
 
 
-def stored_records(
+def stored_blocks(
     objects: ObjectStore, task: ReadTask, columns: Sequence[str] | None = None, *, offsets: bool = False
-) -> Iterator[tuple[SegmentRef, pa.Table]]:
-    """Yield the task's segments, each with all its records as they are stored.
+) -> Iterator[tuple[Sequence[SegmentRef], pa.Table]]:
+    """Yield the task's segments, some together, with all their records as they are stored, one after the other.
+
+    A block has the records of one file, or of inline segments. It takes about 8 MiB or has one segment. What a block
+    costs hardly grows with the number of its segments.
 
     Args:
         objects: the store.
         task: the segments; its range, its aborted ranges and its conditions are not asked.
-        columns: some of the topic's `stored_schema`; None for all.
+        columns: some of the topic's `stored_schema`, at least one; None for all.
         offsets: whether the tables have the records' offsets as their last column. They always have if a segment of
             the task has gaps.
 
@@ -164,26 +169,73 @@ def stored_records(
     wanted = list(schema.names if columns is None else columns)
     offsets = offsets or _have_gaps(task.segments)
     offsets_field = with_offsets(schema).field(offset_column(schema))
-    for segments, data in _fetched(objects, task, needs_data=True):
-        name = task.segment_name(segments[0])
-        assert isinstance(data, bytes)
-        check_bytes(NamedSegment(name, segments[0]), data)
+    for segments, data in _fetched(objects, task, needs_data=True, joins=True):
         has_gaps = _have_gaps(segments)
-        rows = decode_segment(
-            data,
-            name,
-            schema=with_offsets(schema) if has_gaps else schema,
-            columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
-            record_count=segments[0].file_records,
-            verified=True,
-            timestamp_ms=segments[0].file_timestamp_ms,
-        )
-        for segment in segments:
-            found = rows.slice(segment.first_row, segment.row_count)
+        if isinstance(data, list):
+            decoded = (
+                (some, _decoded(task, some, records, schema, wanted)) for some, records in _in_blocks(segments, data)
+            )
+        else:
+            assert data is not None
+            name = task.segment_name(segments[0])
+            check_bytes(NamedSegment(name, segments[0]), data)
+            rows = decode_segment(
+                data,
+                name,
+                schema=with_offsets(schema) if has_gaps else schema,
+                columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
+                record_count=segments[0].file_records,
+                verified=True,
+                timestamp_ms=segments[0].file_timestamp_ms,
+            )
+            own = [rows.slice(first, end - first) for first, end in _adjoining(segments)]
+            decoded = iter([(segments, pa.concat_tables(own))])
+        for some, rows in decoded:
             if offsets and not has_gaps:
-                made = pa.arange(segment.base_offset, segment.end_offset)
-                found = found.append_column(offsets_field, made)
-            yield segment, found
+                rows = rows.append_column(offsets_field, _offsets_of(some))
+            yield from _blocks(some, rows)
+
+
+def stored_records(
+    objects: ObjectStore, task: ReadTask, columns: Sequence[str] | None = None, *, offsets: bool = False
+) -> Iterator[tuple[SegmentRef, pa.Table]]:
+    """Yield the task's segments, each with all its records; the arguments and errors are those of `stored_blocks`."""
+    for segments, rows in stored_blocks(objects, task, columns, offsets=offsets):
+        first = 0
+        for segment in segments:
+            yield segment, rows.slice(first, segment.row_count)
+            first += segment.row_count
+
+
+def _in_blocks(
+    segments: Sequence[SegmentRef], data: Sequence[bytes]
+) -> Iterator[tuple[Sequence[SegmentRef], Sequence[bytes]]]:
+    """Yield inline segments with their bytes, as many together as take about a block when they are decoded."""
+    first = size_bytes = 0
+    for place, records in enumerate(data):
+        more_bytes = stream_bytes(records)
+        if place > first and size_bytes + more_bytes > _BLOCK_BYTES:
+            yield segments[first:place], data[first:place]
+            first, size_bytes = place, 0
+        size_bytes += more_bytes
+    yield segments[first:], data[first:]
+
+
+def _blocks(segments: Sequence[SegmentRef], rows: pa.Table) -> Iterator[tuple[Sequence[SegmentRef], pa.Table]]:
+    """Yield segments and their rows in pieces of a bounded size: half by half, since sizes may differ widely."""
+    if len(segments) == 1 or rows.nbytes <= _BLOCK_BYTES:
+        yield segments, rows
+        return
+    middle = len(segments) // 2
+    count = sum(segment.row_count for segment in segments[:middle])
+    yield from _blocks(segments[:middle], rows.slice(0, count))
+    yield from _blocks(segments[middle:], rows.slice(count))
+
+
+def _offsets_of(segments: Sequence[SegmentRef]) -> pa.Array:
+    """Return the offsets of all records of segments without gaps."""
+    counts = [segment.row_count for segment in segments]
+    return _growing([segment.base_offset for segment in segments], counts, pa.array(accumulate(counts), pa.int64()))
 
 
 def _may_match(
@@ -489,14 +541,17 @@ def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:
     """Return the offsets of `kept`, whose rows end at `ends` in the result: without gaps they grow by one in each."""
     if [each.offsets for each in kept].count(None) < len(kept):
         return pa.concat_arrays([each.offsets_of(0, each.row_count) for each in kept])
-    starts = pa.array([each.start for each in kept], pa.int64())
-    counts = pa.array([each.row_count for each in kept], pa.int64())
-    shifts = pc.subtract(starts, pc.subtract(ends, counts))
-    shift = pa.RunEndEncodedArray.from_arrays(ends, shifts)
+    return _growing([each.start for each in kept], [each.row_count for each in kept], ends)
+
+
+def _growing(starts: list[int], counts: list[int], ends: pa.Array) -> pa.Array:
+    """Return runs of numbers that grow by one: each has a start and a count, and ends at a row of the result."""
+    first_rows = pc.subtract(ends, pa.array(counts, pa.int64()))
+    shift = pa.RunEndEncodedArray.from_arrays(ends, pc.subtract(pa.array(starts, pa.int64()), first_rows))
     return pc.add(pc.run_end_decode(shift), pa.arange(0, ends[-1].as_py()))
 
 
-def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:
+def _adjoining(kept: Iterable[_Kept] | Iterable[SegmentRef]) -> list[tuple[int, int]]:
     """Return the file's rows that hold `kept`, as few ranges."""
     ranges: list[tuple[int, int]] = []
     for each in kept:
