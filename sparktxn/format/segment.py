@@ -7,7 +7,7 @@ and reads back as null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -263,11 +263,13 @@ def decode_row_groups(
     record_count: int,
     rows: range,
     timestamp_ms: int | None = None,
+    groups: Container[int] | None = None,
+    first_rows: Container[int] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a segment as `decode_segment` returns them, a row group at a time, each with its first row.
 
-    No more than one row group is in memory, and those with none of `rows` are not decoded. A segment that is no Parquet
-    file counts as one row group.
+    No more than one row group is in memory, and those that are not asked for are not decoded. A segment that is no
+    Parquet file counts as one row group.
 
     Args:
         data: the object's bytes, which the caller has compared with the checksum in the log.
@@ -277,11 +279,15 @@ def decode_row_groups(
         record_count: how many records the log says that the segment has.
         rows: the rows that are asked for, by their places in the segment.
         timestamp_ms: as in `decode_segment`.
+        groups: the numbers of row groups that are asked for; None: all.
+        first_rows: the first rows of those that are asked for; None: all.
 
     Raises:
         DamagedObject: the bytes are not a segment with these columns and this many records.
     """
     if not data.startswith(_PARQUET_MAGIC):
+        if first_rows is not None and 0 not in first_rows:
+            return
         whole = decode_segment(data, name, schema=schema, columns=columns, record_count=record_count, verified=True)
         yield 0, whole
         return
@@ -293,7 +299,8 @@ def decode_row_groups(
         present = set(file.schema_arrow.names)
     first = 0
     for group, count in enumerate(counts):
-        if first < rows.stop and rows.start < first + count:
+        is_asked = (groups is None or group in groups) and (first_rows is None or first in first_rows)
+        if is_asked and first < rows.stop and rows.start < first + count:
             with _damage_of(name):
                 named = [column for column in columns if column in present]
                 found = file.read_row_group(group, columns=named, use_threads=False)

@@ -20,7 +20,7 @@ from sparktxn.maintenance.newestoffsets import NewestOffsets, newest_offsets
 from sparktxn.maintenance.rewritefiles import FileCopy
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import objects_of
-from sparktxn.scan.reader import stored_records
+from sparktxn.scan.storedrecords import stored_records
 from sparktxn.structs import Compaction, RewrittenSegment, SegmentRef
 
 __all__ = ["CompactedFiles", "copy_newest", "run_compact_task"]

@@ -20,7 +20,7 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.registry import objects_of
 from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import stored_blocks
+from sparktxn.scan.storedrecords import stored_blocks
 from sparktxn.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
 __all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
