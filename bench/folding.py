@@ -3,8 +3,8 @@
 Nothing is synced to the disk. The same transactions go to a store without folding in turn, and their records to a third
 store in large files.
 
-What a writer gives for folding is measured with processes of their own: one that folds as by default and grows old, and
-fresh ones without folding in turn. While a fresh one writes, the other process is stopped, its folds included.
+What a writer gives for folding is measured with processes of their own. One folds as by default and grows old. In turn
+with it, fresh ones write without folding. Meanwhile the old one is stopped, its folds included.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A writer process for `bench.folding`: it commits transactions of 100 records as it is told, without fsync.
+"""A writer process for `bench.folding`: it commits transactions of 100 records on demand, without fsync.
 
 It reads lines from its standard input. ``commits N`` commits N transactions, and ``seconds S`` commits for S seconds.
 The answer to each is how many were committed, in how many seconds, and how many seconds of a processor they took.
