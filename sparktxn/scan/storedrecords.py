@@ -92,7 +92,6 @@ def stored_blocks(
             columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
             record_count=segments[0].file_records,
             verified=True,
-            timestamp_ms=segments[0].file_timestamp_ms,
         )
         rows = pa.concat_tables([rows.slice(first, end - first) for first, end in adjoining(segments)])
         if offsets and not has_gaps:
