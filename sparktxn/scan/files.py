@@ -146,7 +146,15 @@ def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[Read
             if first is not task and task.transactional_ids:
                 # A task knows the ids of its own segments, and a file may be in several.
                 ids.setdefault(key, dict(first.transactional_ids)).update(task.transactional_ids)
-            kept += [(low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)]
+            if task.aborted:
+                kept += [
+                    (low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)
+                ]
+                continue
+            # Most tasks leave nothing out, and have many segments.
+            low, high = max(task.start_offset, segment.base_offset), min(task.end_offset, segment.end_offset)
+            if low < high:
+                kept.append((low, high, segment))
         if others or not task.segments:
             rest.append(replace(task, segments=tuple(others)))
     made = [
@@ -163,9 +171,10 @@ _Kept: TypeAlias = tuple[int, int, SegmentRef]
 
 def _merged_file(task: ReadTask, kept: list[_Kept]) -> MergedFile:
     ordered = sorted(kept, key=itemgetter(0))
-    segments = tuple(dict.fromkeys(segment for *_, segment in ordered))
-    ranges = [ordered[0][:2]]
+    segments, ranges = [ordered[0][2]], [ordered[0][:2]]
     for (_, last_end, last), (start, end, segment) in pairwise(ordered):
+        if segment is not last and segment != last:
+            segments.append(segment)
         # Between neighbours in a file it has no row: one range reads both.
         follows = segment.first_row == last.first_row + last.row_count
         joins = follows and last_end == last.end_offset and start == segment.base_offset
@@ -177,4 +186,6 @@ def _merged_file(task: ReadTask, kept: list[_Kept]) -> MergedFile:
     ends = ordered[-1][1] == segments[-1].end_offset
     ends = ends and segments[-1].first_row + segments[-1].row_count == segments[-1].file_records
     is_whole = begins and ends and len(ranges) == 1
-    return MergedFile(task=replace(task, segments=segments, aborted=()), ranges=() if is_whole else tuple(ranges))
+    return MergedFile(
+        task=replace(task, segments=tuple(segments), aborted=()), ranges=() if is_whole else tuple(ranges)
+    )
