@@ -13,7 +13,7 @@ from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
 from sparktxn.store import Store
-from sparktxn.transfer import TopicImportReport, import_files, import_in_place, import_topic
+from sparktxn.transfer import TopicImportReport, import_files, import_topic
 
 __all__ = ["app"]
 
@@ -40,26 +40,6 @@ _Ignore = Annotated[
 ]
 _ByKey = Annotated[
     bool, typer.Option("--by-key", help="Choose partitions by key, not as files say.", rich_help_panel=_FILES)
-]
-_InPlace = Annotated[
-    bool,
-    typer.Option(
-        "--in-place", help="Take Parquet files over as they are; no record is written anew.", rich_help_panel=_FILES
-    ),
-]
-_Partition = Annotated[
-    int | None,
-    typer.Option(
-        "--partition", help="With --in-place: where all records go.", rich_help_panel=_FILES, show_default=False
-    ),
-]
-_Link = Annotated[
-    bool,
-    typer.Option(
-        "--link",
-        help="With --in-place: link files of the store's disk. Nothing may write to them from then on.",
-        rich_help_panel=_FILES,
-    ),
 ]
 _Kafka = Annotated[
     str | None,
@@ -112,26 +92,18 @@ _AcceptLoss = Annotated[
         "txnlog import -t orders new-orders.csv",
         "txnlog import -t orders new-orders.csv --apply",
         "txnlog import -t orders people.csv --column key=id --column value=name --ignore-other-columns --apply --json",
-        "txnlog import -t trips --in-place january.parquet --apply",
     ],
 )
 def import_(
     session: Session,
     topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
     files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE…",
-            help="Parquet, Arrow, CSV or JSON-lines files. With --in-place Parquet files, folders, or s3:// addresses.",
-            show_default=False,
-        ),
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="Parquet, Arrow, CSV or JSON-lines files.", show_default=False),
     ] = None,
     columns: _Columns = None,
     ignore: _Ignore = False,
     by_key: _ByKey = False,
-    in_place: _InPlace = False,
-    partition: _Partition = None,
-    link: _Link = False,
     kafka: _Kafka = None,
     kafka_option: _Options = None,
     kafka_config: _Config = None,
@@ -146,14 +118,7 @@ def import_(
     """
     if bool(files) == (kafka is not None):
         raise WrongUsage("give files, or a topic with --kafka")
-    if not in_place and (partition is not None or link):
-        raise WrongUsage("--partition and --link belong to --in-place: add it")
-    if in_place and (columns or ignore or by_key):
-        raise WrongUsage("--in-place takes files as they are: leave out --column, --ignore-other-columns and --by-key")
     store = session.store()
-    if in_place:
-        _import_in_place(session, store, topic, files or [], partition, link=link, apply=apply)
-        return
     if kafka is None:
         _import_files(session, store, topic, files or [], columns or [], ignore=ignore, by_key=by_key, apply=apply)
         return
@@ -196,7 +161,7 @@ def _import_files(
     session: Session,
     store: Store,
     topic: str,
-    files: list[str],
+    files: list[Path],
     columns: list[str],
     *,
     ignore: bool,
@@ -213,25 +178,6 @@ def _import_files(
             keep_partitions=not by_key,
             dry_run=not apply,
             on_progress=lambda file, records: shown(f"import: {records} records of {file} …"),
-        )
-    session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
-    if not apply:
-        session.out.remark("nothing was imported: add --apply to import what does not exist")
-
-
-def _import_in_place(
-    session: Session, store: Store, topic: str, files: list[str], partition: int | None, *, link: bool, apply: bool
-) -> None:
-    with session.out.progress("import: checking files …") as shown:
-        report = import_in_place(
-            store,
-            topic,
-            files,
-            partition=partition,
-            link=link,
-            dry_run=not apply,
-            on_progress=lambda file, records: shown(f"import: checked {records} records of {file} …"),
-            timeout_s=session.job_timeout_s,
         )
     session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
     if not apply:

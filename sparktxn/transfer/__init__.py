@@ -2,7 +2,6 @@
 
 from sparktxn.transfer.exporting import FORMATS, ExportReport, export_topic
 from sparktxn.transfer.fileimport import FileImport, ImportReport, import_files
-from sparktxn.transfer.inplace import InPlaceFile, InPlaceReport, import_in_place
 from sparktxn.transfer.topicimport import KafkaConsumer, TopicImportReport, import_topic
 
 __all__ = [
@@ -10,12 +9,9 @@ __all__ = [
     "ExportReport",
     "FileImport",
     "ImportReport",
-    "InPlaceFile",
-    "InPlaceReport",
     "KafkaConsumer",
     "TopicImportReport",
     "export_topic",
     "import_files",
-    "import_in_place",
     "import_topic",
 ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import sparktxn
@@ -47,22 +45,6 @@ def test_an_export_comes_back(folder: Path) -> None:
     assert lines("-b", "other") == before
 
 
-def test_parquet_files_as_they_are(folder: Path) -> None:
-    pq.write_table(pa.table({"key": pa.array([b"k"]), "value": pa.array([b"v"])}), "a.parquet")
-    words = ("import", "-t", "orders", "a.parquet", "--in-place", "--partition", "1")
-    (row,) = ok(*words, "--json").json
-    assert (row["records"], row["taken"], row["partition"]) == (1, None, 1)
-    assert "nothing was imported" in ok(*words).err
-    (row,) = ok(*words, "--apply", "--link", "--json").json
-    assert (row["records"], row["taken"], row["existing"]) == (1, "linked", False)
-    (row,) = ok(*words, "--apply", "--json").json
-    assert (row["records"], row["existing"]) == (None, True)
-    assert [line.split(" ")[:2] for line in lines()] == [["1", "k=v"]]
-    pq.write_table(pa.table({"keys": pa.array([b"k"])}), "b.parquet")
-    done = txnlog("import", "-t", "orders", "b.parquet", "--in-place", "--partition", "1")
-    assert (done.code, "has column 'keys'" in done.err) == (2, True), done.err
-
-
 def test_a_topic_through_confluents_consumer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This package has confluent-kafka's classes, and another store is the source."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", sparktxn)
@@ -89,10 +71,6 @@ def test_what_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--kafka", "host:9092"): "expected HOST:PORT/TOPIC",
         ("--kafka", "host:9092/t"): "pip install confluent-kafka",
         ("a.txt",): "no known end",
-        ("a.csv", "--link"): "--partition and --link belong to --in-place",
-        ("a.csv", "--partition", "1"): "--partition and --link belong to --in-place",
-        ("a.parquet", "--in-place", "--by-key"): "--in-place takes files as they are",
-        ("a.parquet", "--in-place", "--kafka", "host:9092/t"): "give files, or",
         ("a.csv", "--column", "key"): "--column takes name=value",
     }.items():
         done = txnlog("import", "-t", "orders", *words)

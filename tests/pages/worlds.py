@@ -151,10 +151,6 @@ decision = "approved"
         + """
 make("s3://bucket/shop", "orders")
 make("/data/shop", "orders", records=0)
-import pyarrow as pa, pyarrow.parquet as pq
-with Store.open("/data/shop") as store:
-    store.create_topic("trips", schema=pa.schema([("value", pa.binary())]))
-pq.write_table(pa.table({"value": [b"as it is"]}), "/data/january.parquet")
 """,
         """
 with Store.open("/data/shop") as store:

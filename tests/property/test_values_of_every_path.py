@@ -13,7 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import (
@@ -74,6 +74,7 @@ class Ways:
             "polars": lambda topic: self.produce(topic, to_polars(self.store, self.source, columns=self.names)),
             "duckdb": lambda topic: self.produce(topic, to_duckdb(self.store, self.source, columns=self.names).arrow()),
             "parquet of polars": self._of_polars,
+            "parquet of arrow": self._parquet_of_arrow,
             "csv of arrow": self._csv_of_arrow,
             "csv of pandas": self._csv_of_pandas,
         }
@@ -133,6 +134,15 @@ class Ways:
     def _of_polars(self, topic: str) -> None:
         file = self.folder / f"{topic}.parquet"
         to_polars(self.store, self.source, columns=self.names).write_parquet(file)
+        import_files(self.store, topic, [file])
+
+    def _parquet_of_arrow(self, topic: str) -> None:
+        """With pages, encodings and indexes that no segment has."""
+        file = self.folder / f"{topic}.parquet"
+        rows = self.rows(self.source)
+        pq.write_table(
+            rows, file, compression="snappy", data_page_version="2.0", row_group_size=3, write_page_index=True
+        )
         import_files(self.store, topic, [file])
 
     def _csv_of_arrow(self, topic: str) -> None:
