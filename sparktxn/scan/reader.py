@@ -417,12 +417,15 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
                 f"{did_you_mean(name, made)}"
             )
     schema = pa.schema([known_columns(task.schema).field(name) for name in columns])
-    rows = [
-        [made[name](segment, segment.base_offset, segment.base_offset + 1) for name in columns]
-        for segment in task.segments
+    if not task.segments:
+        return schema.empty_table()
+    values = [
+        pa.concat_arrays(
+            [made[name](segment, segment.base_offset, segment.base_offset + 1) for segment in task.segments]
+        )
+        for name in columns
     ]
-    batches = [pa.RecordBatch.from_arrays(row, schema=schema) for row in rows]
-    return pa.Table.from_batches(batches, schema).combine_chunks()
+    return pa.Table.from_arrays(values, schema=schema)
 
 
 def _of_segment(
