@@ -1,7 +1,8 @@
-"""Records in and out of a store: files of other programs, and Kafka's topics."""
+"""Records in and out of a store: files of other programs, and topics of Kafka and of other stores."""
 
 from sparktxn.transfer.exporting import FORMATS, ExportReport, export_topic
 from sparktxn.transfer.fileimport import FileImport, ImportReport, import_files
+from sparktxn.transfer.storeimport import StoreImportReport, import_from_store
 from sparktxn.transfer.topicimport import KafkaConsumer, TopicImportReport, import_topic
 
 __all__ = [
@@ -10,8 +11,10 @@ __all__ = [
     "FileImport",
     "ImportReport",
     "KafkaConsumer",
+    "StoreImportReport",
     "TopicImportReport",
     "export_topic",
     "import_files",
+    "import_from_store",
     "import_topic",
 ]

@@ -150,6 +150,7 @@ decision = "approved"
         _STORES
         + """
 make("s3://bucket/shop", "orders")
+make("s3://bucket/archive", "orders", records=0)
 make("/data/shop", "orders", records=0)
 """,
         """
