@@ -230,6 +230,7 @@ def test_columns_that_a_segments_rows_share_are_looked_up_only_where_they_are_as
     assert found.selectExpr("min(entry) + 1 = max(entry)").collect() == [(True,)]
 
 
+@pytest.mark.parametrize("history", [1], indirect=True)
 def test_many_rows_that_spark_cannot_read_come_through_its_python_workers(
     spark: SparkSession, store: Store, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
