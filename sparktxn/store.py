@@ -185,9 +185,9 @@ class Store(NoCopies):
         A column that the topic has with the same type changes nothing, so a call may be repeated.
 
         Raises:
-            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type, or the topic
-                has Kafka's record.
-            CommandRefused: there is no such topic, or a name differs from another column's only in case.
+            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type or another
+                case, or the topic has Kafka's record.
+            CommandRefused: there is no such topic.
         """
         self._check()
         name = check_topic_name(arguments.text("topic", topic))

@@ -83,6 +83,8 @@ def _merged(uploads: Uploads, topic: StageTopic, partition: int, found: Sequence
         records = decode_inline(carried, schema=schema, columns=schema.names)
     except DamagedObject as error:
         # No object of the store has these bytes: the caller does.
-        reason = f"staged has data that cannot be read, of segment {error.object_name!r}: {error.reason}. {_STAGE_AGAIN}"
+        reason = (
+            f"staged has data that cannot be read, of segment {error.object_name!r}: {error.reason}. {_STAGE_AGAIN}"
+        )
         raise ConfigurationError(reason) from error
     return PendingSegment(uploads, topic, partition, records, sum(segment.payload_bytes for segment in found))

@@ -7,6 +7,7 @@ from typing import Final
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.commands import AlterTopic
+from sparktxn.format.schema import check_columns
 from sparktxn.log.log import Log
 from sparktxn.structs import TopicState
 
@@ -23,7 +24,7 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
 
     Raises:
         ConfigurationError: the topic has Kafka's record, has one of them with another type, or a new one is not
-            nullable.
+            nullable, or its name is taken if case is ignored.
     """
     if topic.schema is None:
         raise ConfigurationError(
@@ -45,6 +46,9 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
             )
         else:
             found.append((name, declared, nullable))
+    if found:
+        # As the state checks them, so that nothing is written, of what a caller changes at the same time, either.
+        check_columns(tuple(found), topic.schema)
     return tuple(found)
 
 
@@ -55,7 +59,7 @@ def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, va
 
     Raises:
         ConfigurationError: see `columns_to_add`.
-        CommandRefused: there is no such topic, or a new column's name is taken if case is ignored.
+        CommandRefused: there is no such topic.
     """
     for attempt in range(_ATTEMPTS):
         log.refresh(deadline)

@@ -160,7 +160,9 @@ def test_bytes_that_are_no_segment_are_refused_before_anything_is_written(data: 
         (uploaded,) = staged(store, [(0, b"x")], inline=False)
         before = store.log.entry
         for bad in (replaced(good, data=data), replaced(good, data=b""), replaced(uploaded, data=data)):
-            with pytest.raises(ConfigurationError, match=rf"staged\[1\], segment '{bad.segment}'.*stage the rows again"):
+            with pytest.raises(
+                ConfigurationError, match=rf"staged\[1\], segment '{bad.segment}'.*stage the rows again"
+            ):
                 store.commit([good, bad], transactional_id="job")
         assert store.log.entry == before
         assert read(store) == {}
@@ -170,7 +172,9 @@ def test_bytes_that_say_their_checksum_are_refused_as_what_the_caller_gave() -> 
     with opened() as store:
         (good,) = staged(store, [(0, b"x")])
         bad = replaced(good, data=b"nonsense", size_bytes=8, checksum=checksum(b"nonsense"))
-        with pytest.raises(ConfigurationError, match=f"staged has data that cannot be read, of segment '{bad.segment}'"):
+        with pytest.raises(
+            ConfigurationError, match=f"staged has data that cannot be read, of segment '{bad.segment}'"
+        ):
             store.commit([good, bad], transactional_id="job")
         assert read(store) == {}
 
