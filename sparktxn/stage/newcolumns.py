@@ -23,8 +23,8 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
     """Return those of `columns` that `topic` does not have.
 
     Raises:
-        ConfigurationError: the topic has Kafka's record, has one of them with another type, or a new one is not
-            nullable, or its name is taken if case is ignored.
+        ConfigurationError: the topic has Kafka's record, or one of them with another type. Or a new one is not
+            nullable, or its name differs from another one in case only.
     """
     if topic.schema is None:
         raise ConfigurationError(
