@@ -139,9 +139,9 @@ def _optimized(rows: DataFrame) -> DataFrame:
 def unskipped(spark: SparkSession, column: Column, data_type: DataType) -> Column:
     """Return a column of `whole_rows` so that Spark leaves out no row group for a condition on fractions.
 
-    Statistics of files of other programs, and of earlier versions, leave NaN out. Spark counts it as the greatest
-    number. A dictionary of a file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay
-    as they are: its expression is none that Spark's Parquet reader takes conditions on.
+    Statistics of files of earlier versions leave NaN out. Spark counts it as the greatest number. A dictionary of a
+    file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay as they are: its
+    expression is none that Spark's Parquet reader takes conditions on.
     """
     if not _has_fractions(data_type):
         return column

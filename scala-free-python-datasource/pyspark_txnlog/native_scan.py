@@ -13,7 +13,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -102,10 +101,9 @@ def frame_of(
     whole, rest = whole_files([*others, *joined], offset_max=BASE_OFFSET_MAX)
     if whole or merged:
         check_file_system(spark, tasks[0].store_uri, called)
-    by_topic: dict[tuple[str, bool], list[ReadTask]] = {}
+    by_topic: dict[str, list[ReadTask]] = {}
     for task in whole:
-        for dated in _by_timestamps(task):
-            by_topic.setdefault((dated.topic, _is_undated(dated)), []).append(dated)
+        by_topic.setdefault(task.topic, []).append(task)
     frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
     for files in _by_topic(merged):
         frames += _merged_rows(spark, files, schema)
@@ -131,7 +129,7 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
     """The rows of one topic's segments, all of them whole files."""
     topic = tasks[0]
     rows = whole_rows(spark, tasks, stored_columns(topic.schema))
-    shared = [name for name in schema.fieldNames() if name in _shared_columns(topic)]
+    shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
     if shared:
         rows = _with_shared(spark, rows, tasks, shared)
     rows = rows.withColumn(names.reserved_name(names.OFFSET, topic.schema), F.expr(f"{BASE_OFFSET} + {ROW}"))
@@ -184,26 +182,9 @@ def _merged(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
     return merged_rows(spark, tasks, stored_columns(topic.schema), offset)
 
 
-def _by_timestamps(task: ReadTask) -> list[ReadTask]:
-    """The task in up to two: with the segments whose files have no column of timestamps, and with the others."""
-    undated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is not None)
-    dated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is None)
-    return [replace(task, segments=some) for some in (dated, undated) if some]
-
-
-def _is_undated(task: ReadTask) -> bool:
-    return task.segments[0].file_timestamp_ms is not None
-
-
 def _column(name: str) -> Column:
     # A declared column's name may have a dot.
     return F.col(quoted(name))
-
-
-def _shared_columns(task: ReadTask) -> set[str]:
-    """The columns that have one value for each segment, and are not in the file."""
-    undated = {names.reserved_name(names.TIMESTAMP, task.schema)} if _is_undated(task) else set()
-    return _log_columns(task) | undated
 
 
 def _log_columns(task: ReadTask) -> set[str]:

@@ -54,8 +54,6 @@ _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
 
-_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
-
 # Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
 _OFFSET_ENCODING: Final = {**_RECORD_ENCODING, OFFSET_COLUMN: "DELTA_BINARY_PACKED"}
@@ -216,7 +214,6 @@ def decode_segment(
     columns: Sequence[str] | None = None,
     record_count: int | None = None,
     verified: bool = False,
-    timestamp_ms: int | None = None,
 ) -> pa.Table:
     """Return the rows of a segment, with exactly `columns` in that order (None: all of `schema`), typed as `schema`.
 
@@ -229,7 +226,6 @@ def decode_segment(
         verified: the caller has compared `data` with the checksum in the log. The bytes are then what a writer of this
             store has staged, so the guard against files that expand without bound is left out. On a segment of one
             record it costs more than decoding.
-        timestamp_ms: the timestamp of all records, if the segment is undated: its file has no column of them.
 
     Raises:
         DamagedObject: the bytes are not a segment with these columns and this many records.
@@ -242,20 +238,13 @@ def decode_segment(
         raise DamagedObject(name, f"it starts with {data[:6]!r}: expected a Parquet or an Arrow IPC file")
     with _damage_of(name):
         found, row_count = decode(data, name, wanted, record_count, guarded=not verified)
-        table = _conform(found, name, wanted, row_count, timestamp_ms)
+        table = _conform(found, name, wanted, row_count)
         table.validate(full=True)
     return table
 
 
 def decode_row_groups(
-    data: bytes,
-    name: str,
-    *,
-    schema: pa.Schema,
-    columns: Sequence[str],
-    record_count: int,
-    rows: range,
-    timestamp_ms: int | None = None,
+    data: bytes, name: str, *, schema: pa.Schema, columns: Sequence[str], record_count: int, rows: range
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a segment as `decode_segment` returns them, a row group at a time, each with its first row.
 
@@ -269,7 +258,6 @@ def decode_row_groups(
         columns: the columns to read, at least one; only these are decoded.
         record_count: how many records the log says that the segment has.
         rows: the rows that are asked for, by their places in the segment.
-        timestamp_ms: as in `decode_segment`.
 
     Raises:
         DamagedObject: the bytes are not a segment with these columns and this many records.
@@ -290,7 +278,7 @@ def decode_row_groups(
             with _damage_of(name):
                 named = [column for column in columns if column in present]
                 found = file.read_row_group(group, columns=named, use_threads=False)
-                table = _conform(found, name, wanted, count, timestamp_ms)
+                table = _conform(found, name, wanted, count)
                 table.validate(full=True)
             yield first, table
             del found, table  # else this row group stays while the next one is decoded
@@ -424,16 +412,11 @@ def _decode_inline(
     return table, table.num_rows
 
 
-def _conform(
-    found: pa.Table, name: str, wanted: pa.Schema, row_count: int, timestamp_ms: int | None = None
-) -> pa.Table:
+def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> pa.Table:
     present = set(found.schema.names)
     arrays = []
     for field in wanted:
-        if timestamp_ms is not None and field.type.equals(_TIMESTAMP_TYPE):
-            # No declared type is this one, so that it is the record's timestamp.
-            arrays.append(pa.chunked_array([pa.repeat(pa.scalar(timestamp_ms, _TIMESTAMP_TYPE), row_count)]))
-        elif field.name in present:
+        if field.name in present:
             column = found.column(field.name)
             if may_expand(column.type):
                 raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")

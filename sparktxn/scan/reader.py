@@ -106,7 +106,6 @@ def _rows(
                     columns=assembly.stored_columns,
                     record_count=segments[0].file_records,
                     rows=range(kept[0].first_row, kept[-1].first_row + kept[-1].row_count),
-                    timestamp_ms=segments[0].file_timestamp_ms,
                 )
                 for own, first, rows in _by_row_group(kept, groups):
                     yield from assembly.batches(own, rows, batch_rows, first)
@@ -119,10 +118,8 @@ def _rows(
                 schema=with_offsets(assembly.stored_schema) if has_gaps else assembly.stored_schema,
                 record_count=segments[0].file_records,
                 verified=check_checksums,
-                timestamp_ms=segments[0].file_timestamp_ms,
             )
-            in_file = assembly.conditions_in_file(segments[0])
-            if assembly.conditions and not _may_match(data, name, decode, assembly.conditions, in_file):
+            if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
                 continue
             stored = decode(columns=[*assembly.stored_columns, OFFSET_COLUMN] if has_gaps else assembly.stored_columns)
             if has_gaps and not (kept := _located(kept, stored.column(OFFSET_COLUMN))):
@@ -176,7 +173,6 @@ def stored_records(
             columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
             record_count=segments[0].file_records,
             verified=True,
-            timestamp_ms=segments[0].file_timestamp_ms,
         )
         for segment in segments:
             found = rows.slice(segment.first_row, segment.row_count)
@@ -186,19 +182,10 @@ def stored_records(
             yield segment, found
 
 
-def _may_match(
-    data: bytes,
-    name: str,
-    decode: Callable[..., pa.Table],
-    conditions: Sequence[Condition],
-    in_file: Sequence[Condition],
-) -> bool:
-    """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone.
-
-    A footer is asked only for conditions `in_file`: it says nothing of what the file does not hold.
-    """
+def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditions: Sequence[Condition]) -> bool:
+    """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone."""
     footer = parquet_footer(data, name)
-    if footer is not None and not may_hold(footer, in_file):
+    if footer is not None and not may_hold(footer, conditions):
         return False
     rows = decode(columns=list(dict.fromkeys(condition.column for condition in conditions)))
     return bool(matching(rows, conditions).num_rows)
@@ -374,13 +361,6 @@ class _Assembly:
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
         self.returns_offsets = reserved_name(OFFSET, task.schema) in self.schema.names
 
-    def conditions_in_file(self, segment: SegmentRef) -> list[Condition]:
-        """Return the conditions on columns that the segment's file has, or has left out because they are null."""
-        if segment.file_timestamp_ms is None:
-            return self.conditions
-        timestamp = reserved_name(TIMESTAMP, self._task.schema)
-        return [condition for condition in self.conditions if condition.column != timestamp]
-
     def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
         """What makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
@@ -391,7 +371,7 @@ class _Assembly:
         }
         if task.schema is None:
             made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
-        if task.timestamp_type == LOG_APPEND_TIME or _are_undated(task.segments):
+        if task.timestamp_type == LOG_APPEND_TIME:
             made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
         return made | self._transaction_columns()
 
@@ -513,8 +493,8 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
 
     Args:
         task: a task of a topic with segments.
-        columns: what a segment does not store: columns of the record's transaction, or the timestamp. That is of a
-            topic with `LogAppendTime`, or of a task whose segments are all undated.
+        columns: what a segment does not store: columns of the record's transaction, or the timestamp of a topic with
+            `LogAppendTime`.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -537,11 +517,6 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
-def _are_undated(segments: Sequence[SegmentRef]) -> bool:
-    """Return whether no segment's file has a column of timestamps."""
-    return bool(segments) and all(segment.file_timestamp_ms is not None for segment in segments)
-
-
 def _of_segment(
     value: Callable[[SegmentRef], int | str | None], arrow_type: pa.DataType
 ) -> Callable[[SegmentRef, int, int], pa.Array]:
@@ -553,5 +528,5 @@ def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
 
 
 def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
-    """LogAppendTime, and undated files: every record has the greatest timestamp of its segment."""
+    """LogAppendTime: every record has the greatest timestamp of its segment."""
     return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)

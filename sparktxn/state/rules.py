@@ -35,10 +35,10 @@ __all__ = ["RULES", "Rule", "Scope", "is_confined", "parts_touched_by", "transac
 
 
 class Scope(Enum):
-    """What a command reads and changes besides the parts that it touches."""
+    """What a command reads and changes apart from the parts that it touches."""
 
     OPEN = "open"
-    """Records that it does not name, so whoever applies it needs the state of all entries before it."""
+    """Records that it does not name: to apply it takes the state of all entries before it."""
     CONFINED = "confined"
     """Steady records only (`touches.STEADY_TABLES`)."""
     TRANSACTION = "transaction"
@@ -60,7 +60,7 @@ class Rule(NamedTuple):
 
 
 def _appends(delta: Delta, command: commands.Appends, context: Context) -> CommandResult | Refusal:
-    raise AssertionError("whoever reads an entry puts the appends of the object in its place")
+    raise AssertionError("a reader of the entry puts the appends of the object in its place")
 
 
 RULES: Final[Mapping[type, Rule]] = {

@@ -16,9 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
-from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_arrow, read_task
+from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from sparktxn.transfer import import_in_place
 from tests.spark.readers import batch_reader, commit
 
 if TYPE_CHECKING:
@@ -353,38 +352,6 @@ def test_a_store_that_spark_cannot_open_names_the_python_source(spark: SparkSess
         commit(memory, range(3))
         with pytest.raises(ConfigurationError, match=r'scan\(\).*memory://.*use format\("txnlog"\)'):
             scan(spark, "memory://scan", "t")
-
-
-def test_files_that_were_imported_as_they_are(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    """Some have no timestamps: they have those of the log, also next to files that have them."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    store.create_topic("t", schema=schema)
-    at = pa.array([1_000, 2_000], pa.timestamp("ms", "UTC"))
-    tables = [
-        pa.table({"id": pa.array([1, 2]), "name": ["a", None]}),
-        pa.table({"id": pa.array([3, 4]), "_timestamp": at}),
-        pa.table({"id": pa.array([5, 6])}),
-    ]
-    for number, table in enumerate(tables):
-        pq.write_table(table, tmp_path / f"{number}.parquet", compression="snappy", version="1.0")
-    import_in_place(store, "t", [tmp_path / f"{number}.parquet" for number in range(3)])
-    options = {"columns": "id,name,_timestamp,_offset"}
-    found = scan(spark, store.uri, "t", options).orderBy("id").collect()
-    view = store.view(["t"])
-    rows = [
-        row
-        for task in store.plan(view, store.ranges(view), columns=["id", "name", "_timestamp", "_offset"])
-        for batch in read_task(task)
-        for row in batch.to_pylist()
-    ]
-    expected = sorted(rows, key=lambda row: row["id"])
-    assert [(row["id"], row["name"], row["_offset"]) for row in found] == [
-        (row["id"], row["name"], row["_offset"]) for row in expected
-    ]
-    assert [row["_timestamp"].timestamp() for row in found] == [row["_timestamp"].timestamp() for row in expected]
-    assert [row["id"] for row in found if row["_timestamp"].year > 2020] == [1, 2, 5, 6]
-    later = scan(spark, store.uri, "t", options).where("_timestamp > '2020-01-01'")
-    assert later.count() == 4
 
 
 def test_scan_has_the_rows_of_a_table_behind_an_open_transaction(spark: SparkSession, store: Store) -> None:
