@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -16,7 +15,7 @@ from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns, new_columns
 from pyspark_txnlog.stores import commit_batch, open_store
 from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
-from sparktxn.format.schema import check_schema
+from sparktxn.stage.newcolumns import with_columns
 from sparktxn.stage.splitting import with_partition_key
 from sparktxn.stage.staged import StageTopic
 
@@ -138,7 +137,7 @@ def _merged_topic(store: Store, options: WriteOptions, schema: StructType, topic
     new = new_columns(schema, topic)
     if new is None:
         return topic
-    planned = replace(topic, schema=(*(topic.schema or ()), *check_schema(new)))
+    planned = with_columns(topic, new)
     check_columns_to_write(schema, planned)
     if options.partition_key is not None:
         with_partition_key(StageTopic.of(planned), options.partition_key)

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType, StringType
 
 from pyspark_txnlog.schema import is_scalar, quoted
-from sparktxn.format.schema import parse_type
+from sparktxn import output_schema
 from sparktxn.stage.columns import RECORD_COLUMNS
 from sparktxn.stage.rowdigest import digest_of_words
 from sparktxn.stage.staged import with_digest
@@ -51,21 +51,21 @@ def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> Data
     if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
         return rows
     hashed: list[Column] = [F.lit(topic or "")]
-    declared = {} if topic is None else {name: text for name, text, _ in plan.topics[topic].schema or ()}
+    declared = output_schema(None if topic is None else plan.topics[topic].schema)
     for name in names:
         column = F.col(quoted(name))
-        stored_as = _stored_as(rows.schema[name].dataType, declared.get(name))
+        stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
         hashed += [column if stored_as is None else column.cast(stored_as), column.isNull()]
     return rows.withColumn(ROW_HASH, F.xxhash64(*hashed))
 
 
-def _stored_as(found: DataType, declared: str | None) -> DataType | str | None:
+def _stored_as(found: DataType, declared: pa.DataType) -> DataType | str | None:
     """Return the type that values of the type `found` are hashed as; None if it is that one.
 
     Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
     """
-    if isinstance(found, DecimalType) and declared is not None:
-        return from_arrow_type(parse_type(declared))
+    if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
+        return from_arrow_type(declared)
     return _STORED_AS.get(type(found))
 
 

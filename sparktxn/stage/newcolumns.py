@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+from msgspec.structs import replace
+
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.commands import AlterTopic
-from sparktxn.format.schema import check_columns
+from sparktxn.format.schema import check_columns, check_schema
 from sparktxn.log.log import Log
 from sparktxn.structs import TopicState
 
-__all__ = ["Columns", "add_columns", "columns_to_add"]
+__all__ = ["Columns", "add_columns", "columns_to_add", "with_columns"]
 
 Columns = tuple[tuple[str, str, bool], ...]
 """Declared columns as (name, type, nullable)."""
@@ -50,6 +53,15 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
         # As the state checks them, so that nothing is written, of what a caller changes at the same time, either.
         check_columns(tuple(found), topic.schema)
     return tuple(found)
+
+
+def with_columns(topic: TopicState, schema: pa.Schema) -> TopicState:
+    """Return the topic as it is once it has gained these columns.
+
+    Raises:
+        ConfigurationError: a name is reserved or a type not kept, or see `columns_to_add`.
+    """
+    return replace(topic, schema=(*(topic.schema or ()), *columns_to_add(topic, check_schema(schema))))
 
 
 def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, validate_only: bool = False) -> None:
