@@ -26,6 +26,7 @@ _NAMES = (
     "folding",
     "spark",
     "digests",
+    "spark_merged",
 )
 
 

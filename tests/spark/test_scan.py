@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -155,9 +156,10 @@ def test_records_below_the_log_start_are_not_read(spark: SparkSession, store: St
         future.result()
     found = scan(spark, store.uri, "t")
     assert sorted(int(bytes(row.value)) for row in found.collect()) == list(range(4, 20))
-    # Of the second segment all rows are read, by Spark; of the first some, by Python.
+    # Of the second segment all rows are read, by Spark; of the first some, by the driver: they are few.
     assert "FileScan parquet" in plan_of(found)
-    assert python_rows(found)
+    assert "LocalTableScan" in plan_of(found)
+    assert not python_rows(found)
 
 
 @pytest.mark.parametrize("columns", ["key", "value", "timestamp", "partition", "topic", "offset"])
@@ -197,8 +199,8 @@ def test_offsets_do_not_depend_on_how_spark_runs_a_query(spark: SparkSession, st
     commit(store, range(10))
     spark.conf.set(setting, "false")
     try:
-        found = scan(spark, store.uri, "t")
-        check_same(found, expected(store, "t"))
+        found = scan(spark, store.uri, "t", includeTxnMetadata=True)
+        check_same(found, expected(store, "t", includeTxnMetadata="true"))
         assert found.where("offset < 3").count() == 6
     finally:
         spark.conf.unset(setting)
@@ -213,15 +215,38 @@ def test_a_filter_on_the_partition_leaves_out_files(spark: SparkSession, store: 
     assert "PartitionFilters: [isnotnull(kafka_partition" in plan_of(found)
 
 
-def test_columns_of_whole_segments_are_joined_only_where_they_are_asked_for(spark: SparkSession, store: Store) -> None:
+def test_columns_that_a_segments_rows_share_are_looked_up_only_where_they_are_asked_for(
+    spark: SparkSession, store: Store
+) -> None:
     store.create_topic("t", 2, settings={"message.timestamp.type": "LogAppendTime"})
     commit(store, range(10))
     commit(store, range(10, 20))
     found = scan(spark, store.uri, "t", includeTxnMetadata=True)
     check_same(found, expected(store, "t", includeTxnMetadata="true"))
-    assert "Join" in plan_of(found)
-    assert "Join" not in plan_of(found.select("key", "value", "partition", "offset"))
-    assert "Join" not in plan_of(found.groupBy().count())
+    assert "binarySearch" in plan_of(found)
+    assert "binarySearch" not in plan_of(found.select("key", "value", "partition", "offset"))
+    assert "binarySearch" not in plan_of(found.groupBy().count())
+    assert found.where("entry = 0").count() == 0
+    assert found.selectExpr("min(entry) + 1 = max(entry)").collect() == [(True,)]
+
+
+def test_many_rows_that_spark_cannot_read_come_through_its_python_workers(
+    spark: SparkSession, store: Store, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"includeHeaders": "true", "includeTxnMetadata": "true"}
+    few = scan(spark, store.uri, ALL, options)
+    assert not python_rows(few)
+    monkeypatch.setattr("pyspark_txnlog.native_scan._COLLECTED_ROWS_MAX", 0)
+    many = scan(spark, store.uri, ALL, options)
+    assert re.search(r"MapInArrow python_reads_(\d+_arrow_)?\d+_inline_\d+_rows", plan_of(many)), plan_of(many)
+    check_same(many, few.toArrow())
+
+
+def test_explain_says_how_many_files_and_rows_spark_reads(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t", 2, settings={"append.inline.bytes": "0"})
+    commit(store, range(10))
+    commit(store, range(10, 20))
+    assert "txnlog-scan-4-files-20-rows-" in plan_of(scan(spark, store.uri, "t"))
 
 
 def test_a_typed_topic_has_its_columns(spark: SparkSession, store: Store) -> None:
