@@ -70,7 +70,8 @@ DOT_FOR_EACH = 10
 
 def group_of(path: Path) -> str:
     """The folder of `tests/` that holds the file; ``tests`` for the files directly in it."""
-    parts = path.relative_to(ROOT).parts
+    # An error of a worker itself has the worker's name in place of a file.
+    parts = path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else ()
     return parts[0] if len(parts) > 1 else "tests"
 
 
