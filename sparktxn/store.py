@@ -55,6 +55,7 @@ from sparktxn.stage.batchcommits import (
     ReplayMismatch,
     SinkCommit,
 )
+from sparktxn.stage.gathering import check_carried
 from sparktxn.stage.newcolumns import add_columns
 from sparktxn.stage.splitting import with_partition_key
 from sparktxn.stage.stager import StagedSegment, StageTopic
@@ -184,9 +185,9 @@ class Store(NoCopies):
         A column that the topic has with the same type changes nothing, so a call may be repeated.
 
         Raises:
-            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type, or the topic
-                has Kafka's record.
-            CommandRefused: there is no such topic, or a name differs from another column's only in case.
+            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type or another
+                case, or the topic has Kafka's record.
+            CommandRefused: there is no such topic.
         """
         self._check()
         name = check_topic_name(arguments.text("topic", topic))
@@ -497,7 +498,8 @@ class Store(NoCopies):
         With `expect`, a log end offset by (topic, partition), it commits only if each of these partitions ends there.
 
         Raises:
-            ConfigurationError: a sink or offsets are given without `transactional_id`.
+            ConfigurationError: a sink or offsets are given without `transactional_id`, or the data of a segment in
+                `staged` is not what it says of itself.
             ExpectationFailed: a partition has another end than `expect` says: nothing was written.
             KafkaException: `offsets` name a partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION).
             BatchRefused: a newer run or query has committed. With "fail" also where a batch id at or below the last
@@ -510,6 +512,7 @@ class Store(NoCopies):
         """
         self._check()
         segments = arguments.items("staged", staged, StagedSegment)
+        check_carried(segments)
         name = None if transactional_id is None else arguments.identifier("transactional_id", transactional_id)
         batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
         if batch is not None and name is None:

@@ -15,6 +15,9 @@ from pyspark_txnlog.options import WriteOptions
 from pyspark_txnlog.schema import check_columns_to_write, declared_columns, new_columns
 from pyspark_txnlog.stores import commit_batch, open_store
 from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
+from sparktxn.stage.newcolumns import with_columns
+from sparktxn.stage.splitting import with_partition_key
+from sparktxn.stage.staged import StageTopic
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -119,10 +122,26 @@ def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mappi
             f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "
             "createTopic to true"
         )
-    if options.merge_schema and (new := new_columns(schema, topic)):
-        topic = store.add_columns(topic.name, new)
+    if options.merge_schema:
+        topic = _merged_topic(store, options, schema, topic)
     check_columns_to_write(schema, topic)
     return store.stage_plan([topic.name], partition_key=options.partition_key, max_age_ms=_KNOWN_MS_MAX)
+
+
+def _merged_topic(store: Store, options: WriteOptions, schema: StructType, topic: TopicState) -> TopicState:
+    """Return the topic with the columns of `schema` that it lacked; it gains them only if the write passes all checks.
+
+    Raises:
+        ConfigurationError: a column or the option `partitionKey` is wrong; nothing was written.
+    """
+    new = new_columns(schema, topic)
+    if new is None:
+        return topic
+    planned = with_columns(topic, new)
+    check_columns_to_write(schema, planned)
+    if options.partition_key is not None:
+        with_partition_key(StageTopic.of(planned), options.partition_key)
+    return store.add_columns(topic.name, new)
 
 
 def _created_topic(store: Store, options: WriteOptions, name: str, schema: StructType) -> TopicState:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import ByteType, DataType, FloatType, IntegerType, ShortType, StringType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType, StringType
 
 from pyspark_txnlog.schema import is_scalar, quoted
+from sparktxn import output_schema
 from sparktxn.stage.columns import RECORD_COLUMNS
 from sparktxn.stage.rowdigest import digest_of_words
 from sparktxn.stage.staged import with_digest
@@ -49,11 +51,22 @@ def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> Data
     if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
         return rows
     hashed: list[Column] = [F.lit(topic or "")]
+    declared = output_schema(None if topic is None else plan.topics[topic].schema)
     for name in names:
         column = F.col(quoted(name))
-        stored_as = _STORED_AS.get(type(rows.schema[name].dataType))
+        stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
         hashed += [column if stored_as is None else column.cast(stored_as), column.isNull()]
     return rows.withColumn(ROW_HASH, F.xxhash64(*hashed))
+
+
+def _stored_as(found: DataType, declared: pa.DataType) -> DataType | str | None:
+    """Return the type that values of the type `found` are hashed as; None if it is that one.
+
+    Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
+    """
+    if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
+        return from_arrow_type(declared)
+    return _STORED_AS.get(type(found))
 
 
 def _content(plan: StagePlan, topic: str | None) -> Sequence[str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparktxn.clock import Deadline
-from sparktxn.errors import DamagedObject
+from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema
 from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline, upload_missing
 from sparktxn.stage.staged import StagedSegment, StageTopic
@@ -21,7 +21,21 @@ from sparktxn.state.partitions import inline_problem
 if TYPE_CHECKING:
     from sparktxn.log.log import Log
 
-__all__ = ["gathered"]
+__all__ = ["check_carried", "gathered"]
+
+_STAGE_AGAIN: Final = "Expected segments as a stager returned them; nothing was written: stage the rows again"
+
+
+def check_carried(staged: Sequence[StagedSegment]) -> None:
+    """Check what segments carry as the state checks an append: a merged one has a checksum of its own.
+
+    Raises:
+        ConfigurationError: the `data` of a segment is not what it says of itself.
+    """
+    for place, segment in enumerate(staged):
+        problem = inline_problem(segment.append(NO_IDENTITY, 0), segment.data)
+        if problem is not None:
+            raise ConfigurationError(f"staged[{place}], segment {segment.segment!r}, has {problem}: {_STAGE_AGAIN}")
 
 
 def gathered(log: Log, staged: Sequence[StagedSegment], deadline: Deadline) -> list[StagedSegment]:
@@ -32,7 +46,7 @@ def gathered(log: Log, staged: Sequence[StagedSegment], deadline: Deadline) -> l
     caller may commit the same segments again.
 
     Raises:
-        DamagedObject: the `data` of a segment is not what it says of itself.
+        ConfigurationError: the `data` of a segment that `check_carried` passed is no records of its topic.
         OutcomeUnknown, StoreUnavailable: a segment is not uploaded; call again.
     """
     if not any(segment.data for segment in staged):
@@ -64,17 +78,13 @@ def _place(segment: StagedSegment) -> tuple[str, int, int]:
 
 def _merged(uploads: Uploads, topic: StageTopic, partition: int, found: Sequence[StagedSegment]) -> PendingSegment:
     schema = stored_schema(topic.schema)
-    records = decode_inline([_checked(segment) for segment in found], schema=schema, columns=schema.names)
+    carried = [InlineSegment(segment.segment, segment.data, segment.record_count) for segment in found]
+    try:
+        records = decode_inline(carried, schema=schema, columns=schema.names)
+    except DamagedObject as error:
+        # No object of the store has these bytes: the caller does.
+        reason = (
+            f"staged has data that cannot be read, of segment {error.object_name!r}: {error.reason}. {_STAGE_AGAIN}"
+        )
+        raise ConfigurationError(reason) from error
     return PendingSegment(uploads, topic, partition, records, sum(segment.payload_bytes for segment in found))
-
-
-def _checked(segment: StagedSegment) -> InlineSegment:
-    """Return what a segment carries, checked as the state checks an append: the merged one has a checksum of its own.
-
-    Raises:
-        DamagedObject: the bytes are not those that it says.
-    """
-    problem = inline_problem(segment.append(NO_IDENTITY, 0), segment.data)
-    if problem is not None:
-        raise DamagedObject(segment.segment, f"it has {problem}")
-    return InlineSegment(segment.segment, segment.data, segment.record_count)

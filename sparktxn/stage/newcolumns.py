@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+from msgspec.structs import replace
+
 from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.commands import AlterTopic
+from sparktxn.format.schema import check_columns, check_schema
 from sparktxn.log.log import Log
 from sparktxn.structs import TopicState
 
-__all__ = ["Columns", "add_columns", "columns_to_add"]
+__all__ = ["Columns", "add_columns", "columns_to_add", "with_columns"]
 
 Columns = tuple[tuple[str, str, bool], ...]
 """Declared columns as (name, type, nullable)."""
@@ -22,8 +26,8 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
     """Return those of `columns` that `topic` does not have.
 
     Raises:
-        ConfigurationError: the topic has Kafka's record, has one of them with another type, or a new one is not
-            nullable.
+        ConfigurationError: the topic has Kafka's record, or one of them with another type. Or a new one is not
+            nullable, or its name differs from another one in case only.
     """
     if topic.schema is None:
         raise ConfigurationError(
@@ -45,7 +49,19 @@ def columns_to_add(topic: TopicState, columns: Columns) -> Columns:
             )
         else:
             found.append((name, declared, nullable))
+    if found:
+        # As the state checks them, so that nothing is written, of what a caller changes at the same time, either.
+        check_columns(tuple(found), topic.schema)
     return tuple(found)
+
+
+def with_columns(topic: TopicState, schema: pa.Schema) -> TopicState:
+    """Return the topic as it is once it has gained these columns.
+
+    Raises:
+        ConfigurationError: a name is reserved or a type not kept, or see `columns_to_add`.
+    """
+    return replace(topic, schema=(*(topic.schema or ()), *columns_to_add(topic, check_schema(schema))))
 
 
 def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, validate_only: bool = False) -> None:
@@ -55,7 +71,7 @@ def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, va
 
     Raises:
         ConfigurationError: see `columns_to_add`.
-        CommandRefused: there is no such topic, or a new column's name is taken if case is ignored.
+        CommandRefused: there is no such topic.
     """
     for attempt in range(_ATTEMPTS):
         log.refresh(deadline)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.terminal import ok, txnlog
@@ -118,3 +122,33 @@ def test_the_settings_of_the_store_are_listed_and_altered() -> None:
     assert ok("settings", "--unset", "reject.transaction.message", "--json").json[0]["is_default"]
     done = txnlog("settings", "--set", "retention.ms=5")
     assert (done.code, "unknown store-wide setting" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("column", ["_x int64", "_timestamp string", "Kafka_Partition string", "N int64"])
+def test_a_column_whose_name_is_reserved_or_taken_changes_nothing(column: str) -> None:
+    ok("topics", "create", "t", "--column", "n int64")
+    before = ok("topics", "describe", "t", "--json").json
+    for words in (("create", "new", "--column", "n int64"), ("alter", "t", "--set", "segment.rows=7", "-p", "5")):
+        done = txnlog("topics", *words, "--column", column)
+        assert done.code == 1
+        assert "is reserved" in done.err or "is not unique: 'n' is declared too" in done.err
+    assert ok("topics", "describe", "t", "--json").json == before
+    assert [row["topic"] for row in ok("topics", "list", "--json").json] == ["t"]
+
+
+@pytest.mark.parametrize("name", ["_x", "_entry", "kafka_partition", "N"])
+def test_rows_with_such_a_column_are_refused(tmp_path: Path, name: str) -> None:
+    ok("topics", "create", "t", "--column", "n int64")
+    (tmp_path / "a.csv").write_text(f"n,{name}\n1,2\n")
+    (tmp_path / "a.jsonl").write_text(f'{{"n": 1, "{name}": 2}}\n')
+    pq.write_table(pa.table({"n": [1], name: [2]}), tmp_path / "a.parquet")
+    for file in ("a.csv", "a.jsonl", "a.parquet"):
+        done = txnlog("import", "-t", "t", str(tmp_path / file), "--apply")
+        assert done.code != 0
+        assert f"'{name}'" in done.err
+        assert file in done.err
+    done = txnlog("produce", "-t", "t", stdin=(tmp_path / "a.jsonl").read_bytes())
+    assert done.code != 0
+    assert f"there is no column '{name}'" in done.err
+    (row,) = ok("topics", "list", "--json").json
+    assert row["offset_count"] == 0

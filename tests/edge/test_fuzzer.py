@@ -21,6 +21,7 @@ PINNED = (
     "AdminClient.alter_consumer_group_offsets(alter_consumer_group_offsets_request=array0)",
     "ConfigEntry(synonyms=float64)",
     "ConfigEntry(source=schema)",
+    "Store.commit(staged=data bytes)",
     "Store.commit(staged=partition Text)",
     "Store.commit(staged=record_count 2**63)",
     "Store.commit(staged=topic_id set)",

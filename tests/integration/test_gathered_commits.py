@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn import SinkCommit, Store, read_task
-from sparktxn.errors import DamagedObject, StoreError
+from sparktxn.errors import ConfigurationError, StoreError
 from sparktxn.format import names
+from sparktxn.format.segment import checksum
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 from tests.unit.stage.stores import CountingIds
@@ -148,14 +149,33 @@ def test_what_is_committed_twice_is_read_twice(inline: bool) -> None:
         assert read(store) == {0: [b"a", b"a"], 1: [b"b", b"b"]}
 
 
-def test_bytes_that_are_no_segment_are_refused_before_anything_is_written() -> None:
+def replaced(segment: StagedSegment, **members: object) -> StagedSegment:
+    return StagedSegment(**{name: getattr(segment, name) for name in segment.__struct_fields__} | members)
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b"\xff" * 40])
+def test_bytes_that_are_no_segment_are_refused_before_anything_is_written(data: bytes) -> None:
     with opened() as store:
         (good,) = staged(store, [(0, b"x")])
-        bad = StagedSegment(**{**{name: getattr(good, name) for name in good.__struct_fields__}, "data": b"nonsense"})
+        (uploaded,) = staged(store, [(0, b"x")], inline=False)
         before = store.log.entry
-        with pytest.raises(DamagedObject):
+        for bad in (replaced(good, data=data), replaced(good, data=b""), replaced(uploaded, data=data)):
+            with pytest.raises(
+                ConfigurationError, match=rf"staged\[1\], segment '{bad.segment}'.*stage the rows again"
+            ):
+                store.commit([good, bad], transactional_id="job")
+        assert store.log.entry == before
+        assert read(store) == {}
+
+
+def test_bytes_that_say_their_checksum_are_refused_as_what_the_caller_gave() -> None:
+    with opened() as store:
+        (good,) = staged(store, [(0, b"x")])
+        bad = replaced(good, data=b"nonsense", size_bytes=8, checksum=checksum(b"nonsense"))
+        with pytest.raises(
+            ConfigurationError, match=f"staged has data that cannot be read, of segment '{bad.segment}'"
+        ):
             store.commit([good, bad], transactional_id="job")
-        assert store.log.entry - before <= 1, "the identity alone"
         assert read(store) == {}
 
 
@@ -165,7 +185,7 @@ def test_a_segment_that_says_something_else_of_its_records_is_refused(member: st
     """Alone or with a neighbour: a log that took it could not be read any more."""
     with opened() as store:
         (good,) = staged(store, [(0, b"x")])
-        bad = StagedSegment(**{**{name: getattr(good, name) for name in good.__struct_fields__}, member: wrong})
-        with pytest.raises(DamagedObject):
+        bad = replaced(good, **{member: wrong})
+        with pytest.raises(ConfigurationError, match="staged"):
             store.commit([*[good] * others, bad], transactional_id="job")
         assert read(store) == {}

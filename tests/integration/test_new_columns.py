@@ -76,9 +76,15 @@ def test_columns_that_a_topic_cannot_gain_are_refused(
     assert store.view().entry == entry
 
 
-def test_a_column_that_differs_only_in_case_is_refused(store: Store) -> None:
-    with pytest.raises(CommandRefused, match="column name 'ID' is not unique"):
-        store.add_columns("t", [("ID", "int64", True)])
+def test_a_column_that_differs_only_in_case_is_refused_also_by_a_validation(store: Store) -> None:
+    entry = store.view().entry
+    with pytest.raises(ConfigurationError, match="column name 'ID' is not unique"):
+        store.add_columns("t", [("n", "int64", True), ("ID", "int64", True)])
+    with AdminClient({"bootstrap.servers": store.uri}) as admin:
+        refused = admin.add_columns({"t": pa.schema([("ID", pa.int64())])}, validate_only=True)["t"]
+        with pytest.raises(KafkaException, match="column name 'ID' is not unique"):
+            refused.result()
+    assert store.view().entry == entry
 
 
 def test_kafkas_record_takes_no_columns(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -249,3 +252,19 @@ def test_whole_numbers_with_nulls_are_not_rounded_in_pandas(large: int) -> None:
         frame = to_pandas(store, "t", columns=["v", "l", "m"])
     assert int(frame["v"][0]) == int(frame["l"][0][0]) == int(frame["m"][0][0][1]) == large
     assert (frame["v"].dtype == float) is (large == 2**53)
+
+
+def test_nan_of_pandas_is_null_and_that_of_arrow_stays() -> None:
+    """pandas itself gives Arrow null for a NaN of numpy's, its sign of a missing value."""
+    with Store.open("memory://nan", create=True) as store:
+        schema = pa.schema([("v", pa.float64()), pa.field("id", pa.float64(), nullable=False)])
+        store.create_topic("t", 1, schema=schema)
+        with Producer({"bootstrap.servers": store.uri}) as producer:
+            given = pd.DataFrame({"v": [1.0, math.nan], "id": [1.0, 2.0]})
+            producer.produce_arrow("t", given)
+            producer.produce_arrow("t", pa.table({name: given[name].to_numpy() for name in given}))
+            producer.produce_arrow("t", pl.DataFrame({"v": [math.nan, None], "id": [1.0, 2.0]}))
+            with pytest.raises(ConfigurationError, match="'id' of topic 't' may not be null"):
+                producer.produce_arrow("t", given.rename(columns={"v": "id", "id": "v"}))
+        found = read_arrow(store, "t", columns=["v"]).read_all()["v"].to_pylist()
+    assert list(map(repr, found)) == ["1.0", "None", "1.0", "nan", "nan", "None"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -119,6 +120,17 @@ def test_a_repeated_batch_with_another_value_is_refused(spark: SparkSession, sto
         with pytest.raises(BatchRefused, match="with other rows"):
             write(_with_other(rows, name, _OTHER_ROWS[name]), 0)
     write(_with_other(rows, "d", "if(d = 0, -0.0D, d)"), 0)
+
+
+@pytest.mark.spark
+def test_a_decimal_is_hashed_with_the_scale_of_its_topic(spark: SparkSession, store: Store) -> None:
+    """Spark hashes the digits alone: 1.5 and 0.15 have the same."""
+    store.create_topic("t", schema=pa.schema([("v", pa.decimal128(10, 2))]))
+    write = foreach_batch(store.uri, topic="t", query_id="q", onReplayMismatch="fail")
+    write(spark.sql("select cast(1.5 as decimal(5, 1)) v"), 0)
+    write(spark.sql("select cast(1.5 as decimal(5, 2)) v"), 0)
+    with pytest.raises(BatchRefused, match="with other rows"):
+        write(spark.sql("select cast(0.15 as decimal(5, 2)) v"), 0)
 
 
 @pytest.mark.spark
