@@ -377,7 +377,7 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
     """Return the rows of inline segments of one topic, one after the other, each column in one piece.
 
     Args:
-        segments: at least one.
+        segments: at least one; the caller has compared their bytes with the checksums in the log.
         schema: the topic's `stored_schema` now.
         columns: the columns to read, at least one.
 
@@ -388,7 +388,7 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
     runs: list[tuple[str, list[pa.Table]]] = []
     for name, data, record_count in segments:
         with _damage_of(name):
-            rows = decode_stream(data)
+            rows = decode_stream(data, guarded=False)
             _check_record_count(name, rows.num_rows, record_count)
         # What their writers have stored alike is made to conform at once.
         if runs and runs[-1][1][0].schema.equals(rows.schema):
@@ -418,8 +418,7 @@ def _damage_of(name: str) -> Iterator[None]:
 def _decode_inline(
     data: bytes, name: str, wanted: pa.Schema, record_count: int | None, *, guarded: bool
 ) -> tuple[pa.Table, int]:
-    # Guarded or not: what they decode to is known before they are decoded.
-    table = decode_stream(data)
+    table = decode_stream(data, guarded=guarded)
     _check_record_count(name, table.num_rows, record_count)
     return table, table.num_rows
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
+from sparktxn.format.inline import is_stream
 from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
@@ -229,7 +230,8 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
             segment.name,
             schema=schema,
             record_count=segment.file_records,
-            verified=True,
+            # Reads of inline records have no guard against encodings that expand: here they are found.
+            verified=not is_stream(data),
             timestamp_ms=segment.timestamp_max_ms if names.is_undated(segment.file) else None,
         )
     except (DamagedObject, FormatVersionError) as damaged:
