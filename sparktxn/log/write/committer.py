@@ -29,7 +29,6 @@ from sparktxn.errors import (
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command
 from sparktxn.format.entry import LogEntry, decode_entry
-from sparktxn.log.follow.confirm import Passed
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.write.composing import Composer, defect, failed
@@ -115,28 +114,6 @@ class Committer:
             return False
         self._tell(ticket, WITHDRAWN)
         return True
-
-    def offer(self, ticket: QueuedList, deadline: Deadline) -> list[Sequence[Command]]:
-        """Leave a list for the writer of the next entry, whichever process that is; return all lists that wait for it.
-
-        Those of this process that cannot be left, and those of others in unreadable intents, take longer to be seen.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: as `work_for`; the list may have been left.
-        """
-        with self._follower.locked(deadline, "commit"):
-            if self._clock_check is not None and self._flight is None:
-                self._clock_check.check()
-            found = self._follower.attempt(lambda: self._offer(ticket))
-        return [] if isinstance(found, Passed) else found
-
-    def _offer(self, ticket: QueuedList) -> list[Sequence[Command]]:
-        if self._flight is None and not ticket.sent and not ticket.is_done():
-            self._intents.leave([ticket], self._follower.tail.entry, is_patient=True)
-        self._follower.advance()
-        self._answer_noted()
-        own: list[Sequence[Command]] = [list_.commands for list_ in list(self._waiting)]
-        return own + [list_.commands for list_ in self._intents.waiting(self._follower.tail, is_due=True)]
 
     def work_for(self, ticket: QueuedList, deadline: Deadline) -> None:
         """Writes entries until the ticket is done.

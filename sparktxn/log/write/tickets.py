@@ -123,16 +123,6 @@ class Ticket:
         assert self.results is not None
         return self.results
 
-    def offer(self, deadline: Deadline) -> list[Sequence[Command]]:
-        """Leave the list for the writer of the next entry, of any process, and return all lists that wait for it.
-
-        It is not put here before `wait` is called, for it or for another list of this process.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`.
-        """
-        return self._committer.offer(self._list, deadline)
-
     def wait_once(self, deadline: Deadline) -> list[CommandResult]:
         """`wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
 
