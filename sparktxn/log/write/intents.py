@@ -19,7 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.write.tickets import IntentId, QueuedList, WaitingList
+from sparktxn.log.write.queue import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
@@ -98,9 +98,9 @@ class Intents:
             return False
         token = self._ids.token()
         for index, ticket in enumerate(travelling):
-            ticket.sent = True
-            ticket.intent = IntentId(list_id(token, index), base_entry)
-            self._watched[ticket.intent.intent_id] = ticket.commands
+            id_ = IntentId(list_id(token, index), base_entry)
+            ticket.leave(id_)
+            self._watched[id_.intent_id] = ticket.commands
         name = names.intent(base_entry, token)
         self._left[name] = travelling
         try:
@@ -125,7 +125,7 @@ class Intents:
     def renew(self, ticket: QueuedList) -> None:
         """Take a list out of an intent that no writer can apply any more."""
         self.forget(ticket)
-        ticket.intent = None
+        ticket.expire()
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
         """How the log has settled a list of this process that is in an intent; None if it has not, and still may."""
