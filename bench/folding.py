@@ -2,16 +2,25 @@
 
 Nothing is synced to the disk. The same transactions go to a store without folding in turn, and their records to a third
 store in large files.
+
+What a writer gives for folding is measured with processes of their own. One folds as by default and grows old. In turn
+with it, fresh ones write without folding. Meanwhile the old one is stopped, its folds included.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from bench.figures import Figure, alternate
+from bench.figures import Figure, alternate, median
 from bench.reading import poll_rate
 from bench.records import RECORDS, batch, temporary_folder
 from sparktxn.maintenance import maintain
@@ -30,6 +39,12 @@ _MANY = 50_000
 _MANY_PAUSE_S = 10.0
 _TURN = 250
 _ROUNDS = 5
+_AGES = (11_000, 50_000)
+_PAIRS = 3
+_FRESH_S = 8
+_AGED_S = 25
+"""Longer than from one fold to the next: what folds cost is a part of the rate."""
+_WARM = 300
 
 
 class _Written:
@@ -126,6 +141,68 @@ def _figures(transactions: int, pause_s: float) -> list[Figure]:
     ]
 
 
+@contextmanager
+def _writer(bytes_per_minute: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "bench.folding_driver"]
+    with (
+        temporary_folder() as folder,
+        subprocess.Popen(
+            [*command, folder, str(bytes_per_minute)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _asked(writer: subprocess.Popen[str], what: str, number: int) -> tuple[float, float]:
+    """Let a writer commit; return its commits per second, and the milliseconds of a processor for each."""
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    print(what, number, file=writer.stdin, flush=True)
+    count, seconds, cpu_s = map(float, writer.stdout.readline().split())
+    return count / seconds, 1_000 * cpu_s / count
+
+
+def _fresh() -> tuple[float, float]:
+    with _writer(0) as fresh:
+        _asked(fresh, "commits", _WARM)
+        return _asked(fresh, "seconds", _FRESH_S)
+
+
+def _writers_figures() -> list[Figure]:
+    """What a writer that folds commits at some ages, against fresh ones that do not fold."""
+    figures = []
+    commits = 0
+    with _writer(_BYTES_PER_MINUTE) as aged:
+        for age in _AGES:
+            _asked(aged, "commits", max(1, age - commits))
+            commits = max(age, commits)
+            pairs = []
+            for _ in range(_PAIRS):
+                os.kill(aged.pid, signal.SIGSTOP)
+                fresh = _fresh()
+                os.kill(aged.pid, signal.SIGCONT)
+                pairs.append((_asked(aged, "seconds", _AGED_S), fresh))
+                commits += int(_AGED_S * pairs[-1][0][0])
+            name = f"commits/s with folding after {age:,} entries"
+            ours, theirs = (median([pair[side][0] for pair in pairs]) for side in (0, 1))
+            cpu_ms, fresh_cpu_ms = (median([pair[side][1] for pair in pairs]) for side in (0, 1))
+            load = os.getloadavg()[0]
+            figures += [
+                Figure(name, ours, "/s", note=f"fresh, no folding {theirs:,.0f}/s; load {load:.1f}"),
+                Figure(
+                    f"{name} / fresh without",
+                    median([one[0] / fresh[0] for one, fresh in pairs]),
+                    "x",
+                    0.9,
+                    note=f"{cpu_ms:.2f} ms, {fresh_cpu_ms:.2f} ms of a processor",
+                ),
+            ]
+    return figures
+
+
 def measure() -> list[Figure]:
     """Returns the figures."""
-    return _figures(_TRANSACTIONS, _PAUSE_S) + _figures(_MANY, _MANY_PAUSE_S)
+    return _writers_figures() + _figures(_TRANSACTIONS, _PAUSE_S) + _figures(_MANY, _MANY_PAUSE_S)

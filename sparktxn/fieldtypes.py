@@ -29,10 +29,7 @@ NaturalOrNone = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 # Names lead to objects: one that was read must not lead anywhere else, whichever writer it comes from.
 TopicNameText = Annotated[str, Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")]
 SegmentFile = Annotated[
-    str,
-    Meta(
-        pattern=r"^(?:[0-9]{20}-[0-9a-v]{20}\.(?:(?:undated\.|offsets\.)?parquet|arrow|inline)|[0-9a-v]{20}\.inline)\Z"
-    ),
+    str, Meta(pattern=r"^(?:[0-9]{20}-[0-9a-v]{20}\.(?:(?:offsets\.)?parquet|arrow|inline)|[0-9a-v]{20}\.inline)\Z")
 ]
 SealedFolder = Annotated[str, Meta(pattern=r"^[0-9]{20}-[0-9]{20}-[0-9a-v]{20}\Z")]
 Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]

@@ -6,7 +6,7 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.structs import TopicState
 
-__all__ = ["listed", "refuse_change"]
+__all__ = ["listed", "refuse_change", "refuse_import"]
 
 
 def listed(topics: list[TopicState], asked: str | None) -> list[TopicState]:
@@ -25,4 +25,15 @@ def refuse_change(name: str) -> None:
             f"topic {name!r} is internal: it shows what the log says and can only be read, "
             "not created, written to, changed or deleted"
         )
+        raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))
+
+
+def refuse_import(name: str) -> None:
+    """Raise for an internal topic that is to be imported from.
+
+    Raises:
+        KafkaException: ``INVALID_TOPIC``: the topic is internal.
+    """
+    if name in INTERNAL_TOPICS:
+        reason = f"source topic {name!r} is internal: it shows what a log says, and has no records to import"
         raise KafkaException(KafkaError(ErrorCode.INVALID_TOPIC, reason))

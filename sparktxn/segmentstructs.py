@@ -21,8 +21,6 @@ __all__ = [
 ]
 
 
-_UNDATED: Final = ".undated.parquet"
-"""The end of the name of a segment without a column of timestamps; `format/names.py` builds and checks it."""
 _MERGED: Final = ".offsets.parquet"
 """The end of the name of a file with a column of offsets; `format/names.py` builds and checks it."""
 
@@ -67,11 +65,6 @@ class SegmentRef(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_
     def file_records(self) -> int:
         """The rows of its file."""
         return self.record_count
-
-    @property
-    def file_timestamp_ms(self) -> int | None:
-        """The timestamp of all rows of its file, where the file has no column of timestamps; else None."""
-        return self.timestamp_max_ms if self.name.endswith(_UNDATED) else None
 
     @property
     def has_offset_column(self) -> bool:

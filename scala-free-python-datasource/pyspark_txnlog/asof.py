@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sparktxn import ConfigurationError
 from sparktxn.clock import SystemClock
-from sparktxn.scan.times import Time, absolute_ms
+from sparktxn.config.times import Time, absolute_ms
 
 if TYPE_CHECKING:
     from sparktxn import Store

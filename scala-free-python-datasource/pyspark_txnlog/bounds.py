@@ -14,7 +14,7 @@ from msgspec import Struct
 from pyspark_txnlog.groups import GroupStart, committed_start
 from pyspark_txnlog.offsets import COMMITTED, EARLIEST, LATEST, ByPartition, Offsets, Partition, partition_exists
 from sparktxn import ConfigurationError, did_you_mean
-from sparktxn.scan.times import Time, TimeAgo, absolute_ms
+from sparktxn.config.times import Time, TimeAgo, absolute_ms
 
 if TYPE_CHECKING:
     from sparktxn import ReadView, Store

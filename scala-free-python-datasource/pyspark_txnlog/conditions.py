@@ -47,7 +47,7 @@ _PUSHED: Final[Mapping[type, str]] = {
 }
 
 
-def parse_filters(name: str, value: str) -> tuple[Condition, ...]:
+def parse_filters(named: str, value: str) -> tuple[Condition, ...]:
     """Return the conditions of an option: SQL's text, or JSON. `typed_conditions` gives values the columns' types.
 
     Raises:
@@ -57,25 +57,25 @@ def parse_filters(name: str, value: str) -> tuple[Condition, ...]:
         try:
             return parse_conditions(value)
         except ConfigurationError as error:
-            raise ConfigurationError(f"option {name!r}: {error}") from None
-    parsed = parse_json(name, value, _EXPECTED)
+            raise ConfigurationError(f"{named}: {error}") from None
+    parsed = parse_json(named, value, _EXPECTED)
     if not isinstance(parsed, list) or not parsed:
-        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {_EXPECTED}")
-    return tuple(condition for one in parsed for condition in _conditions(name, one))
+        raise ConfigurationError(f"{named} is {arguments.shown(value)}: {_EXPECTED}")
+    return tuple(condition for one in parsed for condition in _conditions(named, one))
 
 
-def _conditions(name: str, given: Any) -> tuple[Condition, ...]:
+def _conditions(named: str, given: Any) -> tuple[Condition, ...]:
     is_list = isinstance(given, list) and 2 <= len(given) <= 3 and all(isinstance(part, str) for part in given[:2])
     if not is_list:
-        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: {_EXPECTED}")
+        raise ConfigurationError(f"{named} has {arguments.shown(given)}: {_EXPECTED}")
     column, operator, *rest = given
     if rest == [None] or (not rest and not operator.lower().strip().startswith("is ")):
-        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: expected a value after {operator!r}")
+        raise ConfigurationError(f"{named} has {arguments.shown(given)}: expected a value after {operator!r}")
     value = tuple(rest[0]) if rest and isinstance(rest[0], list) else rest[0] if rest else None
     try:
         return conditions_of(column, operator, value)
     except ConfigurationError as error:
-        raise ConfigurationError(f"option {name!r} has {arguments.shown(given)}: {error}") from None
+        raise ConfigurationError(f"{named} has {arguments.shown(given)}: {error}") from None
 
 
 def pushed_condition(pushed: Filter, columns: pa.Schema) -> Condition | None:

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
@@ -112,7 +112,7 @@ def _rows(spark: SparkSession, files: Iterable[_Numbered], columns: StructType) 
     # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
     reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
     reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
-    with _index_of(files) as folder:
+    with _index_of([*files]) as folder:
         rows = reader.parquet(folder)
     return _optimized(rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET)))
 
@@ -139,9 +139,9 @@ def _optimized(rows: DataFrame) -> DataFrame:
 def unskipped(spark: SparkSession, column: Column, data_type: DataType) -> Column:
     """Return a column of `whole_rows` so that Spark leaves out no row group for a condition on fractions.
 
-    Statistics of files of other programs, and of earlier versions, leave NaN out. Spark counts it as the greatest
-    number. A dictionary of a file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay
-    as they are: its expression is none that Spark's Parquet reader takes conditions on.
+    Statistics of files of earlier versions leave NaN out. Spark counts it as the greatest number. A dictionary of a
+    file has -0.0 and 0.0 as two values, and to Spark they are equal. The column's values stay as they are: its
+    expression is none that Spark's Parquet reader takes conditions on.
     """
     if not _has_fractions(data_type):
         return column
@@ -161,9 +161,13 @@ def _has_fractions(data_type: DataType) -> bool:
 
 
 @contextmanager
-def _index_of(files: Iterable[_Numbered]) -> Iterator[str]:
-    """Yield the address of a folder that Spark's readers take for a list of files; it is gone after the block."""
-    folder = tempfile.mkdtemp(prefix="txnlog-scan-")
+def _index_of(files: Sequence[_Numbered]) -> Iterator[str]:
+    """Yield the address of a folder that Spark's readers take for a list of files; it is gone after the block.
+
+    `explain()` shows its name, and so how many files there are, and how many rows they have.
+    """
+    rows = sum(segment.file_records for _, segment, _ in files)
+    folder = tempfile.mkdtemp(prefix=f"txnlog-scan-{len(files)}-files-{rows}-rows-")
     try:
         os.mkdir(os.path.join(folder, _FOLDER))
         with open(os.path.join(folder, _FOLDER, "0"), "w", encoding="ascii") as index:

@@ -2,7 +2,8 @@
 
 The plan is that of the Python source. What it reads of Parquet segments as a whole is given to Spark as a list of
 files. So are files that a rewrite has made: where only some rows are read, with a condition on their offsets. The rest
-goes through Python: other segments that a bound or the log start cuts, Arrow segments, inline records, internal topics.
+is read by Python: other segments that a bound or the log start cuts, Arrow segments, inline records, internal topics.
+Few rows are read here, and many in Spark's workers.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -35,8 +35,10 @@ from pyspark_txnlog.file_index import (
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import READ, ReadOptions
 from pyspark_txnlog.schema import arrow_of, quoted, stored_columns
+from pyspark_txnlog.segment_columns import BASE, GROUP, segment_columns
 from sparktxn import arguments, merged_files, segment_values, whole_files
 from sparktxn.scan import columns as names
+from sparktxn.scan.files import unfit_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +50,19 @@ if TYPE_CHECKING:
 
 __all__ = ["frame_of", "read_options", "scan"]
 
-_JOINED_PARTITION: Final = "__segment_partition"
-_JOINED_BASE: Final = "__segment_offset"
 _LOG_APPEND_TIME: Final = 1
 _RANGES_MAX: Final = 100
 """So many ranges of offsets are one condition: a greater one costs Spark more than another frame."""
+_COLLECTED_ROWS_MAX: Final = 50_000
+_COLLECTED_BYTES_MAX: Final = 8 << 20
+"""What Python reads of so many rows, and bytes of them, the driver reads once, and Spark gets no Python workers."""
+
+
+class _Key(NamedTuple):
+    """What of a row finds its segment: the number of a group of segments, and an offset in it."""
+
+    group: Column
+    offset: Column
 
 
 def scan(
@@ -94,18 +104,13 @@ def frame_of(
         ConfigurationError: Spark cannot open the store's files.
     """
     tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
-    # What all rows of a segment share is known by segment, and a merged file has many.
-    wanted = {*schema.fieldNames()}
-    joined = [task for task in tasks if _log_columns(task) & wanted]
-    unjoined = [task for task in tasks if not _log_columns(task) & wanted]
-    merged, others = merged_files(unjoined)
-    whole, rest = whole_files([*others, *joined], offset_max=BASE_OFFSET_MAX)
+    merged, others = merged_files(tasks)
+    whole, rest = whole_files(others, offset_max=BASE_OFFSET_MAX)
     if whole or merged:
         check_file_system(spark, tasks[0].store_uri, called)
-    by_topic: dict[tuple[str, bool], list[ReadTask]] = {}
+    by_topic: dict[str, list[ReadTask]] = {}
     for task in whole:
-        for dated in _by_timestamps(task):
-            by_topic.setdefault((dated.topic, _is_undated(dated)), []).append(dated)
+        by_topic.setdefault(task.topic, []).append(task)
     frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
     for files in _by_topic(merged):
         frames += _merged_rows(spark, files, schema)
@@ -131,9 +136,10 @@ def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructTy
     """The rows of one topic's segments, all of them whole files."""
     topic = tasks[0]
     rows = whole_rows(spark, tasks, stored_columns(topic.schema))
-    shared = [name for name in schema.fieldNames() if name in _shared_columns(topic)]
+    shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
     if shared:
-        rows = _with_shared(spark, rows, tasks, shared)
+        by = _Key(F.col(PARTITION).cast("int"), F.col(BASE_OFFSET))
+        rows = _with_shared(spark, rows, [(task, task.partition) for task in tasks], shared, by)
     rows = rows.withColumn(names.reserved_name(names.OFFSET, topic.schema), F.expr(f"{BASE_OFFSET} + {ROW}"))
     return _selected(rows, topic, schema)
 
@@ -159,13 +165,13 @@ def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: Struc
     """The rows of one topic's merged files: those that are read as a whole, and those of which some rows are."""
     whole = [file.task for file in files if not file.ranges]
     if whole:
-        yield _selected(_merged(spark, whole), whole[0], schema)
+        yield _selected(_merged(spark, whole, schema), whole[0], schema)
     ranges = [(file.task, start, end) for file in files for start, end in file.ranges]
     for first in range(0, len(ranges), _RANGES_MAX):
-        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX]), ranges[0][0], schema)
+        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX], schema), ranges[0][0], schema)
 
 
-def _within(spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]]) -> DataFrame:
+def _within(spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], schema: StructType) -> DataFrame:
     """The rows of ranges of offsets, each of the file that its task names."""
     tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
     places = {file: place for place, file in enumerate(tasks)}
@@ -174,36 +180,24 @@ def _within(spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]]) ->
     files = [places[task.partition, task.segments[0].name] for task, *_ in ranges]
     of_files = [(F.col(FILE) == file) & is_within for file, is_within in zip(files, of_offsets, strict=True)]
     # The first condition says all. The second says less, and Spark takes it to row groups and pages.
-    rows = _merged(spark, [*tasks.values()])
+    rows = _merged(spark, [*tasks.values()], schema)
     return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
 
 
-def _merged(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
+def _merged(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
     topic = tasks[0]
     offset = names.reserved_name(names.OFFSET, topic.schema)
-    return merged_rows(spark, tasks, stored_columns(topic.schema), offset)
-
-
-def _by_timestamps(task: ReadTask) -> list[ReadTask]:
-    """The task in up to two: with the segments whose files have no column of timestamps, and with the others."""
-    undated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is not None)
-    dated = tuple(segment for segment in task.segments if segment.file_timestamp_ms is None)
-    return [replace(task, segments=some) for some in (dated, undated) if some]
-
-
-def _is_undated(task: ReadTask) -> bool:
-    return task.segments[0].file_timestamp_ms is not None
+    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset)
+    shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
+    if not shared:
+        return rows
+    by = _Key(F.col(FILE), _column(offset))
+    return _with_shared(spark, rows, [(task, place) for place, task in enumerate(tasks)], shared, by)
 
 
 def _column(name: str) -> Column:
     # A declared column's name may have a dot.
     return F.col(quoted(name))
-
-
-def _shared_columns(task: ReadTask) -> set[str]:
-    """The columns that have one value for each segment, and are not in the file."""
-    undated = {names.reserved_name(names.TIMESTAMP, task.schema)} if _is_undated(task) else set()
-    return _log_columns(task) | undated
 
 
 def _log_columns(task: ReadTask) -> set[str]:
@@ -214,29 +208,28 @@ def _log_columns(task: ReadTask) -> set[str]:
     return shared
 
 
-def _with_shared(spark: SparkSession, rows: DataFrame, tasks: Iterable[ReadTask], columns: Sequence[str]) -> DataFrame:
-    """`rows` with `columns`, from a small table that Spark knows to have one row for each segment.
-
-    So it drops the join from the plan of a query that needs none of the columns.
-    """
+def _with_shared(
+    spark: SparkSession, rows: DataFrame, keyed: Iterable[tuple[ReadTask, int]], columns: Sequence[str], by: _Key
+) -> DataFrame:
+    """`rows` with `columns`, which all rows of a segment share; each task has the number of its group in `by`."""
     tables = []
-    for task in tasks:
+    for task, number in keyed:
         keys = {
-            _JOINED_PARTITION: pa.repeat(pa.scalar(task.partition, pa.int32()), len(task.segments)),
-            _JOINED_BASE: pa.array([segment.base_offset for segment in task.segments], pa.int64()),
+            GROUP: pa.repeat(pa.scalar(number, pa.int32()), len(task.segments)),
+            BASE: pa.array([segment.base_offset for segment in task.segments], pa.int64()),
         }
         values = segment_values(task, columns)
         tables.append(pa.table({**keys, **dict(zip(columns, values.columns, strict=True))}))
-    first = [F.first(_column(name)).alias(name) for name in columns]
-    segments = spark.createDataFrame(pa.concat_tables(tables)).groupBy(_JOINED_PARTITION, _JOINED_BASE).agg(*first)
-    condition = f"{PARTITION} = {_JOINED_PARTITION} and {BASE_OFFSET} = {_JOINED_BASE}"
-    stored = rows.drop(*(_column(name) for name in columns if name in rows.columns))
-    return stored.join(F.broadcast(segments), F.expr(condition), "left")
+    found = segment_columns(spark, pa.concat_tables(tables), by.group, by.offset)
+    return rows.withColumns(found)
 
 
-def _other_rows(spark: SparkSession, tasks: Iterable[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
-    """The rows of tasks that Python reads."""
+def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
+    """The rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
     target = arrow_of(schema)
+    few = _few_rows(tasks, options, target)
+    if few is not None:
+        return spark.createDataFrame(few, schema)
 
     @one_line_errors
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -244,5 +237,38 @@ def _other_rows(spark: SparkSession, tasks: Iterable[ReadTask], options: ReadOpt
             for task in batch.column(0).to_pylist():
                 yield from read_partition(TaskPartition(pickle.loads(task)), options, target)
 
+    # explain() shows the name of the function.
+    read.__name__ = _shown(tasks)
     table = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
     return spark.createDataFrame(table).mapInArrow(read, schema)
+
+
+def _shown(tasks: Sequence[ReadTask]) -> str:
+    """What Python reads, and why, as one word."""
+    rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task in tasks for segment in task.segments)
+    reasons = unfit_segments(tasks)
+    counted = [f"{count}_{reason}" for reason, count in sorted(reasons.items())]
+    return "_".join(["python_reads", *counted, *([] if "computed" in reasons else [f"{rows}_rows"])])
+
+
+def _few_rows(tasks: Iterable[ReadTask], options: ReadOptions, target: pa.Schema) -> pa.Table | None:
+    """Return the rows of tasks if they are few; None if they are many, or if to find that out takes long."""
+    segments = {segment.name: segment for task in tasks for segment in task.segments}.values()
+    stored = sum(segment.row_count for segment in segments), sum(segment.size_bytes for segment in segments)
+    # Rows of an internal topic take the log's entries to compute, and have no segment that says how many.
+    is_internal = any(not task.segments for task in tasks)
+    if is_internal or stored[0] > _COLLECTED_ROWS_MAX or stored[1] > _COLLECTED_BYTES_MAX:
+        return None
+    batches, size_bytes = [], 0
+    for task in tasks:
+        for batch in read_partition(TaskPartition(task), options, target):
+            size_bytes += batch.nbytes
+            if size_bytes > _COLLECTED_BYTES_MAX:
+                return None
+            batches.append(batch)
+    # Written and read, no column is a slice of a longer one: Spark refuses lists with nulls that are.
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, target) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return pa.ipc.open_stream(written.getvalue()).read_all()

@@ -47,7 +47,7 @@ _EXPECTED: Final = 'expected earliest, latest or JSON such as {"flights":{"0":23
 _EXPECTED_TIMESTAMPS: Final = 'expected JSON such as {"flights":{"0":1700000000000,"1":1700000000000}}'
 
 
-def parse_json(name: str, value: str, expected: str) -> Any:
+def parse_json(named: str, value: str, expected: str) -> Any:
     """What an option's JSON text holds.
 
     Raises:
@@ -56,28 +56,28 @@ def parse_json(name: str, value: str, expected: str) -> Any:
 
     def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # The last one would count, and what the others say be lost.
-        named: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for key, item in pairs:
-            if key in named:
-                raise ConfigurationError(f"option {name!r} names {arguments.shown(key)} twice: expected each name once")
-            named[key] = item
-        return named
+            if key in found:
+                raise ConfigurationError(f"{named} names {arguments.shown(key)} twice: expected each name once")
+            found[key] = item
+        return found
 
     try:
         return json.loads(value, object_pairs_hook=named_once)
     except json.JSONDecodeError as error:
         raise ConfigurationError(
-            f"option {name!r} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
+            f"{named} is not JSON at line {error.lineno}, column {error.colno} ({error.msg}): "
             f"{arguments.shown(value)}; {expected}"
         ) from None
     except ConfigurationError:
         raise
     except (ValueError, RecursionError):  # a number with thousands of digits; lists in lists without end
-        raise ConfigurationError(f"option {name!r} is not JSON that can be read; {expected}") from None
+        raise ConfigurationError(f"{named} is not JSON that can be read; {expected}") from None
 
 
-def parse_offsets(name: str, value: str) -> Offsets:
-    """The offsets of an option's text.
+def parse_offsets(named: str, value: str, *, or_committed: bool = False) -> Offsets:
+    """Return the offsets of an option's text; the error names `committed` too where the option takes it.
 
     Raises:
         ConfigurationError: names the option, and the position or the topic and partition that is wrong.
@@ -85,55 +85,55 @@ def parse_offsets(name: str, value: str) -> Offsets:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return word
-    expected = f"{_EXPECTED}, or {COMMITTED}" if name == "startingOffsets" else _EXPECTED
-    return _by_partition(name, value, "offset", EARLIEST, expected)
+    expected = f"{_EXPECTED}, or {COMMITTED}" if or_committed else _EXPECTED
+    return _by_partition(named, value, "offset", EARLIEST, expected)
 
 
-def parse_timestamps(name: str, value: str) -> ByPartition:
+def parse_timestamps(named: str, value: str) -> ByPartition:
     """The timestamps of an option's text, in milliseconds since 1970.
 
     Raises:
         ConfigurationError: names the option, and the position or the topic and partition that is wrong.
     """
-    return _by_partition(name, value, "timestamp", 0, _EXPECTED_TIMESTAMPS)
+    return _by_partition(named, value, "timestamp", 0, _EXPECTED_TIMESTAMPS)
 
 
-def _by_partition(name: str, value: str, what: str, minimum: int, expected: str) -> ByPartition:
-    parsed = parse_json(name, value, expected)
+def _by_partition(named: str, value: str, what: str, minimum: int, expected: str) -> ByPartition:
+    parsed = parse_json(named, value, expected)
     if not isinstance(parsed, dict) or not parsed:
-        raise ConfigurationError(f"option {name!r} is {arguments.shown(value)}: {expected}")
+        raise ConfigurationError(f"{named} is {arguments.shown(value)}: {expected}")
     return {
-        topic: _of_topic(name, topic_named(name, topic), numbers, what, minimum) for topic, numbers in parsed.items()
+        topic: _of_topic(named, topic_named(named, topic), numbers, what, minimum) for topic, numbers in parsed.items()
     }
 
 
-def topic_named(name: str, topic: str) -> str:
+def topic_named(named: str, topic: str) -> str:
     """Return the name of a topic in an option's JSON, where an escape may be half of a surrogate pair.
 
     Raises:
         ConfigurationError: it is not a name.
     """
-    return arguments.identifier(f"a topic of option {name!r}", topic)
+    return arguments.identifier(f"a topic of {named}", topic)
 
 
-def _of_topic(name: str, topic: str, numbers: Any, what: str, minimum: int) -> dict[int, int]:
+def _of_topic(named: str, topic: str, numbers: Any, what: str, minimum: int) -> dict[int, int]:
     if not isinstance(numbers, dict) or not numbers:
         raise ConfigurationError(
-            f"option {name!r} has {arguments.shown(numbers)} for topic {topic!r}: expected {what}s by partition, "
+            f"{named} has {arguments.shown(numbers)} for topic {topic!r}: expected {what}s by partition, "
             f'as in {{"{topic}":{{"0":23}}}}'
         )
     found: dict[int, int] = {}
     for partition, number in numbers.items():
         if not _PARTITION.fullmatch(partition) or int(partition) > arguments.INT32_MAX:
             raise ConfigurationError(
-                f"option {name!r} has partition {partition!r} for topic {topic!r}: expected a number from 0"
+                f"{named} has partition {partition!r} for topic {topic!r}: expected a number from 0"
             )
         if type(number) is not int or not minimum <= number <= arguments.INT64_MAX:
             expected = (
                 "milliseconds since 1970" if minimum == 0 else "a number from 0, or -2 for earliest, or -1 for latest"
             )
             raise ConfigurationError(
-                f"option {name!r} has {what} {arguments.shown(number)} for partition {partition} of topic {topic!r}: "
+                f"{named} has {what} {arguments.shown(number)} for partition {partition} of topic {topic!r}: "
                 f"expected {expected}"
             )
         found[int(partition)] = number

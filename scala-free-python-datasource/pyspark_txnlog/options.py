@@ -21,20 +21,18 @@ from pyspark_txnlog.entries import EntryRange, entry_range
 from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
 from pyspark_txnlog.offsets import EARLIEST, LATEST, parse_offsets, parse_timestamps
 from pyspark_txnlog.option_values import (
-    choice_parser,
     parse_assignment,
-    parse_boolean,
     parse_identifier,
     parse_names,
     parse_pattern,
     parse_start,
     parse_text,
     parse_topics,
-    whole_number_parser,
 )
 from sparktxn import ConfigurationError, arguments, did_you_mean
+from sparktxn.config.times import parse_duration_ms, parse_time
+from sparktxn.config.values import boolean, choice, integer
 from sparktxn.scan.content import checked_order
-from sparktxn.scan.times import parse_duration_ms, parse_time
 from sparktxn.store import PARTITION_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -90,6 +88,14 @@ class Option(NamedTuple):
     meaning: str
     ignored: frozenset[str] = frozenset()
 
+    def parsed(self, text: str) -> Any:
+        """Return the value that `text` is.
+
+        Raises:
+            ConfigurationError: it is not what the option takes.
+        """
+        return self.parse(f"option {self.name!r}", text)
+
 
 OPTIONS: Final[tuple[Option, ...]] = (
     Option("path", _ALL, None, parse_text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
@@ -100,47 +106,47 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time: milliseconds since 1970, a time with its zone, or `-10 minutes`. Comes before the two options that follow."),
     Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
     Option("startingOffsets", _READS, None, parse_start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
-    Option("startingOffsetsByTimestampStrategy", _READS, "error", choice_parser("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
+    Option("startingOffsetsByTimestampStrategy", _READS, "error", choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
     Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
     Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
     Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
-    Option("maxOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "About how many records a micro-batch takes (of an internal topic: log entries). In commit order it takes whole transactions, at least one.", _BATCH),
-    Option("minOffsetsPerTrigger", _STREAM, None, whole_number_parser(1), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
+    Option("maxOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many records a micro-batch takes (of an internal topic: log entries). In commit order it takes whole transactions, at least one.", _BATCH),
+    Option("minOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
     Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
-    Option("maxBytesPerTrigger", _STREAM, None, whole_number_parser(1), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
-    Option("minPartitions", _READS, None, whole_number_parser(1), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
-    Option("maxRecordsPerPartition", _READS, None, whole_number_parser(1), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
-    Option("isolationLevel", _READS, "read_committed", choice_parser("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
-    Option("order", _READS, None, choice_parser("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
+    Option("maxBytesPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
+    Option("minPartitions", _READS, None, integer(1, arguments.INT64_MAX), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
+    Option("maxRecordsPerPartition", _READS, None, integer(1, arguments.INT64_MAX), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
+    Option("isolationLevel", _READS, "read_committed", choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
+    Option("order", _READS, None, choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
     Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
     Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as SQL has them or as [["key","=","DE"],["amount",">=",10]], see [the operators](spark.md#conditions-that-skip-segments). Segments without such a row are not decoded.'),
-    Option("includeHeaders", _ALL, "false", parse_boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
-    Option("includeTxnMetadata", _READS, "false", parse_boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
-    Option("failOnDataLoss", _READS, "true", parse_boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
+    Option("includeHeaders", _ALL, "false", boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
+    Option("includeTxnMetadata", _READS, "false", boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
+    Option("failOnDataLoss", _READS, "true", boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
     Option("groupIdPrefix", _READS, None, parse_identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
     Option("kafka.group.id", _READS, None, parse_identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
-    Option("autoOffsetReset", _READS, "earliest", choice_parser("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
-    Option("commitOffsetsOnCheckpoint", _STREAM, "false", parse_boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
+    Option("autoOffsetReset", _READS, "earliest", choice("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
+    Option("commitOffsetsOnCheckpoint", _STREAM, "false", boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
     Option("commitGroup", _STREAM_WRITES, None, parse_identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
-    Option("fetchOffset.numRetries", _READS, "3", whole_number_parser(0), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
-    Option("fetchOffset.retryIntervalMs", _READS, "10", whole_number_parser(0), "Checked only, as fetchOffset.numRetries."),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, None, whole_number_parser(0), "Checked only, as fetchOffset.numRetries."),
-    Option("startingEntry", _READS, None, whole_number_parser(1), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
-    Option("endingEntry", _BATCH, None, whole_number_parser(1), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
-    Option("asOfEntry", _BATCH, None, whole_number_parser(0), "Read the store as it was after this log entry."),
+    Option("fetchOffset.numRetries", _READS, "3", integer(0, arguments.INT64_MAX), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
+    Option("startingEntry", _READS, None, integer(1, arguments.INT64_MAX), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
+    Option("endingEntry", _BATCH, None, integer(1, arguments.INT64_MAX), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
+    Option("asOfEntry", _BATCH, None, integer(0, arguments.INT64_MAX), "Read the store as it was after this log entry."),
     Option("asOfTimestamp", _BATCH, None, parse_time, "Read the store as it was at this time: milliseconds since 1970, a time with its zone such as `2024-05-01T12:00:00Z`, or `-10 minutes`. Excludes the other two."),
     Option("asOfTransaction", _BATCH, None, parse_text, "Read the store as it was right after this transaction was committed: its name in the system table `entries`, or `queryId:batchId` of a sink."),
-    Option("table", _BATCH, None, choice_parser("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
-    Option("limit", _BATCH, None, whole_number_parser(1), "For `table=entries`: at most so many entries, the newest."),
+    Option("table", _BATCH, None, choice("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
+    Option("limit", _BATCH, None, integer(1, arguments.INT64_MAX), "For `table=entries`: at most so many entries, the newest."),
     Option("transactionalId", _WRITES, None, parse_identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
     Option("txnAppId", frozenset({WRITE}), None, parse_identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
-    Option("txnVersion", frozenset({WRITE}), None, whole_number_parser(0), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
-    Option("onReplayMismatch", _WRITES, "skip", choice_parser("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
-    Option("createTopic", _WRITES, "false", parse_boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
-    Option("createTopicPartitions", _WRITES, "1", whole_number_parser(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
-    Option("mergeSchema", _WRITES, "false", parse_boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
+    Option("txnVersion", frozenset({WRITE}), None, integer(0, arguments.INT64_MAX), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
+    Option("onReplayMismatch", _WRITES, "skip", choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
+    Option("createTopic", _WRITES, "false", boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
+    Option("createTopicPartitions", _WRITES, "1", integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
+    Option("mergeSchema", _WRITES, "false", boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
     Option("partitionKey", _WRITES, None, parse_identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
-    Option("catalogTable", _ALL, "true", parse_boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
+    Option("catalogTable", _ALL, "true", boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
 )  # fmt: skip
 
 REMOVED_OPTIONS: Final = frozenset({"alignment", "alignment.timeout.ms", "alignment.timeout.action"})
@@ -229,7 +235,7 @@ def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dic
         else:
             option = _known(given_name, use)
         if option is not None:
-            parsed = option.parse(option.name, arguments.text(f"option {option.name!r}", value))
+            parsed = option.parsed(arguments.text(f"option {option.name!r}", value))
             if values.setdefault(option.name, parsed) != parsed:
                 raise ConfigurationError(
                     f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"
@@ -250,7 +256,7 @@ def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str
         warn_without_effect({name: values[name] for name in values if not _is_ignored(name, use)}, use)
     for option in OPTIONS:
         if option.name not in values and option.default is not None:
-            values[option.name] = option.parse(option.name, option.default)
+            values[option.name] = option.parsed(option.default)
     return values, store
 
 

@@ -18,7 +18,7 @@ from sparktxn.config.properties import read_properties
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["Address", "find_address", "profiles_file", "settings_of", "split_option"]
+__all__ = ["Address", "find_address", "is_same_kind", "profiles_file", "settings_of", "split_option"]
 
 STORE_VARIABLE: Final = "TXNLOG_STORE"
 PROFILE_VARIABLE: Final = "TXNLOG_PROFILE"
@@ -67,6 +67,16 @@ def find_address(
             f"or write a profile into {profiles_file(environment)}"
         )
     return Address(str(address), settings)
+
+
+def is_same_kind(one: str, other: str) -> bool:
+    """Return whether two addresses are of one kind of object store, whose settings may serve both."""
+    return _scheme(one) == _scheme(other)
+
+
+def _scheme(address: str) -> str:
+    scheme, separator, _ = address.partition("://")
+    return scheme.lower().replace("s3a", "s3") if separator else "file"
 
 
 def split_option(option: str, text: str) -> tuple[str, str]:

@@ -1,20 +1,19 @@
-"""`txnlog copy`: copy a store, or some topics, to another root, or bring an earlier copy of a store forward."""
+"""`txnlog copy`: copy a store to another root, or bring an earlier copy forward."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from sparktxn.cli.address import find_address
+from sparktxn.cli.address import find_address, is_same_kind
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
 from sparktxn.config.store import StoreOptions
-from sparktxn.maintenance import copy_store, copy_topics
+from sparktxn.maintenance import copy_store
 
 __all__ = ["app"]
 
@@ -30,7 +29,6 @@ _ADDRESSES_MAX = 2
         "txnlog copy backup",
         "txnlog copy backup --apply",
         "txnlog copy store backup --apply --threads 2 --json",
-        "txnlog copy archive --topic orders --topic trips --apply",
     ],
 )
 def copy(
@@ -41,16 +39,7 @@ def copy(
             metavar="[SOURCE] TARGET", help="Where to copy to, after the store if not --store.", show_default=False
         ),
     ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="Copy this topic alone; may be repeated.", show_default=False
-        ),
-    ] = None,
-    entry: Annotated[
-        int | None,
-        typer.Option("--entry", min=1, help="With --topic: as of this entry of the log.", show_default=False),
-    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", hidden=True)] = None,
     target_option: Annotated[
         list[str] | None,
         typer.Option("--target-option", metavar="NAME=VALUE", help="A setting of the target.", show_default=False),
@@ -70,24 +59,23 @@ def copy(
     Without --apply it prints how much would be copied. It may run alongside everything else. If it is killed, run it
     again: what was copied stays. The target opens as a store once the copy is complete.
 
-    With --topic the target gets some topics of one view, and is not brought forward: another view needs another target.
-
     A target of the same kind as the source (s3 and s3) gets the settings of the source, where it has none of its own.
     """
     if len(addresses) > _ADDRESSES_MAX:
         raise WrongUsage(f"{len(addresses)} addresses are given: expected the target, or the source and the target")
-    if entry is not None and not topic:
-        raise WrongUsage("--entry is given without --topic: expected both, as a whole copy has every view")
+    if topic:
+        raise WrongUsage(
+            "--topic was removed: a copy is of a whole store; txnlog import --from-store SOURCE TOPIC moves a topic"
+        )
     target = addresses[-1]
     if len(addresses) == _ADDRESSES_MAX:
         session.given = session.given.joined(type(session.given)(store=addresses[0]))
     store = session.store()
     own = find_address(target, target_option or (), target_config or (), target_profile).settings
-    same_kind = _scheme(store.uri) == _scheme(target)
+    same_kind = is_same_kind(store.uri, target)
     options = StoreOptions({**(session.store_settings() if same_kind else {}), **own})
-    work = partial(copy_topics, topics=topic, entry=entry) if topic else copy_store
     with session.out.progress("copy: replaying the log …") as shown:
-        report = work(
+        report = copy_store(
             store,
             target,
             target_options=options,
@@ -100,8 +88,3 @@ def copy(
     session.out.row(msgspec.to_builtins(report))
     if not apply:
         session.out.remark("nothing was copied: add --apply to copy these objects")
-
-
-def _scheme(address: str) -> str:
-    scheme, separator, _ = address.partition("://")
-    return scheme.lower().replace("s3a", "s3") if separator else "file"

@@ -134,9 +134,6 @@ def _of_partition(store: Store, name: str, data: bytes, part: tuple[int, int, st
     schema = _own_schema(data) if topic is None else stored_schema(topic.schema)
     if topic is not None and names.has_offsets(file):
         schema = with_offsets(schema)
-    if topic is not None and names.is_undated(file):
-        # Only the log says when its records were written.
-        schema = pa.schema([field for field in schema if field.name != schema.names[-1]])
     table = decode_segment(data, name, schema=schema)
     return {
         "kind": "segment",

@@ -9,9 +9,8 @@ import msgspec
 import pyarrow as pa
 import typer
 
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.clock import SystemClock
 from sparktxn.errors import ConfigurationError
@@ -93,17 +92,10 @@ def export(
             where=conditions,
             order=order.value,
             entry=entry,
-            timestamp_ms=None if time is None else _time_ms("--time", time),
+            timestamp_ms=None if time is None else time_ms("--time", time, SystemClock().wall_ms()),
             on_progress=lambda records: shown(f"export: {records} records …"),
         )
     session.out.row(msgspec.to_builtins(report))
-
-
-def _time_ms(option: str, text: str) -> int:
-    try:
-        return parse_time_ms(text, SystemClock().wall_ms())
-    except ValueError as error:
-        raise WrongUsage(f"{option}: {error}") from None
 
 
 def _conditions(text: str, known: pa.Schema) -> tuple[Condition, ...]:

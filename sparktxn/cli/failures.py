@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import traceback
+from datetime import UTC
 from typing import Final
 
 import typer
 
-from sparktxn.cli.text import parse_duration_ms, printable
+from sparktxn.cli.text import printable
+from sparktxn.config import times
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaException, StoreNotFound
 
-__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "duration_ms", "report"]
+__all__ = ["FAILED", "INTERRUPTED", "WRONG_USAGE", "WrongUsage", "duration_ms", "report", "time_ms"]
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -38,10 +40,24 @@ def duration_ms(option: str, text: str) -> int:
     Raises:
         WrongUsage: it has another form.
     """
+    if text.strip().isdigit():
+        raise WrongUsage(f"{option} is {text!r}, a duration without a unit: add one, as in {text.strip()}s or 15m")
     try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise WrongUsage(f"{option}: {error}") from None
+        return times.parse_duration_ms(option, text)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from None
+
+
+def time_ms(option: str, text: str, now_ms: int) -> int:
+    """Return the time that was given with an option, in milliseconds since 1970; one without a zone is UTC.
+
+    Raises:
+        WrongUsage: it has another form.
+    """
+    try:
+        return times.absolute_ms(times.parse_time(option, text, UTC), now_ms)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from None
 
 
 def report(error: BaseException, *, debug: bool) -> int:

@@ -7,9 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import Order, OrderOption, verb
 from sparktxn.clock import SystemClock
 from sparktxn.state.internal import INTERNAL_TOPICS
@@ -50,7 +49,7 @@ def files(
     if internal:
         raise WrongUsage(f"topic {internal[0]!r} is internal: it has no files, its rows are computed from the log")
     store = session.store()
-    at_ms = None if time is None else _time_ms(time)
+    at_ms = None if time is None else time_ms("--time", time, SystemClock().wall_ms())
     view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)
     found = store.files(view, order=order.value)
     if not paths:
@@ -63,10 +62,3 @@ def files(
     left = sum(not file.is_whole for file in found)
     if left:
         session.out.remark(f"{left} files are left out: they are not whole, txnlog files without --paths shows them")
-
-
-def _time_ms(text: str) -> int:
-    try:
-        return parse_time_ms(text, SystemClock().wall_ms())
-    except ValueError as error:
-        raise WrongUsage(f"--time: {error}") from None

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from sparktxn.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupTopicPartitions, OffsetSpec
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import Apply, verb
 from sparktxn.clock import SystemClock
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
@@ -184,7 +183,7 @@ def reset(
         raise WrongUsage("expected --topic or --all-topics")
     admin, timeout_s = session.admin(), session.timeout_s
     if to_time is not None:
-        targets["time"] = _time_ms(to_time)
+        targets["time"] = time_ms("--to-time", to_time, SystemClock().wall_ms())
     _check_empty(admin.describe_consumer_groups([group], request_timeout=timeout_s)[group].result())
     asked = ConsumerGroupTopicPartitions(group)
     found = admin.list_consumer_group_offsets([asked], request_timeout=timeout_s)[group].result().topic_partitions or []
@@ -201,13 +200,6 @@ def reset(
     session.out.rows(({"group_id": group, **row, "applied": apply} for row in rows), none="")
     if not apply:
         session.out.remark("nothing was changed: add --apply to set these offsets")
-
-
-def _time_ms(text: str) -> int:
-    try:
-        return parse_time_ms(text, SystemClock().wall_ms())
-    except ValueError as error:
-        raise WrongUsage(f"--to-time: {error}") from None
 
 
 def _places(session: Session, text: str) -> list[tuple[str, int]]:

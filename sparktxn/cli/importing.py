@@ -1,19 +1,22 @@
-"""`txnlog import`: append files of other programs, or a Kafka topic, to a topic."""
+"""`txnlog import`: append files of other programs, a Kafka topic, or a topic of another store, to a topic."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from sparktxn.cli.address import find_address, split_option
+from sparktxn.cli.address import find_address, is_same_kind, split_option
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.session import Session
 from sparktxn.cli.verb import Apply, verb
+from sparktxn.config.store import StoreOptions
+from sparktxn.errors import StoreNotFound
 from sparktxn.store import Store
-from sparktxn.transfer import TopicImportReport, import_files, import_in_place, import_topic
+from sparktxn.transfer import TopicImportReport, import_files, import_from_store, import_topic
 
 __all__ = ["app"]
 
@@ -21,6 +24,7 @@ app = typer.Typer()
 
 _FILES = "Import of files"
 _KAFKA = "Import of a Kafka topic"
+_STORE = "Import of a topic of another store"
 _SETTINGS = {"group.id": "txnlog-import", "isolation.level": "read_committed", "auto.offset.reset": "error"}
 _OWN_SETTINGS = {"enable.auto.commit": False, "enable.partition.eof": True}
 
@@ -40,26 +44,6 @@ _Ignore = Annotated[
 ]
 _ByKey = Annotated[
     bool, typer.Option("--by-key", help="Choose partitions by key, not as files say.", rich_help_panel=_FILES)
-]
-_InPlace = Annotated[
-    bool,
-    typer.Option(
-        "--in-place", help="Take Parquet files over as they are; no record is written anew.", rich_help_panel=_FILES
-    ),
-]
-_Partition = Annotated[
-    int | None,
-    typer.Option(
-        "--partition", help="With --in-place: where all records go.", rich_help_panel=_FILES, show_default=False
-    ),
-]
-_Link = Annotated[
-    bool,
-    typer.Option(
-        "--link",
-        help="With --in-place: link files of the store's disk. Nothing may write to them from then on.",
-        rich_help_panel=_FILES,
-    ),
 ]
 _Kafka = Annotated[
     str | None,
@@ -103,6 +87,52 @@ _Name = Annotated[
 _AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Go on where the source has deleted records.", rich_help_panel=_KAFKA)
 ]
+_FromStore = Annotated[
+    str | None,
+    typer.Option(
+        "--from-store",
+        metavar="ADDRESS",
+        help="The store that has TOPIC. Its records keep all but their offsets.",
+        rich_help_panel=_STORE,
+        show_default=False,
+    ),
+]
+_Entry = Annotated[
+    int | None,
+    typer.Option(
+        "--entry",
+        min=1,
+        help="As of this entry of that store. Default: now.",
+        rich_help_panel=_STORE,
+        show_default=False,
+    ),
+]
+_FromOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from-option", metavar="NAME=VALUE", help="A setting of it.", rich_help_panel=_STORE, show_default=False
+    ),
+]
+_FromConfig = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--from-config",
+        metavar="FILE",
+        help="Settings of it, name=value in each line.",
+        rich_help_panel=_STORE,
+        show_default=False,
+    ),
+]
+_FromProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--from-profile",
+        metavar="NAME",
+        help="The profile with its settings.",
+        rich_help_panel=_STORE,
+        show_default=False,
+    ),
+]
 
 
 @verb(
@@ -112,56 +142,95 @@ _AcceptLoss = Annotated[
         "txnlog import -t orders new-orders.csv",
         "txnlog import -t orders new-orders.csv --apply",
         "txnlog import -t orders people.csv --column key=id --column value=name --ignore-other-columns --apply --json",
-        "txnlog import -t trips --in-place january.parquet --apply",
+        "txnlog import --from-store archive orders --entry 7 --apply",
     ],
 )
 def import_(
     session: Session,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.", show_default=False)],
     files: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="FILE…",
-            help="Parquet, Arrow, CSV or JSON-lines files. With --in-place Parquet files, folders, or s3:// addresses.",
+            help="Parquet, Arrow, CSV or JSON-lines files. With --from-store the name of its topic.",
+            show_default=False,
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The topic. With --from-store by default that of the same name.",
             show_default=False,
         ),
     ] = None,
     columns: _Columns = None,
     ignore: _Ignore = False,
     by_key: _ByKey = False,
-    in_place: _InPlace = False,
-    partition: _Partition = None,
-    link: _Link = False,
     kafka: _Kafka = None,
     kafka_option: _Options = None,
     kafka_config: _Config = None,
     name: _Name = None,
     accept_loss: _AcceptLoss = False,
+    from_store: _FromStore = None,
+    entry: _Entry = None,
+    from_option: _FromOptions = None,
+    from_config: _FromConfig = None,
+    from_profile: _FromProfile = None,
     apply: Apply = False,
 ) -> None:
-    """Append files, or what a Kafka topic has now, to a topic; each file and each record takes effect once.
+    """Append files, or what a topic of Kafka or of another store has, to a topic; each record takes effect once.
 
     Without --apply it prints what would be imported. Run it again after a crash, or for what has been added since: what
     was imported before is left out.
     """
+    if from_store is not None:
+        others = (columns, ignore, by_key, kafka)
+        if files is None or len(files) != 1 or any(others):
+            raise WrongUsage("--from-store takes the name of one topic, and no option of files or of Kafka")
+        from_settings = _source_settings(session, from_store, from_option or (), from_config or (), from_profile)
+        _import_from_store(session, topic or files[0], from_store, from_settings, files[0], entry, apply=apply)
+        return
+    if entry is not None or from_option or from_config or from_profile:
+        raise WrongUsage("--entry and --from-… belong to --from-store: add it")
+    if topic is None:
+        raise WrongUsage("--topic is missing: expected the topic to append to")
     if bool(files) == (kafka is not None):
         raise WrongUsage("give files, or a topic with --kafka")
-    if not in_place and (partition is not None or link):
-        raise WrongUsage("--partition and --link belong to --in-place: add it")
-    if in_place and (columns or ignore or by_key):
-        raise WrongUsage("--in-place takes files as they are: leave out --column, --ignore-other-columns and --by-key")
     store = session.store()
-    if in_place:
-        _import_in_place(session, store, topic, files or [], partition, link=link, apply=apply)
-        return
     if kafka is None:
-        _import_files(session, store, topic, files or [], columns or [], ignore=ignore, by_key=by_key, apply=apply)
+        _import_files(
+            session,
+            store,
+            topic,
+            list(map(Path, files or [])),
+            columns or [],
+            ignore=ignore,
+            by_key=by_key,
+            apply=apply,
+        )
         return
+    settings = tuple(kafka_option or ()), tuple(kafka_config or ())
+    _import_from_kafka(session, store, topic, kafka, settings, name, accept_loss=accept_loss, apply=apply)
+
+
+def _import_from_kafka(
+    session: Session,
+    store: Store,
+    topic: str,
+    kafka: str,
+    given: tuple[tuple[str, ...], tuple[Path, ...]],
+    name: str | None,
+    *,
+    accept_loss: bool,
+    apply: bool,
+) -> None:
     bootstrap, _, source = kafka.rpartition("/")
     if not bootstrap or not source:
         raise WrongUsage(f"--kafka {kafka!r} is malformed: expected HOST:PORT/TOPIC")
     client = _client()
-    settings = find_address(bootstrap, kafka_option or (), kafka_config or (), None).settings
+    settings = find_address(bootstrap, *given, None).settings
     consumer = client.Consumer({**_SETTINGS, "bootstrap.servers": bootstrap, **settings, **_OWN_SETTINGS})
     try:
         with session.out.progress("import: asking where the source ends …") as shown:
@@ -196,7 +265,7 @@ def _import_files(
     session: Session,
     store: Store,
     topic: str,
-    files: list[str],
+    files: list[Path],
     columns: list[str],
     *,
     ignore: bool,
@@ -219,23 +288,44 @@ def _import_files(
         session.out.remark("nothing was imported: add --apply to import what does not exist")
 
 
-def _import_in_place(
-    session: Session, store: Store, topic: str, files: list[str], partition: int | None, *, link: bool, apply: bool
+def _source_settings(
+    session: Session, address: str, options: Sequence[str], config: Sequence[Path], profile: str | None
+) -> StoreOptions:
+    """Return the settings of the store that is imported from; one of the target's kind has the target's, too."""
+    own = find_address(address, options, config, profile).settings
+    same_kind = is_same_kind(session.address.store, address)
+    return StoreOptions({**(session.store_settings() if same_kind else {}), **own})
+
+
+def _import_from_store(
+    session: Session,
+    topic: str,
+    address: str,
+    settings: StoreOptions,
+    source_topic: str,
+    entry: int | None,
+    *,
+    apply: bool,
 ) -> None:
-    with session.out.progress("import: checking files …") as shown:
-        report = import_in_place(
+    store = session.store()
+    try:
+        source = Store.open(address, options=settings)
+    except StoreNotFound as error:
+        raise StoreNotFound(f"--from-store: {str(error).partition(': create one')[0]}") from None
+    with source, session.out.progress("import: reading the log …") as shown:
+        report = import_from_store(
             store,
             topic,
-            files,
-            partition=partition,
-            link=link,
+            source,
+            source_topic,
+            entry=entry,
             dry_run=not apply,
-            on_progress=lambda file, records: shown(f"import: checked {records} records of {file} …"),
+            on_progress=lambda records: shown(f"import: {records} records …"),
             timeout_s=session.job_timeout_s,
         )
-    session.out.rows((msgspec.to_builtins(one) for one in report.files), none="no files")
+    session.out.row(msgspec.to_builtins(report))
     if not apply:
-        session.out.remark("nothing was imported: add --apply to import what does not exist")
+        session.out.remark("nothing was imported: add --apply to import these records")
 
 
 def _client() -> Any:

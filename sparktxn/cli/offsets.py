@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from sparktxn.admin import OffsetSpec
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import parse_time_ms
 from sparktxn.cli.verb import verb
 from sparktxn.clock import SystemClock
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
@@ -79,6 +78,6 @@ def _spec(time: str) -> OffsetSpec:
     if time in named:
         return named[time]
     try:
-        return OffsetSpec.for_timestamp(parse_time_ms(time, SystemClock().wall_ms()))
-    except ValueError as error:
-        raise WrongUsage(f"--time: {error}; or {', '.join(named)}") from None
+        return OffsetSpec.for_timestamp(time_ms("--time", time, SystemClock().wall_ms()))
+    except WrongUsage as error:
+        raise WrongUsage(f"{error}; or {', '.join(named)}") from None

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.records import Record, records_of
-from sparktxn.cli.text import parse_time_ms
 from sparktxn.clock import SystemClock
 from sparktxn.errors import ViewExpired
 from sparktxn.log.look.views import PartitionView, ReadView
@@ -52,10 +51,7 @@ def parse_start(text: str) -> Start:
     if text in ("beginning", "end"):
         return Start(offset=0) if text == "beginning" else Start(before_end=0)
     if text.startswith("s@"):
-        try:
-            return Start(timestamp_ms=parse_time_ms(text[2:], SystemClock().wall_ms()))
-        except ValueError as error:
-            raise WrongUsage(f"--offset s@: {error}") from None
+        return Start(timestamp_ms=time_ms("--offset s@", text[2:], SystemClock().wall_ms()))
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
         raise WrongUsage(f"--offset {text!r} is malformed: expected {_EXPECTED}")
     number = int(text)

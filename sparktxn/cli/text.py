@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = ["duration_text", "parse_duration_ms", "parse_time_ms", "printable", "time_text", "value_text"]
+__all__ = ["duration_text", "printable", "time_text", "value_text"]
 
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 
 
 def printable(text: str) -> str:
@@ -48,36 +46,6 @@ def duration_text(duration_ms: int) -> str:
         if count or (unit == "ms" and not parts):
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
-
-
-def parse_duration_ms(text: str) -> int:
-    """Return the duration that a user has written, such as ``15m``, in milliseconds.
-
-    Raises:
-        ValueError: it has another form.
-    """
-    found = _AGO.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no duration: expected a number with ms, s, m, h or d, such as 15m")
-    return int(found[1]) * _MS[found[2]]
-
-
-def parse_time_ms(text: str, now_ms: int) -> int:
-    """Return the time that a user has written: milliseconds, ISO 8601 (UTC without a zone), or ``15m`` for so long ago.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    if text.isascii() and text.isdigit():
-        return int(text)
-    if _AGO.fullmatch(text):
-        return now_ms - parse_duration_ms(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        expected = "milliseconds, ISO 8601 such as 2026-05-01T12:00:00Z, or an age such as 15m, 6h or 2d"
-        raise ValueError(f"{text!r} is no time: expected {expected}") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def value_text(name: str, value: Any) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparktxn.config.settings import integer, parse_settings, setting, settings_of, text, values_by_field
+from sparktxn.config.settings import parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.values import integer, text
 from sparktxn.errors import ConfigurationError
 
 __all__ = [
@@ -24,12 +25,12 @@ _DAY_MS: Final = 86_400_000
 _expiration_ms: Final = integer(1, 2**53)
 
 
-def _never_or_ms(name: str, value: Any) -> int | None:
+def _never_or_ms(named: str, value: Any) -> int | None:
     """never, or a whole number from 1 to 9007199254740992"""
     if value is None or (isinstance(value, str) and str.lower(value) == "never"):
         return None
     try:
-        parsed: int = _expiration_ms(name, value)
+        parsed: int = _expiration_ms(named, value)
     except ConfigurationError as wrong:
         raise ConfigurationError(f"{wrong}, or never") from None
     return parsed
@@ -125,11 +126,11 @@ def _listed(value: str) -> tuple[str, ...]:
 _partition_number: Final = integer(0, 2**31 - 1)
 
 
-def _partitions(name: str, value: Any) -> str:
+def _partitions(named: str, value: Any) -> str:
     """whole numbers from 0 on, with commas between them"""
     if not isinstance(value, str):
-        return str(_partition_number(name, value))
-    return ",".join(str(_partition_number(name, part.strip())) for part in value.split(",") if value)
+        return str(_partition_number(named, value))
+    return ",".join(str(_partition_number(named, part.strip())) for part in value.split(",") if value)
 
 
 def _numbers(value: str) -> tuple[int, ...]:

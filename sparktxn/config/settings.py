@@ -1,4 +1,4 @@
-"""How settings are described and parsed: Kafka-style dotted names, checked once at the edge.
+"""How settings are described: Kafka-style dotted names, checked once at the edge by the parsers of `values`.
 
 A group of settings is a frozen dataclass whose fields are made by `setting`. The class is the table from which the
 parser, the documentation and the values come.
@@ -11,25 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sparktxn import arguments
+from sparktxn.config.values import Parser
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = [
-    "Parser",
-    "Setting",
-    "boolean",
-    "choice",
-    "function",
-    "identifier",
-    "integer",
-    "number",
-    "parse_settings",
-    "setting",
-    "settings_of",
-    "text",
-    "values_by_field",
-]
-
-Parser = Callable[[str, Any], Any]
+__all__ = ["Setting", "parse_settings", "setting", "settings_of", "values_by_field"]
 
 _SETTING: Final = "setting"
 
@@ -46,6 +31,14 @@ class Setting(NamedTuple):
     meaning: str
     aliases: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
+
+    def parsed(self, value: Any, alias: str | None = None) -> Any:
+        """Return the checked value of what a user has given, under an alias perhaps.
+
+        Raises:
+            ConfigurationError: it is not what the setting takes.
+        """
+        return self.parse(f"setting {alias or self.name!r}", value)
 
     def converted(self, value: Any) -> Any:
         """Return the value that the program uses for the parsed `value`."""
@@ -77,96 +70,6 @@ def values_by_field(group: type[Any], parsed: Mapping[str, Any]) -> dict[str, An
     return {field: setting.converted(parsed[setting.name]) for field, setting in known.items()}
 
 
-def _refuse(name: str, value: object, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"setting {name!r} is {arguments.shown(value)}: expected {expected}")
-
-
-def integer(minimum: int, maximum: int) -> Parser:
-    """A parser of whole numbers from `minimum` to `maximum`, also written as text."""
-    expected = f"a whole number from {minimum} to {maximum}"
-
-    def parse(name: str, value: Any) -> int:
-        try:
-            parsed = int(value) if isinstance(value, str) else arguments.integer(name, value)
-        except (TypeError, ValueError):
-            raise _refuse(name, value, expected) from None
-        if not minimum <= parsed <= maximum:
-            raise _refuse(name, value, expected)
-        return parsed
-
-    parse.__doc__ = expected
-    return parse
-
-
-def number(minimum: float, maximum: float) -> Parser:
-    """A parser of numbers from `minimum` to `maximum`, also written as text."""
-    expected = f"a number from {minimum:g} to {maximum:g}"
-
-    def parse(name: str, value: Any) -> float:
-        try:
-            parsed = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise _refuse(name, value, expected) from None
-        if isinstance(value, bool) or not minimum <= parsed <= maximum:
-            raise _refuse(name, value, expected)
-        return parsed
-
-    parse.__doc__ = expected
-    return parse
-
-
-def boolean(name: str, value: Any) -> bool:
-    """true or false"""
-    if not isinstance(value, str):
-        try:
-            return arguments.boolean(name, value)
-        except TypeError:
-            raise _refuse(name, value, "true or false") from None
-    lowered = str.lower(value)
-    if lowered not in ("true", "false"):
-        raise _refuse(name, value, "true or false")
-    return lowered == "true"
-
-
-def choice(*allowed: str) -> Parser:
-    """A parser of one of a few words, whatever their case."""
-    expected = "one of " + ", ".join(allowed)
-
-    def parse(name: str, value: Any) -> str:
-        word = str.lower(value) if isinstance(value, str) else ""
-        if word not in allowed:
-            raise _refuse(name, value, f"{expected}{did_you_mean(word, allowed)}")
-        return word
-
-    parse.__doc__ = expected
-    return parse
-
-
-def text(name: str, value: Any) -> str:
-    """text"""
-    if not isinstance(value, str):
-        raise _refuse(name, value, "text")
-    try:
-        return arguments.text(name, value)
-    except ConfigurationError:
-        raise _refuse(name, value, "text that UTF-8 can hold, without halves of surrogate pairs") from None
-
-
-def identifier(name: str, value: Any) -> str:
-    """a name of at most 32767 bytes, as Kafka's protocol can carry"""
-    try:
-        return arguments.identifier(name, value, may_be_empty=True)
-    except (TypeError, ConfigurationError) as error:
-        raise ConfigurationError(f"setting {error}") from None
-
-
-def function(name: str, value: Any) -> Any:
-    """a function"""
-    if value is not None and not callable(value):
-        raise _refuse(name, value, "a function")
-    return value
-
-
 def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Every known setting's value, by name: as given, or its default.
 
@@ -178,6 +81,6 @@ def parse_settings(known: Sequence[Setting], given: Mapping[str, Any], what: str
         if name not in by_name:
             raise ConfigurationError(f"unknown {what} setting {arguments.shown(name)}{did_you_mean(name, by_name)}")
     return {
-        setting.name: setting.parse(setting.name, given[setting.name]) if setting.name in given else setting.default
+        setting.name: setting.parsed(given[setting.name]) if setting.name in given else setting.default
         for setting in known
     }

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparktxn.config.settings import boolean, integer, parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.settings import parse_settings, setting, settings_of, values_by_field
+from sparktxn.config.values import boolean, integer
 
 __all__ = ["STORAGE_PREFIX", "STORE_SETTINGS", "StoreOptions", "StoreSettings", "is_store_setting", "storage_options"]
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn import arguments
-from sparktxn.config.settings import Parser, Setting, boolean, choice, integer, number, parse_settings, text
+from sparktxn.config.settings import Setting, parse_settings
+from sparktxn.config.values import Parser, boolean, choice, integer, number, refusal, text
 from sparktxn.errors import ConfigurationError, did_you_mean
 
 __all__ = [
@@ -22,13 +23,11 @@ __all__ = [
 ]
 
 
-def _cleanup_policy(name: str, value: Any) -> str:
+def _cleanup_policy(named: str, value: Any) -> str:
     """delete, compact, or compact,delete"""
     words = {part.strip().lower() for part in value.split(",")} if isinstance(value, str) else set()
     if not words or words - {"compact", "delete"}:
-        raise ConfigurationError(
-            f"setting {name!r} is {arguments.shown(value)}: expected delete, compact, or compact,delete"
-        )
+        raise refusal(named, value, "delete, compact, or compact,delete")
     return ",".join(sorted(words))
 
 
@@ -36,8 +35,8 @@ def _at_most(minimum: int, greatest: int) -> Parser:
     """Return a parser of whole numbers from `minimum` on; more than `greatest` is taken as that."""
     parse_integer = integer(minimum, 2**63 - 1)
 
-    def parse(name: str, value: Any) -> int:
-        return min(int(parse_integer(name, value)), greatest)
+    def parse(named: str, value: Any) -> int:
+        return min(int(parse_integer(named, value)), greatest)
 
     parse.__doc__ = f"a whole number from {minimum} on; more than {greatest} is taken as that"
     return parse
@@ -57,7 +56,7 @@ TOPIC_SETTINGS: Final = (
     Setting("retention.ms", -1, integer(-1, 2**53), "apply_retention() removes the oldest segments whose records are all older than this; -1 keeps all."),
     Setting("retention.bytes", -1, integer(-1, 2**63 - 1), "apply_retention() removes the oldest segments of a partition while its newer ones hold so many bytes; -1 keeps all."),
     Setting("max.message.bytes", 1_048_588, integer(0, 2**30), "The largest record that the topic takes."),
-    Setting("message.timestamp.type", "CreateTime", lambda name, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(name, value)], "Whether a record's timestamp is the producer's or the entry's."),
+    Setting("message.timestamp.type", "CreateTime", lambda named, value: {"createtime": "CreateTime", "logappendtime": "LogAppendTime"}[choice("createtime", "logappendtime")(named, value)], "Whether a record's timestamp is the producer's or the entry's."),
     Setting("message.type", "mixed", choice("mixed", "normal", "transaction"), "What messages of RocketMQ's clients the topic takes: normal refuses half messages."),
     Setting("reject.transaction.message", False, boolean, "Refuse to take half messages; those that the topic has are still committed or rolled back."),
     Setting("partition.key", "", text, "For a typed topic: the column whose value chooses the partition."),
@@ -137,20 +136,20 @@ def setting_text(name: str, value: Any) -> str:
     """Return a value as the log keeps it; booleans as Kafka writes them."""
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float) else str(text(name, value))
+    return str(value) if isinstance(value, int | float) else str(text(f"setting {name!r}", value))
 
 
 def topic_setting(settings: Mapping[str, str], name: str) -> Any:
     """The parsed value of one topic setting, or its default."""
     setting = _BY_NAME[name]
-    return setting.parse(name, settings[name]) if name in settings else setting.default
+    return setting.parsed(settings[name]) if name in settings else setting.default
 
 
 def offsets_retention_ms(store_wide: Mapping[str, str]) -> int:
     """Return how long the offsets of a group without members are kept, by the settings of the store."""
     setting = _OFFSETS_RETENTION
     value = store_wide.get(setting.name, setting.default)
-    return int(setting.parse(setting.name, value)) * 60_000
+    return int(setting.parsed(value)) * 60_000
 
 
 def is_compacted(settings: Mapping[str, str]) -> bool:

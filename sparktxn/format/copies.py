@@ -18,8 +18,8 @@ __all__ = ["CopyDocument", "decode_copy", "encode_copy"]
 class CopyDocument(Struct, frozen=True, kw_only=True):
     """A plan, or with `complete` its end: the copy has all that views from `horizon` to `entry` read.
 
-    `entry_checksum` is that of entry `entry`. `token` is new for every document. `topics` are the ids of the topics, by
-    name, that a copy of some topics has; it is empty for a copy of a whole store.
+    `entry_checksum` is that of entry `entry`. `token` is new for every document. `topics` is read alone: with topics in
+    it, an earlier version has copied these alone, and the copy is no older one of the whole store.
     """
 
     format: Int64 = FORMAT_VERSION
@@ -33,14 +33,13 @@ class CopyDocument(Struct, frozen=True, kw_only=True):
     checksum: str = ""
 
 
+_NOT_WRITTEN: Final = ("topics", "checksum")
 _decoder: Final = msgspec.json.Decoder(CopyDocument)
 
 
 def encode_copy(document: CopyDocument) -> bytes:
     """The document's bytes; `document.checksum` is not looked at."""
-    fields = {name: getattr(document, name) for name in document.__struct_fields__ if name != "checksum"}
-    if not document.topics:
-        del fields["topics"]
+    fields = {name: getattr(document, name) for name in document.__struct_fields__ if name not in _NOT_WRITTEN}
     return seal_document(msgspec.json.encode(fields))[0]
 
 

@@ -260,17 +260,20 @@ def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
     return _i64(data, length_at) if length_at else 0, total
 
 
-def check_stream(data: bytes | pa.Buffer) -> None:
+def check_stream(data: bytes | pa.Buffer) -> tuple[int, int]:
     """Check that an Arrow IPC stream is a schema and one record batch, whose buffers are not compressed.
 
     Such a stream decodes to no more than its own bytes: each buffer is a part of it.
+
+    Returns:
+        Where the record batch begins, and where it ends.
 
     Raises:
         TooLarge: it has something else, or cannot be followed.
     """
     try:
-        message, end = _message(data, 0, _SCHEMA)
-        message, body = _message(data, end, _RECORD_BATCH)
+        _, start = _message(data, 0, _SCHEMA)
+        message, body = _message(data, start, _RECORD_BATCH)
         header = _field(data, message, 2)
         if _field(data, header + _u32(data, header), 3):
             raise TooLarge("its buffers are compressed by themselves")
@@ -280,6 +283,7 @@ def check_stream(data: bytes | pa.Buffer) -> None:
             raise TooLarge("its record batch is not all that it has")
     except (struct.error, IndexError):
         raise TooLarge("its messages cannot be followed") from None
+    return start, end
 
 
 def _message(data: bytes | pa.Buffer, start: int, kind: int) -> tuple[int, int]:

@@ -7,14 +7,24 @@ stream is, so that nothing is decoded which decodes to more.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from sparktxn.format.decodeguard import TooLarge, check_stream
 
-__all__ = ["INLINE_BYTES_MAX", "decode_stream", "encode_stream", "is_stream"]
+__all__ = [
+    "INLINE_BYTES_MAX",
+    "CheckedStream",
+    "checked_stream",
+    "decode_stream",
+    "decode_streams",
+    "encode_stream",
+    "is_stream",
+    "stream_bytes",
+]
 
 INLINE_BYTES_MAX: Final = 65_536
 """An append carries at most so many bytes: the state machine of every process refuses more."""
@@ -25,6 +35,7 @@ _CONTINUATION: Final = b"\xff\xff\xff\xff"
 _LEVEL: Final = 1
 # Stated, since pyarrow would ask the environment at each call.
 _WRITTEN: Final = ipc.IpcWriteOptions(use_threads=False)
+_READ: Final = ipc.IpcReadOptions(use_threads=False)
 _UNCOMPRESSED: Final = frozenset({"none", "uncompressed"})
 
 # A frame of fewer bytes saves less than decoding it costs.
@@ -65,33 +76,62 @@ def is_stream(data: bytes) -> bool:
     return data[:4] in (_FRAME, _CONTINUATION)
 
 
-def decode_stream(data: bytes, *, guarded: bool = True) -> pa.Table:
-    """Return the rows that `encode_stream` was given.
+class CheckedStream(NamedTuple):
+    """A stream that decodes to no more than its bytes, in two parts: its schema, and its record batch."""
 
-    Args:
-        data: the bytes that an append carries.
-        guarded: follow the stream's messages before they are decoded, so that a writer's own encodings cannot expand
-            without bound. Without it only the frame's size is bounded: for bytes whose checksum in the log was
-            compared, which a writer of this store has staged.
+    schema: bytes
+    batch: memoryview
+
+
+def checked_stream(data: bytes) -> CheckedStream:
+    """Return the stream in what `encode_stream` has returned.
 
     Raises:
-        TooLarge: they decode to more than an append's records can, or do not say to how much; or they are not one
-            batch.
+        TooLarge: it decodes to more than an append's records can, or does not say to how much; or it is not one batch.
         Exception: of any kind, if the bytes are no such stream.
     """
     stream = data if not data.startswith(_FRAME) else _decompressed(data)
-    if guarded:
-        # Before anything is decoded: a buffer that was compressed by itself may be of any size.
-        check_stream(stream)
-    reader = ipc.open_stream(pa.BufferReader(stream), options=ipc.IpcReadOptions(use_threads=False))
-    return pa.Table.from_batches([reader.read_next_batch()])
+    # Before anything is decoded: a buffer that was compressed by itself may be of any size.
+    start, end = check_stream(stream)
+    return CheckedStream(stream[:start], memoryview(stream)[start:end])
 
 
-def _decompressed(data: bytes) -> pa.Buffer:
+def decode_streams(streams: Sequence[CheckedStream]) -> list[pa.RecordBatch]:
+    """Return the record batch of each stream; they have one schema.
+
+    They are read as one stream of several batches: that takes a third of the time, and the schema is decoded once.
+
+    Raises:
+        Exception: of any kind, if one of them is no such stream.
+    """
+    joined = b"".join([streams[0].schema, *(stream.batch for stream in streams)])
+    reader = ipc.open_stream(pa.BufferReader(joined), options=_READ)
+    return [reader.read_next_batch() for _ in streams]
+
+
+def decode_stream(data: bytes) -> pa.Table:
+    """Return the rows that `encode_stream` was given.
+
+    Raises:
+        TooLarge, Exception: as `checked_stream`.
+    """
+    return pa.Table.from_batches(decode_streams([checked_stream(data)]))
+
+
+def stream_bytes(data: bytes) -> int:
+    """Return about how many bytes a stream decodes to; `data` need be none."""
+    try:
+        return _content_bytes(data) if data.startswith(_FRAME) else len(data)
+    except (TooLarge, IndexError, struct.error):
+        return len(data)
+
+
+def _decompressed(data: bytes) -> bytes:
     size = _content_bytes(data)
     if size > _DECODED_BYTES_MAX:
         raise TooLarge(_too_large(size))
-    return pa.decompress(data, decompressed_size=size, codec="zstd")
+    stream: bytes = pa.decompress(data, decompressed_size=size, codec="zstd", asbytes=True)
+    return stream
 
 
 def _too_large(size_bytes: int) -> str:

@@ -48,7 +48,6 @@ __all__ = [
     "is_inline",
     "is_member_sign",
     "is_segment",
-    "is_undated",
     "manifest",
     "member_sign",
     "merged_segment_file",
@@ -74,7 +73,6 @@ __all__ = [
     "segments_born_from",
     "snapshot",
     "transaction_index",
-    "undated_segment_file",
 ]
 
 STORE: Final = "_txnlog.json"
@@ -104,9 +102,8 @@ _APPENDS = re.compile(r"_log/_appends/([0-9]{20})-[0-9a-v]{20}\.parquet")
 _HORIZON = re.compile(r"_log/_horizon/([0-9]{20})")
 _COPY = re.compile(r"_log/_copies/([0-9]{20})\.json")
 _INTENT = re.compile(r"_log/_intents/([0-9]{20})-([0-9a-v]{20})\.json")
-_UNDATED: Final = "undated.parquet"
 _MERGED: Final = "offsets.parquet"
-_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.((?:undated\.|offsets\.)?parquet|arrow)")
+_SEGMENT = re.compile(r"([0-9]{20})-([0-9a-v]{20})\.((?:offsets\.)?parquet|arrow)")
 _INLINE_END = ".inline"
 _INLINE = re.compile(rf"(?:([0-9]{{20}})-)?[0-9a-v]{{20}}{re.escape(_INLINE_END)}")
 SEGMENT_FILES: Final = f"{_SEGMENT.pattern}|{_INLINE.pattern}"
@@ -258,16 +255,6 @@ def parse_partition_folder(folder: str) -> tuple[int, int] | None:
 def segment_file(born: int, token: str, extension: str) -> str:
     """A segment's file name: the newest entry that its writer knew when the upload began, and a unique token."""
     return f"{_padded(born)}-{token}.{extension}"
-
-
-def undated_segment_file(born: int, token: str) -> str:
-    """The name of a Parquet segment without a column of timestamps: all its records have the one that the log says."""
-    return segment_file(born, token, _UNDATED)
-
-
-def is_undated(file_name: str) -> bool:
-    """True if the segment's file has no column of timestamps."""
-    return file_name.endswith(f".{_UNDATED}")
 
 
 def merged_segment_file(born: int, token: str) -> str:

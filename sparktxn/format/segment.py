@@ -7,7 +7,7 @@ and reads back as null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,14 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
-from sparktxn.format.inline import decode_stream, encode_stream, is_stream
+from sparktxn.format.inline import (
+    CheckedStream,
+    checked_stream,
+    decode_stream,
+    decode_streams,
+    encode_stream,
+    is_stream,
+)
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
     RECORD_SCHEMA,
@@ -53,8 +60,6 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 _ROW_GROUP_ROWS: Final = 1_048_576
 _PAGE_BYTES: Final = 131_072
-
-_TIMESTAMP_TYPE: Final = RECORD_SCHEMA.field("timestamp").type
 
 # Kafka's record needs no check of its columns: small commits are measured in microseconds.
 _RECORD_ENCODING: Final = {"timestamp": "DELTA_BINARY_PACKED"}
@@ -216,7 +221,6 @@ def decode_segment(
     columns: Sequence[str] | None = None,
     record_count: int | None = None,
     verified: bool = False,
-    timestamp_ms: int | None = None,
 ) -> pa.Table:
     """Return the rows of a segment, with exactly `columns` in that order (None: all of `schema`), typed as `schema`.
 
@@ -229,7 +233,6 @@ def decode_segment(
         verified: the caller has compared `data` with the checksum in the log. The bytes are then what a writer of this
             store has staged, so the guard against files that expand without bound is left out. On a segment of one
             record it costs more than decoding.
-        timestamp_ms: the timestamp of all records, if the segment is undated: its file has no column of them.
 
     Raises:
         DamagedObject: the bytes are not a segment with these columns and this many records.
@@ -242,7 +245,7 @@ def decode_segment(
         raise DamagedObject(name, f"it starts with {data[:6]!r}: expected a Parquet or an Arrow IPC file")
     with _damage_of(name):
         found, row_count = decode(data, name, wanted, record_count, guarded=not verified)
-        table = _conform(found, name, wanted, row_count, timestamp_ms)
+        table = _conform(found, name, wanted, row_count)
         table.validate(full=True)
     return table
 
@@ -255,12 +258,13 @@ def decode_row_groups(
     columns: Sequence[str],
     record_count: int,
     rows: range,
-    timestamp_ms: int | None = None,
+    groups: Container[int] | None = None,
+    first_rows: Container[int] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a segment as `decode_segment` returns them, a row group at a time, each with its first row.
 
-    No more than one row group is in memory, and those with none of `rows` are not decoded. A segment that is no Parquet
-    file counts as one row group.
+    No more than one row group is in memory, and those that are not asked for are not decoded. A segment that is no
+    Parquet file counts as one row group.
 
     Args:
         data: the object's bytes, which the caller has compared with the checksum in the log.
@@ -269,12 +273,15 @@ def decode_row_groups(
         columns: the columns to read, at least one; only these are decoded.
         record_count: how many records the log says that the segment has.
         rows: the rows that are asked for, by their places in the segment.
-        timestamp_ms: as in `decode_segment`.
+        groups: the numbers of row groups that are asked for; None: all.
+        first_rows: the first rows of those that are asked for; None: all.
 
     Raises:
         DamagedObject: the bytes are not a segment with these columns and this many records.
     """
     if not data.startswith(_PARQUET_MAGIC):
+        if first_rows is not None and 0 not in first_rows:
+            return
         whole = decode_segment(data, name, schema=schema, columns=columns, record_count=record_count, verified=True)
         yield 0, whole
         return
@@ -286,11 +293,12 @@ def decode_row_groups(
         present = set(file.schema_arrow.names)
     first = 0
     for group, count in enumerate(counts):
-        if first < rows.stop and rows.start < first + count:
+        is_asked = (groups is None or group in groups) and (first_rows is None or first in first_rows)
+        if is_asked and first < rows.stop and rows.start < first + count:
             with _damage_of(name):
                 named = [column for column in columns if column in present]
                 found = file.read_row_group(group, columns=named, use_threads=False)
-                table = _conform(found, name, wanted, count, timestamp_ms)
+                table = _conform(found, name, wanted, count)
                 table.validate(full=True)
             yield first, table
             del found, table  # else this row group stays while the next one is decoded
@@ -377,7 +385,7 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
     """Return the rows of inline segments of one topic, one after the other, each column in one piece.
 
     Args:
-        segments: at least one; the caller has compared their bytes with the checksums in the log.
+        segments: at least one.
         schema: the topic's `stored_schema` now.
         columns: the columns to read, at least one.
 
@@ -385,23 +393,42 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
         DamagedObject: the bytes of one are not a segment with these columns and this many records.
     """
     wanted = pa.schema([schema.field(column) for column in columns])
-    runs: list[tuple[str, list[pa.Table]]] = []
-    for name, data, record_count in segments:
-        with _damage_of(name):
-            rows = decode_stream(data, guarded=False)
-            _check_record_count(name, rows.num_rows, record_count)
-        # What their writers have stored alike is made to conform at once.
-        if runs and runs[-1][1][0].schema.equals(rows.schema):
-            runs[-1][1].append(rows)
-        else:
-            runs.append((name, [rows]))
     found = []
-    for name, tables in runs:
+    for alike in _alike(segments):
+        name = alike[0][0].name
+        batches = _batches(alike)
+        for (segment, _), batch in zip(alike, batches, strict=True):
+            _check_record_count(segment.name, batch.num_rows, segment.record_count)
         with _damage_of(name):
-            rows = pa.concat_tables(tables)
+            rows = pa.Table.from_batches(batches)
             rows.validate(full=True)
             found.append(_conform(rows, name, wanted, rows.num_rows))
     return pa.concat_tables(found).combine_chunks()
+
+
+def _alike(segments: Sequence[InlineSegment]) -> list[list[tuple[InlineSegment, CheckedStream]]]:
+    """Return the streams of inline segments in their order, neighbours with the same schema together."""
+    runs: list[list[tuple[InlineSegment, CheckedStream]]] = []
+    for segment in segments:
+        with _damage_of(segment.name):
+            stream = checked_stream(segment.data)
+        if runs and runs[-1][0][1].schema == stream.schema:
+            runs[-1].append((segment, stream))
+        else:
+            runs.append([(segment, stream)])
+    return runs
+
+
+def _batches(alike: Sequence[tuple[InlineSegment, CheckedStream]]) -> list[pa.RecordBatch]:
+    """Return the record batch of each stream; they have one schema."""
+    try:
+        return decode_streams([stream for _, stream in alike])
+    except Exception:  # noqa: BLE001 - foreign bytes make it fail in any way: one by one they show whose they are
+        batches = []
+        for segment, stream in alike:
+            with _damage_of(segment.name):
+                batches += decode_streams([stream])
+        return batches
 
 
 @contextmanager
@@ -418,21 +445,17 @@ def _damage_of(name: str) -> Iterator[None]:
 def _decode_inline(
     data: bytes, name: str, wanted: pa.Schema, record_count: int | None, *, guarded: bool
 ) -> tuple[pa.Table, int]:
-    table = decode_stream(data, guarded=guarded)
+    # Guarded or not: what they decode to is known before they are decoded.
+    table = decode_stream(data)
     _check_record_count(name, table.num_rows, record_count)
     return table, table.num_rows
 
 
-def _conform(
-    found: pa.Table, name: str, wanted: pa.Schema, row_count: int, timestamp_ms: int | None = None
-) -> pa.Table:
+def _conform(found: pa.Table, name: str, wanted: pa.Schema, row_count: int) -> pa.Table:
     present = set(found.schema.names)
     arrays = []
     for field in wanted:
-        if timestamp_ms is not None and field.type.equals(_TIMESTAMP_TYPE):
-            # No declared type is this one, so that it is the record's timestamp.
-            arrays.append(pa.chunked_array([pa.repeat(pa.scalar(timestamp_ms, _TIMESTAMP_TYPE), row_count)]))
-        elif field.name in present:
+        if field.name in present:
             column = found.column(field.name)
             if may_expand(column.type):
                 raise DamagedObject(name, f"its column {field.name!r} is of the type {column.type}")

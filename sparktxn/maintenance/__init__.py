@@ -25,7 +25,6 @@ from sparktxn.maintenance.rewrite import (
 )
 from sparktxn.maintenance.storecopy import CopyReport, copy_store
 from sparktxn.maintenance.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
-from sparktxn.maintenance.topiccopy import copy_topics
 from sparktxn.maintenance.vacuum import VacuumReport, vacuum
 from sparktxn.maintenance.verify import Problem, VerifyReport, verify
 
@@ -58,7 +57,6 @@ __all__ = [
     "apply_rewrite",
     "compact",
     "copy_store",
-    "copy_topics",
     "maintain",
     "plan_compact",
     "plan_rewrite",

@@ -20,7 +20,7 @@ from sparktxn.maintenance.newestoffsets import NewestOffsets, newest_offsets
 from sparktxn.maintenance.rewritefiles import FileCopy
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.registry import objects_of
-from sparktxn.scan.reader import stored_records
+from sparktxn.scan.storedrecords import stored_records
 from sparktxn.structs import Compaction, RewrittenSegment, SegmentRef
 
 __all__ = ["CompactedFiles", "copy_newest", "run_compact_task"]
@@ -83,14 +83,15 @@ def copy_newest(objects: ObjectStore, ids: Ids, clock: Clock, task: CompactTask)
         records += rows.num_rows
         left = choice.left_of(segment, rows)
         if left.num_rows:
-            copying.add(segment, left)
+            copying.add([segment], left, [left.num_rows])
             last = None
         elif rows.num_rows and not copying.segments:
             last = (segment, rows.slice(rows.num_rows - 1))
     copying.finish_file()
     if not copying.segments and last is not None:
         # A range without a record cannot be named, so that the newest one stays: it is a tombstone.
-        copying.add(*last)
+        segment, newest = last
+        copying.add([segment], newest, [1])
         copying.finish_file()
     return CompactedFiles(
         topic=read.topic,

@@ -6,11 +6,10 @@ that exists in the target is read back and checked alike, or found by its size i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.clock import Clock, SystemClock
@@ -18,8 +17,7 @@ from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.appends import carried_records
 from sparktxn.format.checkpoint import digest
-from sparktxn.format.commands import Append, Command, PrepareHalf, RequireFeatures
-from sparktxn.format.entry import LogEntry, decode_entry, encode_entry, open_document
+from sparktxn.format.entry import decode_entry, open_document
 from sparktxn.format.segment import checksum
 from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
@@ -40,7 +38,6 @@ __all__ = [
     "CopyTask",
     "ObjectToCopy",
     "copy_objects",
-    "entry_of_topics",
     "inline_proof",
     "problem_of",
     "run_copy_task",
@@ -66,7 +63,7 @@ class ObjectToCopy(Struct, frozen=True):
     `proof` says what `expected` is: its CRC-32C, its SHA-256, the checksum that a sealed document ends with, or the
     number of transactions of an index. For an entry with inline records it may be what `inline_proof` returns. A
     snapshot of producers has a checksum of its own. `size_bytes` is -1 where it is not known. `entry` is one that
-    names it. With `topics`, ids of topics, the object is an entry, of which `entry_of_topics` is copied.
+    names it.
     """
 
     name: str
@@ -74,7 +71,6 @@ class ObjectToCopy(Struct, frozen=True):
     proof: str
     expected: str
     entry: int
-    topics: tuple[int, ...] = ()
 
 
 class CopyTask(Struct, frozen=True):
@@ -145,8 +141,6 @@ def copy_objects(source: ObjectStore, target: ObjectStore, clock: Clock, task: C
             return CopiedObjects(done, size_bytes, 0, (each.name, reason))
         if reason := problem_of(data, each):
             return CopiedObjects(done, size_bytes, 0, (each.name, f"in {source.uri!r} {reason}"))
-        if each.topics:
-            data = entry_of_topics(decode_entry(data, each.name, each.entry), each.topics)
         if put_until_stored(target, each.name, data, clock) != data:
             reason = f"in the copy {target.uri!r} it holds other bytes than in {source.uri!r}"
             return CopiedObjects(done, size_bytes, 0, (each.name, reason))
@@ -169,24 +163,6 @@ def problem_of(data: bytes, each: ObjectToCopy) -> str:
     except (DamagedObject, FormatVersionError) as damaged:
         return damaged.reason
     return "" if found == each.expected else f"its {each.proof} is {found}, expected {each.expected}"
-
-
-def entry_of_topics(entry: LogEntry, topic_ids: Sequence[int]) -> bytes:
-    """Return an entry with the same number that carries the same inline records of some topics, and nothing else.
-
-    It has the source's token, time and `previous`, and no effect on any state. Equal arguments give equal bytes.
-    """
-    carried: list[Command] = []
-    for command in entry.commands:
-        if isinstance(command, Append) and command.data and command.topic_id in topic_ids:
-            carried.append(command)
-        elif isinstance(command, PrepareHalf):
-            segments = tuple(each for each in command.segments if each.topic_id in topic_ids)
-            data = {each.segment: command.data[each.segment] for each in segments if each.segment in command.data}
-            if data:
-                carried.append(replace(command, segments=segments, data=data))
-    # An entry has at least one command; this one requires no feature.
-    return encode_entry(replace(entry, commands=tuple(carried) or (RequireFeatures(),)))[0]
 
 
 def inline_proof(carried: Mapping[str, str]) -> str:

@@ -1,7 +1,4 @@
-"""The root that a copy is made in: its documents, what it may hold, and the objects that are put into it.
-
-What it does is the same for a copy of a store and for a copy of some topics (PROTOCOL.md, "Copies").
-"""
+"""The root that a copy is made in: its documents, what it may hold, and what is put into it (PROTOCOL.md, "Copies")."""
 
 from __future__ import annotations
 
@@ -76,21 +73,26 @@ class CopyTarget:
         self.objects = objects
         self._work = work
         self._on_progress = on_progress
-        self._topics: dict[str, int] = {}
         self._copied = self._copied_bytes = self._existing = self._total = 0
 
     def found(self) -> tuple[StoreDocument | None, CopyDocument | None]:
         """Return the target's document, and the newest one of its copying.
 
         Raises:
-            ConfigurationError: the target is another store.
+            ConfigurationError: the target is another store, or an earlier version has copied some topics alone to it.
         """
         data = self.objects.get(names.STORE)
         if data is None:
             return None, None
         store = decode_store(data, names.STORE)
         self._check_is_copy(store)
-        return store, newest_copy(self.objects)
+        newest = newest_copy(self.objects)
+        if newest is not None and newest.topics:
+            raise ConfigurationError(
+                f"the target {self.objects.uri!r} is a copy of {', '.join(map(repr, sorted(newest.topics)))} alone, "
+                "which an earlier version has made: expected an empty root, or a copy of the whole store"
+            )
+        return store, newest
 
     def _check_is_copy(self, store: StoreDocument) -> None:
         if store.store_id == self._log.store_id:
@@ -102,19 +104,6 @@ class CopyTarget:
         else:
             return
         raise ConfigurationError(f"the target {self.objects.uri!r} {reason}: expected an empty root, or an older copy")
-
-    def copy_of(self, topics: Mapping[str, int], newest: CopyDocument | None) -> None:
-        """Say of which topics, as ids by name, the copy is; of none: of a whole store.
-
-        Raises:
-            ConfigurationError: by its newest document the target is a copy of others.
-        """
-        self._topics = dict(sorted(topics.items()))
-        if newest is not None and newest.topics != self._topics:
-            raise ConfigurationError(
-                f"the target {self.objects.uri!r} is a copy of {_named(newest.topics)}, and this one is of "
-                f"{_named(self._topics)}: expected an empty root, or a copy of the same"
-            )
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the target's objects, by their names."""
@@ -163,7 +152,6 @@ class CopyTarget:
             entry=entry,
             entry_checksum=entry_checksum,
             complete=complete,
-            topics=self._topics,
         )
         data = encode_copy(document)
         if put_until_stored(self.objects, names.copy(document.copy), data, self._log.clock) != data:
@@ -210,18 +198,6 @@ class CopyTarget:
         self._copied_bytes += done.size_bytes
         return None if done.damaged is None else DamagedObject(*done.damaged)
 
-    def put(self, name: str, data: bytes) -> None:
-        """Put an object that was made here.
-
-        Raises:
-            DamagedObject: its name is taken, by other bytes.
-        """
-        if put_until_stored(self.objects, name, data, self._log.clock) != data:
-            raise DamagedObject(name, f"in the copy {self.objects.uri!r} it holds other bytes than it must")
-        self._copied += 1
-        self._copied_bytes += len(data)
-        self._show()
-
     def hint(self, head: CheckpointHead | None) -> None:
         """Note the checkpoint that processes are to try first."""
         if head is not None:
@@ -244,9 +220,3 @@ class CopyTarget:
             existing=self._existing,
             is_complete=True,
         )
-
-
-def _named(topics: Mapping[str, int]) -> str:
-    if not topics:
-        return "all topics"
-    return "topics " + ", ".join(f"{name!r} (id {topic_id})" for name, topic_id in topics.items())

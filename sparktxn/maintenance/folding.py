@@ -31,6 +31,13 @@ _BURST_S: Final = 10.0
 _BACKOFF_S: Final = 60.0
 _BACKOFF_S_MAX: Final = 3_600.0
 _NEVER_S: Final = float("inf")
+_FULL_PER_MIN_SEGMENTS: Final = 16
+"""A file with so many times `min_segments` is not folded again, small as it may be: its records are copied twice."""
+_REST_PER_WORK: Final = 4
+"""A fold rests so many times as long as it works, while this process commits."""
+_REST_S_MAX: Final = 0.5
+_RESTING_S: Final = 30.0
+"""A fold that takes longer does not rest any more: segments must not gather faster than they are folded."""
 
 
 class Folder:
@@ -128,7 +135,7 @@ class Folder:
             view = self._log.view(None, deadline) if self._is_behind else self._log.known_view(deadline)
             starts = self._starts(view)
             planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), self._affords)
-            report = do_tasks(self._log, planned, deadline)
+            report = do_tasks(self._log, planned, deadline, _Rests(self._log).rest)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
         self._is_behind = bool(report.lost)
@@ -155,10 +162,38 @@ class Folder:
         """Return from which offsets on partitions are planned: of those that have gained many small segments."""
         starts = {}
         for key, partition in view.partitions.items():
-            start, segments = _gathered(partition, self._planned_to.get(key, 0), self._settings.target_bytes // 2)
+            start, segments = _gathered(partition, self._planned_to.get(key, 0), self._settings)
             if segments >= self._settings.min_segments:
                 starts[key] = start
         return starts
+
+
+class _Rests:
+    """Leaves the processor to the commits of this process: one fold takes a fifth of the time while they go on.
+
+    Python runs one thread at a time, so that a commit waits while a fold computes. Where nothing is committed, and
+    after `_RESTING_S` seconds, a fold goes on without a rest.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._since_s = log.clock.monotonic_s()
+        self._until_s = self._since_s + _RESTING_S
+        self._entry = log.entry
+
+    def rest(self) -> None:
+        """Rest in proportion to what was done since the last rest, if the log has grown meanwhile.
+
+        Raises:
+            StoreUnavailable: the handle is being closed.
+        """
+        if time_left_s(None) == 0:
+            raise StoreUnavailable(f"a fold of {self._log.objects.uri!r} was given up: the store is being closed")
+        clock, entry = self._log.clock, self._log.entry
+        now_s = clock.monotonic_s()
+        if entry > self._entry and now_s < self._until_s:
+            clock.sleep(min(_REST_PER_WORK * (now_s - self._since_s), _REST_S_MAX))
+        self._entry, self._since_s = entry, clock.monotonic_s()
 
 
 class _Planned:
@@ -182,15 +217,16 @@ class _Planned:
         self.is_complete = True
 
 
-def _gathered(view: PartitionView, start: int, small_bytes: int) -> tuple[int, int]:
+def _gathered(view: PartitionView, start: int, settings: RewriteSettings) -> tuple[int, int]:
     """Return the offset to plan from, and how many segments that are likely small have come since the last rewrite.
 
     Nothing is read: of what is sealed or rewritten the state knows the mean size. What lies below is left as it is.
     """
+    small_bytes, full_segments = settings.target_bytes // 2, _FULL_PER_MIN_SEGMENTS * settings.min_segments
     start = since = max(start, view.log_start_offset)
     for rewritten in view.rewritten[-1:]:
         # A file that is still small is folded once more, with what has come since.
-        is_small = rewritten.run.size_bytes < small_bytes
+        is_small = rewritten.run.size_bytes < small_bytes and rewritten.run.segment_count < full_segments
         start = max(start, rewritten.base_offset if is_small else rewritten.end_offset)
         since = max(start, rewritten.end_offset)
     segments = 0

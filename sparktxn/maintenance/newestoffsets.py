@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sparktxn.format.schema import OFFSET_COLUMN
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import stored_records
+from sparktxn.scan.storedrecords import stored_records
 
 __all__ = ["NewestOffsets", "newest_offsets"]
 

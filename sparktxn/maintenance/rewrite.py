@@ -139,12 +139,15 @@ def _round(
     return _carried_out(log, work(plan_tasks(log.objects, view, settings), deadline), deadline, report)
 
 
-def do_tasks(log: Log, tasks: Iterable[RewriteTask], deadline: Deadline) -> RewriteReport:
+def do_tasks(
+    log: Log, tasks: Iterable[RewriteTask], deadline: Deadline, rest: Callable[[], None] | None = None
+) -> RewriteReport:
     """Do tasks here, one after the other, and put their files into effect; see `rewrite` for the report and the errors.
 
-    Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken.
+    Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken. `rest` is called
+    again and again while records are copied, as `copy_records` does.
     """
-    return _carried_out(log, _one_by_one(log, None, tasks, deadline), deadline, RewriteReport(dry_run=False))
+    return _carried_out(log, _one_by_one(log, None, tasks, deadline, rest), deadline, RewriteReport(dry_run=False))
 
 
 def _carried_out(log: Log, results: _Results, deadline: Deadline, report: RewriteReport) -> RewriteReport:
@@ -167,14 +170,20 @@ def _carried_out(log: Log, results: _Results, deadline: Deadline, report: Rewrit
     return _applied(log, waiting, deadline, report) if waiting else report
 
 
-def _one_by_one(log: Log, background: Background | None, tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
+def _one_by_one(
+    log: Log,
+    background: Background | None,
+    tasks: Iterable[RewriteTask],
+    deadline: Deadline,
+    rest: Callable[[], None] | None = None,
+) -> _Results:
     """Do tasks here, in their order; `background` encodes while records are read.
 
     Raises:
         ViewExpired: a vacuum has passed the view of this plan.
     """
     for task in tasks:
-        done = None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task, background)
+        done = None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
         yield done, False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.registry import objects_of
 from sparktxn.scan.plan import ReadTask
-from sparktxn.scan.reader import stored_records
+from sparktxn.scan.storedrecords import stored_blocks
 from sparktxn.structs import CompactedSegment, RewrittenSegment, SegmentRef
 
 __all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
@@ -68,11 +68,22 @@ def run_rewrite_task(task: RewriteTask, options: Mapping[str, Any] | None = None
 
 
 def copy_records(
-    objects: ObjectStore, ids: Ids, clock: Clock, task: RewriteTask, background: Background | None = None
+    objects: ObjectStore,
+    ids: Ids,
+    clock: Clock,
+    task: RewriteTask,
+    background: Background | None = None,
+    rest: Callable[[], None] | None = None,
 ) -> RewrittenFiles:
     """Do a task with an open object store; the errors are those of `run_rewrite_task`.
 
-    With `background` records are read and encoded side by side.
+    Args:
+        objects: the store.
+        ids: for the unique names of files.
+        clock: for the waits between attempts.
+        task: what is to be done.
+        background: encodes row groups while records are read.
+        rest: called after each block of segments, some dozens or a part of a file; what it raises ends the task.
     """
     copying = FileCopy(
         objects,
@@ -84,8 +95,11 @@ def copy_records(
         task.target_bytes,
         background=background,
     )
-    for segment, rows in stored_records(objects, task.read, offsets=True):
-        copying.add(segment, rows)
+    for segments, rows in stored_blocks(objects, task.read, offsets=True):
+        copying.add(segments, rows)
+        del rows  # else it stays while the next block is decoded
+        if rest is not None:
+            rest()
     copying.finish_file()
     return RewrittenFiles(
         topic=task.read.topic,
@@ -149,23 +163,41 @@ class FileCopy:
         self._parts: list[_Part] = []
         self.segments: list[RewrittenSegment] = []
 
-    def add(self, segment: SegmentRef, rows: Any) -> None:
-        """Add what is left of a segment, at least one row; upload the file before if that makes it too large.
+    def add(self, segments: Sequence[SegmentRef], rows: Any, counts: Sequence[int] | None = None) -> None:
+        """Add segments, one after the other; upload the file before one that makes it too large.
 
-        `rows` have the columns of `with_offsets`.
+        Args:
+            segments: at least one; they take little memory together, or there is one of them.
+            rows: their rows, with the columns of `with_offsets`.
+            counts: how many rows are left of each, at least one; None: all.
 
         Raises:
             StoreUnavailable, DamagedObject, CommandRefused: as `finish_file`.
         """
-        writer, more_bytes = self._writer, rows.nbytes
+        size_bytes = rows.nbytes
         if self._parts and (
-            writer.expected_bytes >= self._target_bytes
-            or writer.size_bytes_max + more_bytes > _SEGMENT_BYTES_MAX
-            or writer.decoded_bytes + more_bytes > self._decoded_bytes_max
+            self._writer.size_bytes_max + size_bytes > _SEGMENT_BYTES_MAX
+            or self._writer.decoded_bytes + size_bytes > self._decoded_bytes_max
         ):
             self.finish_file()
-        self._parts.append(_Part(segment, self._writer.record_count, rows.num_rows))
-        self._writer.add(rows, max(1, segment.file_share_bytes * rows.num_rows // segment.row_count))
+        row_bytes = size_bytes / rows.num_rows
+        first = end = expected_bytes = 0
+        for place, segment in enumerate(segments):
+            if self._parts and self._writer.expected_bytes + expected_bytes >= self._target_bytes:
+                self._write(rows.slice(first, end - first), expected_bytes)
+                self.finish_file()
+                first, expected_bytes = end, 0
+            count = segment.row_count if counts is None else counts[place]
+            self._parts.append(_Part(segment, self._writer.record_count + end - first, count))
+            # A file that says more of itself than its rows take, decoded, has something else than rows.
+            share_bytes = segment.file_share_bytes * count // segment.row_count
+            expected_bytes += max(1, min(int(count * row_bytes), share_bytes))
+            end += count
+        self._write(rows.slice(first), expected_bytes)
+
+    def _write(self, rows: Any, expected_bytes: int) -> None:
+        if rows.num_rows:
+            self._writer.add(rows, expected_bytes)
 
     def finish_file(self) -> None:
         """Upload the file, if it has records, and note its parts.

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
-from sparktxn.format.inline import is_stream
 from sparktxn.format.schema import TIMESTAMP_COLUMN, offset_column, stored_schema, with_offsets
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.maintenance.copyobjects import ObjectToCopy, problem_of
@@ -225,15 +224,7 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
     if names.has_offsets(segment.file) or any(each.has_gaps for each in segments):
         schema = with_offsets(schema)
     try:
-        rows = decode_segment(
-            data,
-            segment.name,
-            schema=schema,
-            record_count=segment.file_records,
-            # Reads of inline records have no guard against encodings that expand: here they are found.
-            verified=not is_stream(data),
-            timestamp_ms=segment.timestamp_max_ms if names.is_undated(segment.file) else None,
-        )
+        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.file_records, verified=True)
     except (DamagedObject, FormatVersionError) as damaged:
         return Problem(segment.name, damaged.reason, RESTORE)
     parts = ((each, rows.slice(each.first_row, each.row_count)) for each in segments)

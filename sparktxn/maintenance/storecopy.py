@@ -121,7 +121,6 @@ class Copying:
 
     def _round(self) -> CopyReport:
         store, newest = self._target.found()
-        self._target.copy_of({}, newest)
         if store is not None and newest is not None and newest.complete:
             return self._brought_forward(store, newest)
         return self._first(store, newest)
@@ -129,7 +128,6 @@ class Copying:
     def foreseen(self) -> CopyReport:
         """Return what `run` would do; nothing is written."""
         store, newest = self._target.found()
-        self._target.copy_of({}, newest)
         is_first = newest is None or not newest.complete
         sizes = self._target.sizes()
         end = 0 if newest is None or is_first else self._checked_end(sizes, newest)

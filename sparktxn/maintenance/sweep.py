@@ -300,7 +300,8 @@ class _Round:
     def _idle_offsets(self) -> Iterator[Command]:
         """Offsets of groups that have had no members for long, and what is left of groups that have none (KIP-211).
 
-        An offset that was committed since counts from then on. One with a newer one in an open transaction stays.
+        An offset that was committed since counts from then on. One with a newer one in an open transaction stays. So do
+        those of a group whose name is a transactional id with a sink's batches: they are where an import goes on.
         """
         empty = {group.group_id: group for group in self._log.empty_groups()}
         members = {group.group_id for group in self._log.groups()}
@@ -322,11 +323,16 @@ class _Round:
                 )
                 and not self._log.pending_offsets(group_id, offset.topic_id, offset.partition)
             ]
-            for some in _chunks(sorted(idle)):
-                yield ExpireOffsets(group_id, (), tuple(some), empty_entry)
+            if idle and not self._is_sink(group_id):
+                for some in _chunks(sorted(idle)):
+                    yield ExpireOffsets(group_id, (), tuple(some), empty_entry)
         for group_id in sorted(empty.keys() - by_group.keys()):
             if not self._log.group_pending_offsets(group_id):
                 yield ExpireOffsets(group_id, empty_entry=empty[group_id].entry)
+
+    def _is_sink(self, transactional_id: str) -> bool:
+        transaction = self._log.transaction(transactional_id)
+        return transaction is not None and transaction.sink is not None
 
 
 def _expire(idle: TransactionState) -> Command:

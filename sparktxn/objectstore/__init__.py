@@ -9,12 +9,12 @@ from typing import Any
 from sparktxn.clock import Clock
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError
-from sparktxn.objectstore.contract import ForeignFile, ObjectInfo, ObjectStore, PutOutcome, TakingStore
+from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.objectstore.uri import FILE, MEMORY, parse_uri
 
-__all__ = ["ForeignFile", "ObjectInfo", "ObjectStore", "PutOutcome", "TakingStore", "open_store"]
+__all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
 
 
 def open_store(

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from sparktxn.clock import governing_deadline
 from sparktxn.errors import StoreUnavailable
 
-__all__ = ["FolderStore", "ForeignFile", "ObjectInfo", "ObjectStore", "PutOutcome", "TakingStore", "check_time"]
+__all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome", "check_time"]
 
 
 class PutOutcome(Enum):
@@ -114,42 +114,6 @@ class FolderStore(Protocol):
 
     def remove_temporary(self, files: Iterable[str]) -> None:
         """Removes such files; a put that is still at work on one fails without having created anything."""
-
-
-class ForeignFile(NamedTuple):
-    """A file outside of the store, as it was read: `version` is another one once its content has changed."""
-
-    data: bytes
-    version: str
-
-
-@runtime_checkable
-class TakingStore(Protocol):
-    """What a store has in addition that can take over files next to it: those of its disk, or of its server."""
-
-    foreign_scheme: str
-    """How the addresses of such files begin; empty for paths."""
-
-    def read_foreign(self, address: str) -> ForeignFile | None:
-        """Returns a file, or None if it does not exist.
-
-        Raises:
-            OSError: a disk does not answer.
-        """
-
-    def take(self, name: str, address: str, version: str) -> str | None:
-        """Creates the object from a file without passing its bytes through this process; durable as after a put.
-
-        Returns the object's version. If that is not the file's, the caller has to compare what both hold: some servers
-        ignore the condition, and others count otherwise. Returns None, and creates nothing, if it cannot: the file is
-        on another disk. `name` is one that no other writer uses.
-
-        Raises:
-            ConfigurationError: the file has changed since `version` of it was read; no object is left.
-        """
-
-    def list_foreign(self, folder: str) -> Sequence[str]:
-        """Returns the addresses of all files below a folder, in order."""
 
 
 def check_time(verb: str, what: str) -> None:

@@ -22,9 +22,8 @@ from typing import Final
 
 from sparktxn.clock import Clock, RandomIds, SystemClock, acquired_in_time, time_left_s
 from sparktxn.errors import ConfigurationError, StoreUnavailable
-from sparktxn.objectstore.contract import ForeignFile, ObjectInfo, PutOutcome, check_time
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time
 from sparktxn.objectstore.durable import DISK
-from sparktxn.objectstore.foreign import list_files, read_file, version_of
 from sparktxn.objectstore.uri import checked_data, checked_object_name, checked_prefix
 
 _HAS_FLOCK: Final[bool] = os.name == "posix"
@@ -54,7 +53,6 @@ class LocalStore:
     """
 
     probe_is_cheap = True
-    foreign_scheme = ""
 
     def __init__(self, root: str, *, fsync: bool) -> None:
         self.uri = root
@@ -140,37 +138,6 @@ class LocalStore:
             except OSError:
                 return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
-
-    def read_foreign(self, address: str) -> ForeignFile | None:
-        """A file of the disk, with its size and the time of its last change as its version."""
-        return read_file(address)
-
-    def take(self, name: str, address: str, version: str) -> str | None:
-        """Links the file to the name; None where the disk cannot."""
-        path = self._path(checked_object_name(name))
-        check_time("link", path)
-        folder = path[: path.rfind("/")]
-        if self._fsync:
-            DISK.check(folder)
-        try:
-            if folder not in self._ready_folders:
-                self._prepare_folder(folder)
-            os.link(os.path.realpath(address), path)
-            if version_of(os.stat(path)) != version:
-                _unlink(path)
-                raise ConfigurationError(f"file {address!r} has changed since it was read: nothing of it was imported")
-            if self._fsync:
-                DISK.fsync(path, folder)
-                DISK.fsync(folder, folder)
-        except OSError as error:
-            if error.errno in _REFUSED:
-                return None
-            raise _unavailable("link", path, error) from error
-        return version
-
-    def list_foreign(self, folder: str) -> Sequence[str]:
-        """All files below a folder of the disk."""
-        return list_files(folder)
 
     def put(self, name: str, data: bytes) -> None:
         """Writes the file, over an older one; readers see the old or the new one whole. A power cut may take it."""

@@ -25,10 +25,10 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 
 from sparktxn.clock import Clock, Deadline, acquired_in_time, governing_deadline
-from sparktxn.config.settings import boolean
+from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
 from sparktxn.fork import ForkGuard
-from sparktxn.objectstore.contract import ForeignFile, ObjectInfo, PutOutcome, check_time, no_time
+from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time, no_time
 from sparktxn.objectstore.uri import StoreUri, checked_data, checked_object_name, checked_prefix
 
 __all__ = ["RemoteStore"]
@@ -78,7 +78,6 @@ class RemoteStore:
         self.uri = str(address)
         file_system = _file_system_class(address.scheme)
         self._scheme = address.scheme
-        self.foreign_scheme = f"{address.scheme}://"
         self._storage = _parsed_storage(file_system, storage)
         self._secrets = sorted(_secrets(storage), key=len, reverse=True)
         self._make = file_system
@@ -125,34 +124,6 @@ class RemoteStore:
                 logger.warning("creating %s: %s; reading it back decides", key, self._reason(error, patience))
             return outcome
         return PutOutcome.CREATED
-
-    def read_foreign(self, address: str) -> ForeignFile | None:
-        """An object anywhere on the server, with its ETag as its version."""
-        requests = self._connected()
-        (found,) = self._ask("read", [self._foreign_key(address)], requests.get_versioned)
-        return found
-
-    def take(self, name: str, address: str, version: str) -> str | None:
-        """Copies the object on the server; None for one of a server that cannot."""
-        requests, key, source = self._connected(), self._key(name), self._foreign_key(address)
-        try:
-            (taken,) = self._ask("copy", [source], lambda source: requests.copy(source, key, version))
-        except StoreUnavailable as error:
-            if _response(error)[1] != 412:
-                raise
-            raise ConfigurationError(
-                f"file {address!r} has changed since it was read: nothing of it was imported"
-            ) from None
-        return taken
-
-    def list_foreign(self, folder: str) -> Sequence[str]:
-        """All objects below a folder of the server."""
-        requests = self._connected()
-        (found,) = self._ask("list", [self._foreign_key(folder)], lambda key: requests.list(key, True))
-        return sorted(self.foreign_scheme + info.name for info in found if not info.name.endswith("/"))
-
-    def _foreign_key(self, address: str) -> str:
-        return address.removeprefix(self.foreign_scheme)
 
     def put(self, name: str, data: bytes) -> None:
         """Writes the object, over an older one."""
@@ -335,12 +306,6 @@ class _Requests(Protocol):
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
         """The object's bytes, or those from `start` to `end`, or None if it does not exist."""
 
-    async def get_versioned(self, key: str) -> ForeignFile | None:
-        """The object's bytes and its version, or None if it does not exist."""
-
-    async def copy(self, source: str, key: str, version: str) -> str | None:
-        """Copies an object that still has that version; the copy's version, or None if this server cannot."""
-
     async def create(self, key: str, data: bytes) -> None:
         """Sends a create with the condition that the key is free."""
 
@@ -364,21 +329,6 @@ class _S3Requests:
         self._s3 = s3
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes | None:
-        found = await self._got(key, start, end)
-        return None if found is None else found.data
-
-    async def get_versioned(self, key: str) -> ForeignFile | None:
-        return await self._got(key, 0, None)
-
-    async def copy(self, source: str, key: str, version: str) -> str | None:
-        bucket, _, path = key.partition("/")
-        from_bucket, _, from_path = source.partition("/")
-        where = {"Bucket": from_bucket, "Key": from_path}
-        # What is copied is what was read: another version of it is refused with 412.
-        request = {"Bucket": bucket, "Key": path, "CopySource": where, "CopySourceIfMatch": version}
-        return str((await self._s3._call_s3("copy_object", **request))["CopyObjectResult"]["ETag"])
-
-    async def _got(self, key: str, start: int, end: int | None) -> ForeignFile | None:
         bucket, _, path = key.partition("/")
         ranged = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
         try:
@@ -386,7 +336,7 @@ class _S3Requests:
         except Exception as error:
             code, status = _response(error)
             if status == 416:
-                return ForeignFile(b"", "")
+                return b""
             if code != "NoSuchBucket" and (status == 404 or isinstance(error, FileNotFoundError)):
                 return None
             raise
@@ -394,7 +344,7 @@ class _S3Requests:
             data: bytes = await body.read()
         if len(data) != answer["ContentLength"]:
             raise ConnectionError(f"{len(data)} of {answer['ContentLength']} bytes arrived")
-        return ForeignFile(data, answer.get("ETag", ""))
+        return data
 
     async def create(self, key: str, data: bytes) -> None:
         await self._s3._pipe_file(key, data, mode="create")
@@ -437,13 +387,6 @@ class _FsspecRequests:
         except FileNotFoundError:
             return None
         return data
-
-    async def get_versioned(self, key: str) -> ForeignFile | None:
-        data = await self.get(key)
-        return None if data is None else ForeignFile(data, "")
-
-    async def copy(self, source: str, key: str, version: str) -> str | None:
-        return None
 
     async def create(self, key: str, data: bytes) -> None:
         await self._files._pipe_file(key, data, mode="create")

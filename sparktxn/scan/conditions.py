@@ -20,7 +20,7 @@ from msgspec import Struct
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 
-__all__ = ["OPERATORS", "Condition", "checked_condition", "matching", "may_hold", "meets"]
+__all__ = ["OPERATORS", "Condition", "checked_condition", "groups_that_may_hold", "matching", "meets"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -155,14 +155,15 @@ def _compared_with_nan(column: Any, operator: str) -> Any:
     return pc.and_(is_nan, False) if operator == ">" else is_nan
 
 
-def may_hold(metadata: pq.FileMetaData, conditions: Sequence[Condition]) -> bool:
-    """Return False if the statistics of a Parquet file show that none of its rows meets all `conditions`."""
+def groups_that_may_hold(metadata: pq.FileMetaData, conditions: Sequence[Condition]) -> set[int]:
+    """Return the row groups of a Parquet file, by number, whose statistics do not rule out that a row meets all."""
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     columns = {(leaf.path, leaf.name): index for index, leaf in enumerate(leaves)}
-    return any(
-        all(_may_hold(metadata.row_group(group), columns, condition) for condition in conditions)
+    return {
+        group
         for group in range(metadata.num_row_groups)
-    )
+        if all(_may_hold(metadata.row_group(group), columns, condition) for condition in conditions)
+    }
 
 
 def _may_hold(group: pq.RowGroupMetaData, columns: dict[tuple[str, str], int], condition: Condition) -> bool:

@@ -26,9 +26,9 @@ import pyarrow as pa
 from msgspec import Struct
 
 from sparktxn import arguments
+from sparktxn.config.times import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.scan.conditions import Condition, checked_condition
-from sparktxn.scan.times import absolute_ms, parse_time
 
 __all__ = ["ACCEPTED", "Literal", "conditions_of", "parse_conditions", "typed_conditions"]
 
@@ -48,7 +48,6 @@ _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`)|(?P<operator>[=<>!]+)|(?P<mark>[(),])"""
     r"""|(?P<word>[^\s'"`=<>!(),]+))"""
 )
-_AGO: Final = re.compile(r"[0-9]{1,15}(ms|s|m|h|d)")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,4})?", re.IGNORECASE)
 _NUMBER_DIGITS_MAX: Final = 400
 _TOO_FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
@@ -357,5 +356,5 @@ def _moment(column: str, value: Any, data_type: pa.DataType, now_ms: int) -> dat
         raise ConfigurationError(
             f"the condition on column {column!r} has {arguments.shown(value)}: expected at most six digits of a second"
         )
-    parsed = parse_time(f"condition on {column}", f"-{text}" if _AGO.fullmatch(text) else text)
+    parsed = parse_time(f"the condition on column {column!r}", text)
     return _EPOCH + timedelta(milliseconds=absolute_ms(parsed, now_ms))

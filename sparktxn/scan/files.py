@@ -7,6 +7,7 @@ that a rewrite has made says them itself, so that an engine can read a part of i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from operator import itemgetter
@@ -16,12 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
+from sparktxn.format import names
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, reserved_name
 from sparktxn.scan.plan import ReadTask, by_file
 from sparktxn.structs import SegmentRef
 
-__all__ = ["CommittedFile", "MergedFile", "committed_files", "merged_files", "whole_files"]
+__all__ = ["CommittedFile", "MergedFile", "committed_files", "merged_files", "unfit_segments", "whole_files"]
 
 _PARQUET: Final = ".parquet"
 
@@ -96,6 +98,22 @@ def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[Rea
     return whole, rest
 
 
+def unfit_segments(tasks: Iterable[ReadTask]) -> dict[str, int]:
+    """Return how many segments no other engine reads, by the reason; `tasks` are the rest that `whole_files` returns.
+
+    The reasons are ``inline`` (a log entry carries the records), ``arrow`` (no Parquet file), and ``cut`` (only some
+    rows are read). Tasks of internal topics are counted as ``computed``.
+    """
+    found: Counter[str] = Counter()
+    for task in tasks:
+        if not task.segments:
+            found["computed"] += 1
+        for segment in task.segments:
+            is_parquet = segment.name.endswith(_PARQUET)
+            found["cut" if is_parquet else "inline" if names.is_inline(segment.name) else "arrow"] += 1
+    return dict(found)
+
+
 class MergedFile(Struct, frozen=True, kw_only=True):
     """A Parquet file that says the offset of each row, and what of it is read.
 
@@ -114,6 +132,7 @@ def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[Read
         TypeError: an item is no ReadTask.
     """
     files: dict[tuple[int, int, str], tuple[ReadTask, list[_Kept]]] = {}
+    ids: dict[tuple[int, int, str], dict[int, str]] = {}
     rest: list[ReadTask] = []
     for task in arguments.items("tasks", tasks, ReadTask):
         aborted = AbortedRanges(task.aborted)
@@ -122,11 +141,28 @@ def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[Read
             if not segment.has_offset_column:
                 others.append(segment)
                 continue
-            _, kept = files.setdefault((task.topic_id, task.partition, segment.name), (task, []))
-            kept += [(low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)]
+            key = (task.topic_id, task.partition, segment.name)
+            first, kept = files.setdefault(key, (task, []))
+            if first is not task and task.transactional_ids:
+                # A task knows the ids of its own segments, and a file may be in several.
+                ids.setdefault(key, dict(first.transactional_ids)).update(task.transactional_ids)
+            if task.aborted:
+                kept += [
+                    (low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)
+                ]
+                continue
+            # Most tasks leave nothing out, and have many segments.
+            low, high = max(task.start_offset, segment.base_offset), min(task.end_offset, segment.end_offset)
+            if low < high:
+                kept.append((low, high, segment))
         if others or not task.segments:
             rest.append(replace(task, segments=tuple(others)))
-    return [_merged_file(task, kept) for task, kept in files.values() if kept], rest
+    made = [
+        _merged_file(replace(task, transactional_ids=ids[key]) if key in ids else task, kept)
+        for key, (task, kept) in files.items()
+        if kept
+    ]
+    return made, rest
 
 
 _Kept: TypeAlias = tuple[int, int, SegmentRef]
@@ -135,9 +171,10 @@ _Kept: TypeAlias = tuple[int, int, SegmentRef]
 
 def _merged_file(task: ReadTask, kept: list[_Kept]) -> MergedFile:
     ordered = sorted(kept, key=itemgetter(0))
-    segments = tuple(dict.fromkeys(segment for *_, segment in ordered))
-    ranges = [ordered[0][:2]]
+    segments, ranges = [ordered[0][2]], [ordered[0][:2]]
     for (_, last_end, last), (start, end, segment) in pairwise(ordered):
+        if segment is not last and segment != last:
+            segments.append(segment)
         # Between neighbours in a file it has no row: one range reads both.
         follows = segment.first_row == last.first_row + last.row_count
         joins = follows and last_end == last.end_offset and start == segment.base_offset
@@ -149,4 +186,6 @@ def _merged_file(task: ReadTask, kept: list[_Kept]) -> MergedFile:
     ends = ordered[-1][1] == segments[-1].end_offset
     ends = ends and segments[-1].first_row + segments[-1].row_count == segments[-1].file_records
     is_whole = begins and ends and len(ranges) == 1
-    return MergedFile(task=replace(task, segments=segments, aborted=()), ranges=() if is_whole else tuple(ranges))
+    return MergedFile(
+        task=replace(task, segments=tuple(segments), aborted=()), ranges=() if is_whole else tuple(ranges)
+    )

@@ -128,12 +128,4 @@ def _stored(objects: ObjectStore, view: PartitionView, segment: SegmentRef) -> p
     schema = stored_schema(topic.schema)
     if segment.has_gaps:
         schema, columns = with_offsets(schema), [*columns, OFFSET_COLUMN]
-    return decode_segment(
-        data,
-        name,
-        schema=schema,
-        columns=columns,
-        record_count=segment.file_records,
-        verified=True,
-        timestamp_ms=segment.file_timestamp_ms,
-    )
+    return decode_segment(data, name, schema=schema, columns=columns, record_count=segment.file_records, verified=True)

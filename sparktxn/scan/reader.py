@@ -11,19 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn import arguments
-from sparktxn.errors import ConfigurationError, DamagedObject, ViewExpired, damage_named, did_you_mean
-from sparktxn.format.names import is_inline
-from sparktxn.format.schema import OFFSET_COLUMN, offset_column, with_offsets
+from sparktxn.errors import ConfigurationError, damage_named, did_you_mean
+from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import (
     RECORD_SCHEMA,
-    InlineSegment,
-    decode_inline,
     decode_row_groups,
     decode_segment,
     parquet_footer,
@@ -45,19 +42,15 @@ from sparktxn.scan.columns import (
     output_schema,
     reserved_name,
 )
-from sparktxn.scan.conditions import Condition, matching, may_hold
-from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
+from sparktxn.scan.conditions import Condition, groups_that_may_hold, matching
+from sparktxn.scan.fetching import NamedSegment, check_bytes
 from sparktxn.scan.internalrows import read_history
-from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask, by_file
-from sparktxn.segmentstructs import CompactedSegment
+from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask
+from sparktxn.scan.storedrecords import adjoining, decoded_inline, fetched_files, growing, have_gaps
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
 from sparktxn.structs import NO_TRANSACTION, SegmentRef
 
-__all__ = ["output_schema", "read", "segment_values", "stored_records"]
-
-_WINDOW_SEGMENTS_MAX: Final = 64
-_WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
-_WINDOW_GROWTH: Final = 4
+__all__ = ["output_schema", "read", "segment_values"]
 
 
 def read(
@@ -86,31 +79,20 @@ def _rows(
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
     needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(task, assembly)
-    for segments, data in _fetched(objects, task, needs_data=needs_data, joins=not assembly.conditions):
+    for segments, data in fetched_files(objects, task, needs_data=needs_data, joins=not assembly.conditions):
         kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
         if not kept:
             continue
         stored = None
         if isinstance(data, list):
             kept = _behind_each_other(kept, segments)
-            stored = _decoded(task, segments, data, assembly.stored_schema, assembly.stored_columns)
+            stored = decoded_inline(task, segments, data, assembly.stored_schema, assembly.stored_columns)
         elif data is not None:
             name = task.segment_name(segments[0])
             check_bytes(NamedSegment(name, segments[0]), data, check_checksums=check_checksums)
-            has_gaps = _have_gaps(segments)
-            if check_checksums and assembly.stored_columns and not (has_gaps or assembly.conditions):
-                groups = decode_row_groups(
-                    data,
-                    name,
-                    schema=assembly.stored_schema,
-                    columns=assembly.stored_columns,
-                    record_count=segments[0].file_records,
-                    rows=range(kept[0].first_row, kept[-1].first_row + kept[-1].row_count),
-                    timestamp_ms=segments[0].file_timestamp_ms,
-                )
-                for own, first, rows in _by_row_group(kept, groups):
-                    yield from assembly.batches(own, rows, batch_rows, first)
-                    del rows  # else it stays while the next row group is decoded
+            has_gaps = have_gaps(segments)
+            if check_checksums and assembly.stored_columns:
+                yield from _row_groups(assembly, segments, kept, data, name, batch_rows)
                 continue
             decode = partial(
                 decode_segment,
@@ -119,10 +101,8 @@ def _rows(
                 schema=with_offsets(assembly.stored_schema) if has_gaps else assembly.stored_schema,
                 record_count=segments[0].file_records,
                 verified=check_checksums,
-                timestamp_ms=segments[0].file_timestamp_ms,
             )
-            in_file = assembly.conditions_in_file(segments[0])
-            if assembly.conditions and not _may_match(data, name, decode, assembly.conditions, in_file):
+            if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
                 continue
             stored = decode(columns=[*assembly.stored_columns, OFFSET_COLUMN] if has_gaps else assembly.stored_columns)
             if has_gaps and not (kept := _located(kept, stored.column(OFFSET_COLUMN))):
@@ -130,151 +110,58 @@ def _rows(
         yield from assembly.batches(kept, stored if assembly.stored_columns else None, batch_rows)
 
 
+def _row_groups(
+    assembly: _Assembly,
+    segments: Sequence[SegmentRef],
+    kept: list[_Kept],
+    data: bytes,
+    name: str,
+    batch_rows: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield what is kept of a file, row group by row group: only those that have some of it, and meet the conditions.
+
+    The file's bytes are those which the log names.
+    """
+    decode = partial(
+        decode_row_groups,
+        data,
+        name,
+        schema=with_offsets(assembly.stored_schema) if have_gaps(segments) else assembly.stored_schema,
+        record_count=segments[0].file_records,
+    )
+    if have_gaps(segments):
+        whole = decode(columns=[OFFSET_COLUMN], rows=range(segments[0].file_records))
+        kept = _located(kept, pa.concat_tables([rows for _, rows in whole]).column(0))
+        if not kept:
+            return
+    decode = partial(decode, rows=range(kept[0].first_row, kept[-1].first_row + kept[-1].row_count))
+    if assembly.conditions:
+        footer = parquet_footer(data, name)
+        groups = None if footer is None else groups_that_may_hold(footer, assembly.conditions)
+        asked = decode(columns=list(dict.fromkeys(one.column for one in assembly.conditions)), groups=groups)
+        first_rows = {first for first, rows in asked if matching(rows, assembly.conditions).num_rows}
+        decode = partial(decode, first_rows=first_rows)
+    for own, first, rows in _by_row_group(kept, decode(columns=assembly.stored_columns)):
+        yield from assembly.batches(own, rows, batch_rows, first)
+        del rows  # else it stays while the next row group is decoded
+
+
 def _needs_offsets(task: ReadTask, assembly: _Assembly) -> bool:
     """Return whether some rows can only be found, or their offsets only be known, from the files."""
     start, end = task.start_offset, task.end_offset
-    return _have_gaps(task.segments) and any(
+    return have_gaps(task.segments) and any(
         segment.has_gaps and (assembly.returns_offsets or segment.base_offset < start or segment.end_offset > end)
         for segment in task.segments
     )
 
 
-def _have_gaps(segments: Iterable[SegmentRef]) -> bool:
-    """Return whether some of the segments have gaps; quickly where a compaction has made none of them."""
-    return CompactedSegment in set(map(type, segments)) and any(segment.has_gaps for segment in segments)
-
-
-def stored_records(
-    objects: ObjectStore, task: ReadTask, columns: Sequence[str] | None = None, *, offsets: bool = False
-) -> Iterator[tuple[SegmentRef, pa.Table]]:
-    """Yield the task's segments, each with all its records as they are stored.
-
-    Args:
-        objects: the store.
-        task: the segments; its range, its aborted ranges and its conditions are not asked.
-        columns: some of the topic's `stored_schema`; None for all.
-        offsets: whether the tables have the records' offsets as their last column. They always have if a segment of
-            the task has gaps.
-
-    Raises:
-        DamagedObject: a segment is missing or altered.
-        ViewExpired: a segment is missing because the vacuum has passed the task's view.
-    """
-    schema = stored_schema(task.schema)
-    wanted = list(schema.names if columns is None else columns)
-    offsets = offsets or _have_gaps(task.segments)
-    offsets_field = with_offsets(schema).field(offset_column(schema))
-    for segments, data in _fetched(objects, task, needs_data=True):
-        name = task.segment_name(segments[0])
-        assert isinstance(data, bytes)
-        check_bytes(NamedSegment(name, segments[0]), data)
-        has_gaps = _have_gaps(segments)
-        rows = decode_segment(
-            data,
-            name,
-            schema=with_offsets(schema) if has_gaps else schema,
-            columns=[*wanted, OFFSET_COLUMN] if has_gaps else wanted,
-            record_count=segments[0].file_records,
-            verified=True,
-            timestamp_ms=segments[0].file_timestamp_ms,
-        )
-        for segment in segments:
-            found = rows.slice(segment.first_row, segment.row_count)
-            if offsets and not has_gaps:
-                made = pa.arange(segment.base_offset, segment.end_offset)
-                found = found.append_column(offsets_field, made)
-            yield segment, found
-
-
-def _may_match(
-    data: bytes,
-    name: str,
-    decode: Callable[..., pa.Table],
-    conditions: Sequence[Condition],
-    in_file: Sequence[Condition],
-) -> bool:
-    """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone.
-
-    A footer is asked only for conditions `in_file`: it says nothing of what the file does not hold.
-    """
+def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditions: Sequence[Condition]) -> bool:
+    """Return False if no record of a segment meets all conditions: by its footer, or by their columns alone."""
     footer = parquet_footer(data, name)
-    if footer is not None and not may_hold(footer, in_file):
+    if footer is not None and not groups_that_may_hold(footer, conditions):
         return False
     rows = decode(columns=list(dict.fromkeys(condition.column for condition in conditions)))
     return bool(matching(rows, conditions).num_rows)
-
-
-def _decoded(
-    task: ReadTask, segments: Sequence[SegmentRef], data: Sequence[bytes], schema: pa.Schema, columns: list[str]
-) -> pa.Table:
-    """Return the rows of inline segments one after the other: what follows costs little more than for one of them."""
-    parts = [
-        InlineSegment(task.segment_name(segment), records, segment.record_count)
-        for segment, records in zip(segments, data, strict=True)
-    ]
-    return decode_inline(parts, schema=schema, columns=columns)
-
-
-def _behind_each_other(kept: Sequence[_Kept], segments: Sequence[SegmentRef]) -> list[_Kept]:
-    """Return `kept` with their places among the rows of all `segments`, which are whole and without gaps."""
-    first_rows = dict(zip(segments, accumulate([0, *(segment.record_count for segment in segments)]), strict=False))
-    return [each._replace(first_row=each.first_row + first_rows[each.segment]) for each in kept]
-
-
-def _fetched(
-    objects: ObjectStore, task: ReadTask, *, needs_data: bool, joins: bool = False
-) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes] | None]]:
-    """The task's segments, file by file, with the file's bytes, or with None where nothing is to be decoded.
-
-    With `joins` inline segments that follow each other come together, with the bytes of each.
-    """
-    files = by_file(task.segments)
-    if not needs_data:
-        yield from ((segments, None) for segments in files)
-        return
-    for window in _windows(files):
-        named = [NamedSegment(task.segment_name(segments[0]), segments[0]) for segments in window]
-        fetched = fetch_segments(objects, named, task.view_entry)
-        pairs = ((segments, data) for segments, data in zip(window, fetched, strict=True))
-        yield from _joined_inline(pairs) if joins else pairs
-
-
-def _joined_inline(
-    fetched: Iterator[tuple[Sequence[SegmentRef], bytes]],
-) -> Iterator[tuple[Sequence[SegmentRef], bytes | list[bytes]]]:
-    segments: list[SegmentRef] = []
-    records: list[bytes] = []
-    try:
-        for file, data in fetched:
-            if is_inline(file[0].name):
-                segments += file
-                records.append(data)
-                continue
-            if segments:
-                yield segments, records
-                segments, records = [], []
-            yield file, data
-    except (DamagedObject, ViewExpired):
-        # What lies before a segment that cannot be read is given before the error.
-        if segments:
-            yield segments, records
-        raise
-    if segments:
-        yield segments, records
-
-
-def _windows(files: Sequence[Sequence[SegmentRef]]) -> Iterator[Sequence[Sequence[SegmentRef]]]:
-    """Runs of files to fetch together: the first alone, so that the first rows come soon, then ever more."""
-    position, count_max = 0, 1
-    while position < len(files):
-        end, size_bytes = position, 0
-        while end < len(files) and end - position < count_max:
-            size_bytes += files[end][0].size_bytes
-            if end > position and size_bytes > _WINDOW_BYTES_MAX:
-                break
-            end += 1
-        yield files[position:end]
-        position, count_max = end, min(count_max * _WINDOW_GROWTH, _WINDOW_SEGMENTS_MAX)
 
 
 class _Kept(NamedTuple):
@@ -295,6 +182,20 @@ class _Kept(NamedTuple):
         if self.offsets is not None:
             return self.offsets.slice(first, count)
         return pa.arange(self.start + first, self.start + first + count)
+
+    def without(self, count: int) -> _Kept:
+        """Return these records without the first `count` rows."""
+        return self._replace(
+            start=self.start + count,
+            first_row=self.first_row + count,
+            row_count=self.row_count - count,
+            offsets=None if self.offsets is None else self.offsets.slice(min(count, len(self.offsets))),
+        )
+
+    def up_to(self, count: int) -> _Kept:
+        """Return the first `count` rows of these records."""
+        offsets = None if self.offsets is None else self.offsets.slice(0, count)
+        return self._replace(end=self.start + count, row_count=count, offsets=offsets)
 
 
 def _kept(segments: Sequence[SegmentRef], aborted: AbortedRanges | None, start: int, end: int) -> list[_Kept]:
@@ -323,8 +224,8 @@ def _by_row_group(
     """Yield what is kept of each row group, the row group's first row, and its rows.
 
     Args:
-        kept: parts of segments without gaps, in the order of the file.
-        groups: the row groups in their order, each with its first row.
+        kept: parts of segments, in the order of the file; those with gaps have their offsets.
+        groups: some row groups in their order, each with its first row.
     """
     waiting = deque(kept)
     for first, rows in groups:
@@ -332,11 +233,15 @@ def _by_row_group(
         own = []
         while waiting and waiting[0].first_row < end:
             each = waiting.popleft()
+            if each.first_row < first:
+                # It begins in a row group that was left out.
+                each = each.without(first - each.first_row)
+                if each.row_count <= 0:
+                    continue
             count = end - each.first_row
             if count < each.row_count:
-                middle = each.start + count
-                waiting.appendleft(each._replace(start=middle, first_row=end, row_count=each.row_count - count))
-                each = each._replace(end=middle, row_count=count)
+                waiting.appendleft(each.without(count))
+                each = each.up_to(count)
             own.append(each)
         if own:
             yield own, first, rows
@@ -358,6 +263,12 @@ def _located(kept: Iterable[_Kept], offsets: pa.ChunkedArray) -> list[_Kept]:
     return located
 
 
+def _behind_each_other(kept: Sequence[_Kept], segments: Sequence[SegmentRef]) -> list[_Kept]:
+    """Return `kept` with their places among the rows of all `segments`, which are whole and without gaps."""
+    first_rows = dict(zip(segments, accumulate([0, *(segment.record_count for segment in segments)]), strict=False))
+    return [each._replace(first_row=each.first_row + first_rows[each.segment]) for each in kept]
+
+
 class _Assembly:
     """Puts a task's output columns together from stored columns and from what the task says."""
 
@@ -374,13 +285,6 @@ class _Assembly:
         self._made = {name: make for name, make in made.items() if name in self.schema.names}
         self.returns_offsets = reserved_name(OFFSET, task.schema) in self.schema.names
 
-    def conditions_in_file(self, segment: SegmentRef) -> list[Condition]:
-        """Return the conditions on columns that the segment's file has, or has left out because they are null."""
-        if segment.file_timestamp_ms is None:
-            return self.conditions
-        timestamp = reserved_name(TIMESTAMP, self._task.schema)
-        return [condition for condition in self.conditions if condition.column != timestamp]
-
     def made_columns(self) -> dict[str, Callable[[SegmentRef, int, int], pa.Array]]:
         """What makes each column that segments do not store, from a segment, a start and an end offset."""
         task = self._task
@@ -391,7 +295,7 @@ class _Assembly:
         }
         if task.schema is None:
             made[TIMESTAMP_TYPE] = self._constant(TIMESTAMP_TYPE, pa.scalar(task.timestamp_type, pa.int32()))
-        if task.timestamp_type == LOG_APPEND_TIME or _are_undated(task.segments):
+        if task.timestamp_type == LOG_APPEND_TIME:
             made[reserved_name(TIMESTAMP, task.schema)] = _entry_timestamps
         return made | self._transaction_columns()
 
@@ -460,7 +364,7 @@ class _Assembly:
                 each = pa.concat_arrays([make(one.segment, 0, 1) for one in kept])
                 columns[name] = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
         if stored is not None:
-            ranges = _adjoining(kept)
+            ranges = adjoining(kept)
             rows = pa.concat_tables([stored.slice(first - first_row, end - first) for first, end in ranges])
             columns |= {name: rows.column(name) for name in self.stored_columns}
         if not self.schema.names:
@@ -489,23 +393,7 @@ def _joined_offsets(kept: Sequence[_Kept], ends: pa.Array) -> pa.Array:
     """Return the offsets of `kept`, whose rows end at `ends` in the result: without gaps they grow by one in each."""
     if [each.offsets for each in kept].count(None) < len(kept):
         return pa.concat_arrays([each.offsets_of(0, each.row_count) for each in kept])
-    starts = pa.array([each.start for each in kept], pa.int64())
-    counts = pa.array([each.row_count for each in kept], pa.int64())
-    shifts = pc.subtract(starts, pc.subtract(ends, counts))
-    shift = pa.RunEndEncodedArray.from_arrays(ends, shifts)
-    return pc.add(pc.run_end_decode(shift), pa.arange(0, ends[-1].as_py()))
-
-
-def _adjoining(kept: Iterable[_Kept]) -> list[tuple[int, int]]:
-    """Return the file's rows that hold `kept`, as few ranges."""
-    ranges: list[tuple[int, int]] = []
-    for each in kept:
-        first, end = each.first_row, each.first_row + each.row_count
-        if ranges and ranges[-1][1] == first:
-            ranges[-1] = (ranges[-1][0], end)
-        else:
-            ranges.append((first, end))
-    return ranges
+    return growing([each.start for each in kept], [each.row_count for each in kept], ends)
 
 
 def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
@@ -513,8 +401,8 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
 
     Args:
         task: a task of a topic with segments.
-        columns: what a segment does not store: columns of the record's transaction, or the timestamp. That is of a
-            topic with `LogAppendTime`, or of a task whose segments are all undated.
+        columns: what a segment does not store: columns of the record's transaction, or the timestamp of a topic with
+            `LogAppendTime`.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -529,17 +417,15 @@ def segment_values(task: ReadTask, columns: Sequence[str]) -> pa.Table:
                 f"{did_you_mean(name, made)}"
             )
     schema = pa.schema([known_columns(task.schema).field(name) for name in columns])
-    rows = [
-        [made[name](segment, segment.base_offset, segment.base_offset + 1) for name in columns]
-        for segment in task.segments
+    if not task.segments:
+        return schema.empty_table()
+    values = [
+        pa.concat_arrays(
+            [made[name](segment, segment.base_offset, segment.base_offset + 1) for segment in task.segments]
+        )
+        for name in columns
     ]
-    batches = [pa.RecordBatch.from_arrays(row, schema=schema) for row in rows]
-    return pa.Table.from_batches(batches, schema).combine_chunks()
-
-
-def _are_undated(segments: Sequence[SegmentRef]) -> bool:
-    """Return whether no segment's file has a column of timestamps."""
-    return bool(segments) and all(segment.file_timestamp_ms is not None for segment in segments)
+    return pa.Table.from_arrays(values, schema=schema)
 
 
 def _of_segment(
@@ -553,5 +439,5 @@ def _offsets(segment: SegmentRef, start: int, end: int) -> pa.Array:
 
 
 def _entry_timestamps(segment: SegmentRef, start: int, end: int) -> pa.Array:
-    """LogAppendTime, and undated files: every record has the greatest timestamp of its segment."""
+    """LogAppendTime: every record has the greatest timestamp of its segment."""
     return pa.repeat(pa.scalar(segment.timestamp_max_ms, RECORD_SCHEMA.field("timestamp").type), end - start)

@@ -27,7 +27,6 @@ __all__ = [
     "TOPIC",
     "check_columns",
     "conformed",
-    "null_path",
     "slices",
     "tables_of",
     "topic_names",
@@ -332,7 +331,7 @@ def _declared(topic: str, field: pa.Field, column: pa.Array) -> pa.Array:
             f"column {field.name!r} of topic {topic!r} has type {column.type}: expected {field.type}; cast it"
         )
     converted = _cast(field.name, column, field.type)
-    if path := null_path(converted, field, field.name):
+    if path := _null_path(converted, field, field.name):
         raise ConfigurationError(f"column {path!r} of topic {topic!r} may not be null, and it is in at least one row")
     return converted
 
@@ -390,7 +389,7 @@ def _is_same_struct(found: Sequence[pa.Field], expected: Sequence[pa.Field]) -> 
     )
 
 
-def null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
+def _null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
     """The first place at or below `field` that has a null and may not."""
     if not field.nullable and array.null_count:
         return path
@@ -404,4 +403,4 @@ def null_path(array: pa.Array, field: pa.Field, path: str) -> str | None:
         # A null struct has null fields: only those of the others count.
         parts = array.drop_null().flatten()
         inner = [(part, child, f"{path}.{child.name}") for part, child in zip(parts, field.type, strict=True)]
-    return next((found for below in inner if (found := null_path(*below))), None)
+    return next((found for below in inner if (found := _null_path(*below))), None)

@@ -66,12 +66,18 @@ def with_partition_key(topic: StageTopic, name: str) -> StageTopic:
     return keyed
 
 
-def given_partitions(topic: StageTopic, table: pa.Table) -> pa.Array | None:
+def given_partitions(topic: StageTopic, table: pa.Table, partition: int | None = None) -> pa.Array | None:
     """Return the column ``partition`` of rows of Kafka's record as int32, where null leaves the choice to the key.
+
+    If `partition` is given, it is that of all rows, and the column is not looked at.
 
     Raises:
         ConfigurationError: it holds no whole numbers, or one that is no partition (_UNKNOWN_PARTITION).
     """
+    if partition is not None:
+        if partition >= topic.partition_count:
+            raise _no_partition("partition is", partition, topic)
+        return pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows)
     if topic.schema is not None or PARTITION not in table.schema.names:
         return None
     column = table.column(PARTITION)
@@ -80,13 +86,16 @@ def given_partitions(topic: StageTopic, table: pa.Table) -> pa.Array | None:
     found = pc.min_max(column)
     least, greatest = found["min"].as_py(), found["max"].as_py()
     if least is not None and not 0 <= least <= greatest < topic.partition_count:
-        wrong = least if least < 0 else greatest
-        raise ConfigurationError(
-            f"column 'partition' has {wrong}: topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}",
-            ErrorCode.LOCAL_UNKNOWN_PARTITION,
-        )
+        raise _no_partition("column 'partition' has", least if least < 0 else greatest, topic)
     given = column.cast(pa.int32()).combine_chunks()
     return None if given.null_count == len(given) else given
+
+
+def _no_partition(says: str, found: int, topic: StageTopic) -> ConfigurationError:
+    return ConfigurationError(
+        f"{says} {found}: topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}",
+        ErrorCode.LOCAL_UNKNOWN_PARTITION,
+    )
 
 
 def row_partitions(rows: pa.Table, given: pa.Array | None, key: str | None, choose: Choose) -> pa.Array:

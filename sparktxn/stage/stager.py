@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktxn import arguments
 from sparktxn.background import Background, InlineBackground
 from sparktxn.clock import Clock, Deadline, Ids, SystemClock
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
@@ -111,11 +112,11 @@ class SegmentStager:
         self._failed: Exception | None = None
         self._default_topic = self._topic(default_topic) if default_topic is not None else None
 
-    def write(self, batch: object) -> None:
+    def write(self, batch: object, *, partition: int | None = None) -> None:
         """Stage the rows of `batch`, in Kafka's record layout or with a typed topic's columns.
 
         `batch` is a record batch, a table, or any object with ``__arrow_c_stream__``, whose rows are taken batch by
-        batch.
+        batch. All go to `partition`, if it is given.
 
         Raises:
             TypeError: `batch` is something else.
@@ -128,12 +129,13 @@ class SegmentStager:
             raise RuntimeError("the stager has finished: open another one")
         if self._failed is not None:
             raise self._failed
+        partition = arguments.integer_or_none("partition", partition, 0)
         staged = False
         try:
             for table in tables_of("batch", batch):
                 for rows in slices(table):
                     for topic, part in self._by_topic(rows):
-                        self._stage(topic, part)
+                        self._stage(topic, part, partition)
                         staged = True
         except Exception as error:
             # Rows before the wrong one are staged: a commit of them would be half of what the caller gave.
@@ -219,10 +221,10 @@ class SegmentStager:
                 )
             yield topic, rows if len(found) == 1 else rows.filter(pc.equal(names, stage.name))
 
-    def _stage(self, topic: _Topic, rows: pa.Table) -> None:
+    def _stage(self, topic: _Topic, rows: pa.Table, partition: int | None) -> None:
         buffer = topic.buffer
         records = conformed(buffer.stage, rows, self._clock.wall_ms())
-        given = given_partitions(buffer.stage, rows)
+        given = given_partitions(buffer.stage, rows, partition)
         if not records.num_rows:
             return
         if (largest := row_above(records, buffer.size_max)) is not None:

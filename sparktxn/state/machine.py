@@ -5,74 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import commands, names
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import (
-    coordinator,
-    expectations,
-    expiry,
-    features,
-    groups,
-    halfmessages,
-    intents,
-    membership,
-    partitions,
-    prepared,
-    rewrites,
-    settings,
-    sinks,
-    topics,
-    vacuum,
-)
+from sparktxn.state import halfmessages, partitions
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
+from sparktxn.state.rules import RULES
 from sparktxn.structs import StateKey, StateRecord
 
 __all__ = ["Applied", "apply", "apply_entry", "apply_list"]
-
-Handler = Callable[[Delta, Any, Context], CommandResult | Refusal]
-
-_HANDLERS: Final[Mapping[type, Handler]] = {
-    commands.CreateTopic: topics.create_topic,
-    commands.AlterTopic: topics.alter_topic,
-    commands.AlterStore: settings.alter_store,
-    commands.CreatePartitions: topics.create_partitions,
-    commands.DeleteTopic: topics.delete_topic,
-    commands.DeleteRecords: topics.delete_records,
-    commands.InitProducerId: coordinator.init_producer_id,
-    commands.AddPartitionsToTxn: coordinator.add_partitions_to_txn,
-    commands.AddOffsetsToTxn: coordinator.add_offsets_to_txn,
-    commands.EndTxn: coordinator.end_txn,
-    commands.ExpectEndOffset: expectations.expect_end_offset,
-    commands.PrepareTxn: prepared.prepare_txn,
-    commands.Append: partitions.append,
-    commands.TxnOffsetCommit: groups.txn_offset_commit,
-    commands.OffsetCommit: groups.offset_commit,
-    commands.DeleteGroup: groups.delete_group,
-    commands.JoinGroup: membership.join_group,
-    commands.UpdateMember: membership.update_member,
-    commands.ReleasePartitions: membership.release_partitions,
-    commands.LeaveGroup: membership.leave_group,
-    commands.ExpireMember: membership.expire_member,
-    commands.SinkBatchCommit: sinks.sink_batch_commit,
-    commands.SettleIntent: intents.settle_intent,
-    commands.CancelIntent: intents.cancel_intent,
-    commands.Rewrite: rewrites.rewrite,
-    commands.Vacuum: vacuum.vacuum,
-    commands.RequireFeatures: features.require_features,
-    commands.ExpireTransactionalId: expiry.expire_transactional_id,
-    commands.ExpireProducers: expiry.expire_producers,
-    commands.ExpireOffsets: expiry.expire_offsets,
-    commands.PrepareHalf: halfmessages.prepare_half,
-    commands.CheckHalf: halfmessages.check_half,
-    commands.EndHalf: halfmessages.end_half,
-    commands.DiscardHalf: halfmessages.discard_half,
-    commands.ResumeHalf: halfmessages.resume_half,
-    commands.DeleteHalf: halfmessages.delete_half,
-}
 
 
 class Applied(NamedTuple):
@@ -85,7 +29,7 @@ class Applied(NamedTuple):
 
 def apply(delta: Delta, command: Command, context: Context) -> CommandResult | Refusal:
     """Applies one command to `delta`; after a refusal the delta is of no use."""
-    return _HANDLERS[type(command)](delta, command, context)
+    return RULES[type(command)].handler(delta, command, context)
 
 
 def apply_entry(delta: Delta, list_: Sequence[Command], context: Context) -> None:
@@ -95,7 +39,7 @@ def apply_entry(delta: Delta, list_: Sequence[Command], context: Context) -> Non
         DamagedObject: the state refuses one of them; the delta is then of no use.
     """
     for command in list_:
-        result = _HANDLERS[type(command)](delta, command, context)
+        result = RULES[type(command)].handler(delta, command, context)
         if isinstance(result, Refusal):
             name = names.entry(context.entry)
             raise DamagedObject(name, f"the state before it refuses a command of it: {result.reason}")
@@ -114,7 +58,7 @@ def apply_list(read: ReadState, list_: Sequence[Command], context: Context) -> A
     halves: list[commands.PrepareHalf] = []
     for command in list_:
         delta = Delta(changes.get)
-        result = _HANDLERS[type(command)](delta, command, context)
+        result = RULES[type(command)].handler(delta, command, context)
         if isinstance(result, Refusal):
             return result
         results.append(result)

@@ -1,8 +1,8 @@
-"""Records in and out of a store: files of other programs, and Kafka's topics."""
+"""Records in and out of a store: files of other programs, and topics of Kafka and of other stores."""
 
 from sparktxn.transfer.exporting import FORMATS, ExportReport, export_topic
 from sparktxn.transfer.fileimport import FileImport, ImportReport, import_files
-from sparktxn.transfer.inplace import InPlaceFile, InPlaceReport, import_in_place
+from sparktxn.transfer.storeimport import StoreImportReport, import_from_store
 from sparktxn.transfer.topicimport import KafkaConsumer, TopicImportReport, import_topic
 
 __all__ = [
@@ -10,12 +10,11 @@ __all__ = [
     "ExportReport",
     "FileImport",
     "ImportReport",
-    "InPlaceFile",
-    "InPlaceReport",
     "KafkaConsumer",
+    "StoreImportReport",
     "TopicImportReport",
     "export_topic",
     "import_files",
-    "import_in_place",
+    "import_from_store",
     "import_topic",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +15,12 @@ from msgspec import Struct
 
 from sparktxn import arguments
 from sparktxn.errors import CommandRefused, ConfigurationError
+from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema
 from sparktxn.stage.columns import conformed
 from sparktxn.stage.staged import StageTopic
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import TopicState
-from sparktxn.transfer.fileidentity import BATCH, FileIdentity, imported_by, name_of, partition_of
 from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
@@ -30,7 +31,10 @@ OnProgress = Callable[[str, int], None]
 _ASSIGNED: Final = frozenset({"offset", "timestampType", "topic", "_topic", "_partition", "_offset", "_timestampType"})
 """Columns of files that an export has written, which the log assigns anew unless the topic declares them."""
 _PARTITION: Final = "partition"
+_FOLDER: Final = re.compile(rf"(?:partition|{PARTITION_COLUMN})=([0-9]{{1,5}})")
 _READ_BYTES: Final = 1 << 20
+_BATCH: Final = 0
+"""The batch id of an import, in its file's transactional id."""
 
 
 class FileImport(Struct, frozen=True, kw_only=True):
@@ -55,10 +59,32 @@ class ImportReport(Struct, frozen=True, kw_only=True):
 
 
 class _Identity(NamedTuple):
-    """What makes a file the same, and when it was last changed."""
+    """What makes a file the same: its name, with its folder if that is a partition's, its size and its content.
 
-    file: FileIdentity
+    `modified_ns` is when it was last changed, and no part of that.
+    """
+
+    name: str
+    size_bytes: int
     modified_ns: int
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> _Identity:
+        """Read a file once, for what it holds."""
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            while data := file.read(_READ_BYTES):
+                digest.update(data)
+        folder = path.absolute().parent.name
+        name = f"{folder}/{path.name}" if _FOLDER.fullmatch(folder) else path.name
+        return cls(name, found.st_size, found.st_mtime_ns, digest.hexdigest())
+
+    def transactional_id(self, topic: TopicState) -> str:
+        """Return the id under which a topic's import of this file is known again."""
+        text = f"{topic.topic_id}\0{self.name}\0{self.size_bytes}\0{self.digest}"
+        return f"import-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def import_files(
@@ -155,11 +181,9 @@ class _Importing:
         Raises:
             ConfigurationError: it is not what it must be, or has changed while it was read.
         """
-        identity = _identity(path)
-        file = identity.file
+        file = _Identity.of(path)
         transactional_id = file.transactional_id(self._topic)
-        self._store.log.refresh(self._store.log.deadline())
-        if imported_by(self._store, transactional_id) is not None:
+        if self._exists(transactional_id):
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=True)
         if dry_run:
             return FileImport(file=str(path), size_bytes=file.size_bytes, existing=False)
@@ -179,12 +203,12 @@ class _Importing:
                 on_progress(str(path), records)
         staged = stager.finish()
         found = path.stat()
-        if (found.st_size, found.st_mtime_ns) != (file.size_bytes, identity.modified_ns):
+        if (found.st_size, found.st_mtime_ns) != (file.size_bytes, file.modified_ns):
             raise ConfigurationError(f"file {str(path)!r} has changed while it was read: nothing of it was imported")
         done = self._store.commit(
             staged,
             transactional_id=transactional_id,
-            sink=SinkCommit(file.writer_id, "", BATCH),
+            sink=SinkCommit(f"import of {file.name}", "", _BATCH),
             on_replay_mismatch="skip",
         )
         return FileImport(
@@ -195,15 +219,21 @@ class _Importing:
             entry=done.entry,
         )
 
+    def _exists(self, transactional_id: str) -> bool:
+        self._store.log.refresh(self._store.log.deadline())
+        transaction = self._store.log.transaction(transactional_id)
+        sink = None if transaction is None else transaction.sink
+        return sink is not None and any(batch.batch_id == _BATCH for batch in sink.batches)
+
     def _rows(self, path: Path) -> Iterator[pa.Table]:
         """Yield a file's rows with the topic's columns."""
-        folder = partition_of(path.absolute())
+        folder = _FOLDER.fullmatch(path.absolute().parent.name)
         for table in rows_of(path, self._columns):
             rows = table
             if not self._keep_partitions and _PARTITION in rows.column_names and self._columns.is_record:
                 rows = rows.drop_columns([_PARTITION])
             if self._keep_partitions and folder is not None and _PARTITION not in rows.column_names:
-                rows = rows.append_column(_PARTITION, pa.array([folder] * rows.num_rows, pa.int32()))
+                rows = rows.append_column(_PARTITION, pa.array([int(folder[1])] * rows.num_rows, pa.int32()))
             yield rows
 
     def _named(
@@ -228,13 +258,3 @@ class _Importing:
         except (ConfigurationError, CommandRefused):
             return True
         return False
-
-
-def _identity(path: Path) -> _Identity:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        while data := file.read(_READ_BYTES):
-            digest.update(data)
-    file_identity = FileIdentity(name_of(path.absolute()), found.st_size, digest.hexdigest())
-    return _Identity(file_identity, found.st_mtime_ns)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sparktxn.cli import output, topics
+from sparktxn.cli.failures import WrongUsage, duration_ms, time_ms
 from sparktxn.cli.session import Session
-from sparktxn.cli.text import duration_text, parse_time_ms, printable, time_text
+from sparktxn.cli.text import duration_text, printable, time_text
 from tests.cli.terminal import ok, txnlog
 
 SECRET = "hunter2-very-secret"
@@ -174,12 +175,15 @@ def test_times_and_durations_are_read_and_written() -> None:
     assert time_text(2**62) == f"{2**62} ms"
     assert duration_text(0) == "0 ms"
     assert duration_text(3_723_000) == "1 h 2 m"
-    assert parse_time_ms("1500", 0) == 1_500
-    assert parse_time_ms("15m", 1_000_000) == 100_000
-    assert parse_time_ms("1970-01-01T00:00:01.500Z", 0) == parse_time_ms("1970-01-01T00:00:01.500", 0) == 1_500
-    assert parse_time_ms("1970-01-01T01:00:00+01:00", 0) == 0
-    with pytest.raises(ValueError, match="'noon' is no time: expected milliseconds, ISO 8601"):
-        parse_time_ms("noon", 0)
+    assert time_ms("--time", "1500", 0) == 1_500
+    assert time_ms("--time", "15m", 1_000_000) == time_ms("--time", "-15 minutes", 1_000_000) == 100_000
+    assert time_ms("--time", "1970-01-01T00:00:01.500Z", 0) == time_ms("--time", "1970-01-01T00:00:01.500", 0) == 1_500
+    assert time_ms("--time", "1970-01-01T01:00:00+01:00", 0) == 0
+    with pytest.raises(WrongUsage, match="--time is 'noon': expected milliseconds since 1970, a time such as"):
+        time_ms("--time", "noon", 0)
+    with pytest.raises(WrongUsage, match="--every is '30', a duration without a unit: add one, as in 30s"):
+        duration_ms("--every", "30")
+    assert duration_ms("--every", "30 s") == 30_000
     assert printable("é\tß\n") == "é\\tß\\n"
 
 

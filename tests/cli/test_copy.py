@@ -53,41 +53,10 @@ def test_it_is_brought_forward_by_the_same_command() -> None:
     assert ok("copy", "backup", "--apply", "--json").json[0]["objects"] == 0
 
 
-def test_some_topics_of_a_view(folder: Path) -> None:
-    ok("topics", "create", "trips", "other")
-    ok("produce", "-t", "trips", stdin=b"a\n")
-    ok("produce", "-t", "other", stdin=b"b\n")
-    (entry,) = {row["entry"] for row in ok("copy", "x", "--topic", "orders", "--json").json}
-    ok("produce", "-t", "orders", stdin=b"3\n")
-    (row,) = ok("copy", "older", "-t", "orders", "-t", "trips", "--entry", str(entry), "--apply", "--json").json
-    assert (row["is_complete"], row["entry"], row["horizon"]) == (True, entry, entry)
-    assert ok("consume", "-t", "orders", "-e", "-b", "older").lines == ["1", "2"]
-    assert [each["topic"] for each in ok("topics", "list", "-b", "older", "--json").json] == ["orders", "trips"]
-    assert ok("verify", "-b", "older", "--json").json[0]["problems"] == []
-    assert ok("groups", "describe", "accounts", "-b", "older", "--json").json[0]["partitions"][0]["offset"] == 2
-    done = txnlog("copy", "older", "-t", "orders", "-t", "trips", "--apply")
-    assert (done.code, "is of one view; copy to an empty root" in done.err) == (2, True)
-    done = txnlog("copy", "older", "--apply")
-    assert (done.code, "'orders' (id 1), 'trips' (id 2), and this one is of all topics" in done.err) == (2, True)
-    done = txnlog("copy", "new", "--entry", "3")
-    assert (done.code, "--entry is given without --topic" in done.err) == (2, True)
-    done = txnlog("copy", "new", "--topic", "order")
-    assert (done.code, "did you mean 'orders'" in done.err) == (1, True)
-    assert not (folder / "new").exists()
-
-
-def test_a_half_copied_topic_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(*_: object) -> None:
-        raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr(copytarget.CopyTarget, "hint", die)
-        with pytest.raises(Died):
-            txnlog("copy", "backup", "--topic", "orders", "--apply")
-    done = txnlog("topics", "list", "-b", "backup")
-    assert (done.code, "finish it with txnlog copy --topic orders --apply" in done.err) == (1, True)
-    ok("copy", "backup", "--topic", "orders", "--apply")
-    assert ok("consume", "-t", "orders", "-e", "-b", "backup").lines == ["1", "2"]
+def test_a_removed_option_names_what_takes_its_place(folder: Path) -> None:
+    done = txnlog("copy", "archive", "--topic", "orders", "--apply")
+    assert (done.code, "txnlog import --from-store SOURCE TOPIC moves a topic" in done.err) == (2, True)
+    assert not (folder / "archive").exists()
 
 
 def test_a_half_copied_root_says_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

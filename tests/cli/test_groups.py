@@ -127,7 +127,7 @@ def test_a_group_that_does_not_exist_may_be_given_offsets() -> None:
         (("accounts", "--to-earliest", "--topic", "orders:2"), 2, "partitions 0 to 1, not 2"),
         (("accounts", "--to-earliest", "--topic", "orders:x"), 2, "expected TOPIC or TOPIC:0,1"),
         (("accounts", "--to-earliest", "--topic", "absent"), 1, "txnlog topics list"),
-        (("accounts", "--to-time", "noon", "--all-topics"), 2, "is no time"),
+        (("accounts", "--to-time", "noon", "--all-topics"), 2, "--to-time is 'noon'"),
         (("new", "--all-topics", "--to-earliest"), 1, "group 'new' has no offsets"),
         (("new", "--topic", "orders", "--shift-by", "1"), 2, "use --to-offset"),
     ],

@@ -212,7 +212,7 @@ class TestFiles:
         [
             (("absent",), 1, "txnlog topics list shows"),
             (("orders", "--entry", "1", "--time", "0s"), 2, "exclude each other"),
-            (("orders", "--time", "noon"), 2, "--time: 'noon' is no time"),
+            (("orders", "--time", "noon"), 2, "--time is 'noon': expected milliseconds since 1970"),
             (("orders", "--entry", "9999"), 1, "9999"),
             (("__transaction_state",), 2, "is internal"),
         ],

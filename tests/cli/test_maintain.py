@@ -83,7 +83,7 @@ def test_a_job_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (("--set", "vacuum.retention=1"), "vacuum.retention.ms"),
         (("--set", "rewrite.target.bytes=few"), "rewrite.target.bytes"),
-        (("--apply", "--every", "soon"), "--every: 'soon' is no duration"),
+        (("--apply", "--every", "soon"), "--every is 'soon': expected a duration such as"),
         (("--every", "1h"), "--every without --apply"),
     ],
 )

@@ -23,7 +23,6 @@ CHANGING = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "TIME"),
     (re.compile(r"\b\d{20}-[0-9a-v]{20}\b"), "NAME"),
     (re.compile(r"\b[0-9a-f]{8}\b"), "CHECKSUM"),
-    (re.compile(r"(?<=\.parquet) +\d+\b"), " SIZE"),
     (re.compile(r"^size bytes +[1-9]\d*$", re.MULTILINE), "size bytes SIZE"),
 ]
 

@@ -486,14 +486,10 @@ class StoreReader:
             expect(len(offsets) == segment["row_count"], name, "it lacks offsets")
             expect(base <= offsets[0] and offsets[-1] < end, name, "its offsets are not those of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
-        undated = name.endswith(".undated.parquet")
-        if undated:
-            expect("timestamp" not in stored and "_timestamp" not in stored, name, "it has timestamps")
-            stored.add("timestamp" if topic["schema"] is None else "_timestamp")
         missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
         expect(not missing, name, f"it lacks {missing}")
         rows = [{column: row.get(column) for column in columns} for row in table.to_pylist()]
-        if undated or topic["settings"].get("message.timestamp.type") == "LogAppendTime":
+        if topic["settings"].get("message.timestamp.type") == "LogAppendTime":
             timestamp = pa.scalar(segment["timestamp_max_ms"], pa.timestamp("ms", "UTC")).as_py()
             column = "timestamp" if topic["schema"] is None else "_timestamp"
             rows = [row | {column: timestamp} for row in rows]

@@ -436,7 +436,7 @@ class Replay(Groups):
 
     def _check_segment(self, command: Command) -> None:
         """A segment is a file of its time, or inline records that the command carries."""
-        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow|undated\.parquet)", command["segment"])
+        born = re.fullmatch(r"(\d{20})-[0-9a-v]{20}\.(parquet|arrow)", command["segment"])
         if born:
             self.need(command["data"] == "", "an append carries records and names a file")
             self.need(self.store()["segment_floor"] <= int(born[1]) < self.entry, "a segment is not of its time")

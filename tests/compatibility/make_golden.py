@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sparktxn import Consumer, TopicPartition
 from sparktxn.admin import NewTopic
@@ -24,7 +22,6 @@ from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
-from sparktxn.transfer import import_in_place
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,7 +35,6 @@ EMPTY = "empty"
 """A group whose last member has left."""
 KEPT = "kept"
 """A topic whose inline records stay in an entry that a vacuum keeps."""
-IMPORTED = "imported"
 HALVES = ("committed", "pending")
 EVERYTHING = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0, "vacuum.temporary.age.ms": 0}
 
@@ -141,20 +137,6 @@ def _write_mixed(workload: Any) -> None:
             mixed.abort_transaction(10)
 
 
-def _import_in_place(workload: Any) -> None:
-    """Parquet files of another program as segments; most have no timestamps, and lack a column."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    at = pa.array([1_700_000_000_000 + number for number in range(3)], pa.timestamp("ms", "UTC"))
-    with tempfile.TemporaryDirectory() as files, Store.open(workload.uri, options=workload.options) as store:
-        store.create_topic(IMPORTED, 1, schema=schema)
-        for number in range(6):
-            table = pa.table({"id": pa.array([number, number + 10, number + 20], pa.int64())})
-            if number % 3 == 0:
-                table = table.append_column("name", pa.array(["x", None, "y"])).append_column("_timestamp", at)
-            pq.write_table(table, f"{files}/{number}.parquet", compression="snappy", version="1.0", row_group_size=2)
-        import_in_place(store, IMPORTED, [files])
-
-
 def write(folder: Path) -> None:
     """Writes a small store with every kind of object, and next to it what a reader must find there."""
     from tests.compatibility.workload import COMPACTED, TYPED, Workload  # `tests` is found once the root is on the path
@@ -173,7 +155,6 @@ def write(folder: Path) -> None:
     workload.settle(workload.admin.create_topics(topics))
     _prepare_halves(workload)
     _write_what_a_vacuum_passes(workload)
-    _import_in_place(workload)
     other, plain = workload.producer("shop-2"), workload.producer()
     one = workload.fence("shop-1")
     for producer in (one, other):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparktxn.errors import DamagedObject, StoreUnavailable
-from sparktxn.maintenance import copy_store, copy_topics, copytarget
+from sparktxn.maintenance import copy_store, copytarget
 from sparktxn.store import Store
 from tests.compatibility.independent_reader import Damaged, StoreReader
 from tests.compatibility.make_golden import contents
@@ -79,27 +79,3 @@ def test_an_independent_reader_finds_in_a_copy_what_the_source_has(
         for topic in ("orders", "typed"):
             found = copy.records(copy.state_from_checkpoint(), topic, "read_committed")
             assert found == source.records(source.state_from_first(), topic, "read_committed")
-
-
-def test_an_independent_reader_finds_in_a_copy_of_topics_what_a_view_of_the_source_has(tmp_path: Path) -> None:
-    """It has rules for checkpoints, horizons and carried records, and none for copies of topics."""
-    with written(str(tmp_path / "store"), SETTINGS, 4), Store.open(str(tmp_path / "store")) as store:
-        for topics in (["orders"], ["orders", "typed"]):
-            target = tmp_path / "-".join(topics)
-            copy_topics(store, str(target), topics)
-            source, copy = StoreReader(tmp_path / "store"), StoreReader(target)
-            state = copy.state_from_checkpoint()
-            for topic in topics:
-                for isolation in ("read_committed", "read_uncommitted"):
-                    found = copy.records(state, topic, isolation)
-                    assert found == source.records(source.state_from_first(), topic, isolation)
-                    assert found
-            whole = contents(str(tmp_path / "store"))
-            assert contents(str(target)) == {
-                **{topic: whole[topic] for topic in topics},
-                "entry": whole["entry"],
-                "halves": {},
-                "members": {},
-                # The copy has no members: two groups are without since it begins.
-                "empty_groups": {**whole["empty_groups"], "again": whole["entry"], "members": whole["entry"]},
-            }

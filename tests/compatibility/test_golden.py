@@ -64,14 +64,6 @@ def test_one_has_inline_records_also_below_its_horizon() -> None:
     }
 
 
-def test_one_has_undated_segments_of_other_programs() -> None:
-    reader = StoreReader(GOLDEN / "format-1-imported")
-    (folder,) = (name for name in reader.names("topics") if name.startswith("imported-"))
-    found = [name for name in reader.names(f"topics/{folder}/kafka_partition=0") if name.endswith(".parquet")]
-    assert [name.endswith(".undated.parquet") for name in found].count(True) == 4
-    assert len(found) > 5, "two are dated, and a rewrite has made another one"
-
-
 def test_one_has_half_messages_in_entries_that_a_vacuum_has_passed() -> None:
     """One is committed: its segment's name says which entry carries it. One is pending."""
     reader = StoreReader(GOLDEN / "format-1-inline")

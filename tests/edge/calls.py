@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import sparktxn
 import sparktxn.admin
@@ -61,7 +60,6 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     copy_store,
-    copy_topics,
     maintain,
     plan_compact,
     plan_rewrite,
@@ -75,7 +73,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.store import TableSelection
-from sparktxn.transfer import export_topic, import_files, import_in_place, import_topic
+from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "name_of", "public_calls"]
@@ -194,6 +192,13 @@ def _free_root(world: World) -> str:
     return f"memory://{world.name('copy')}"
 
 
+def _topic_like_t(world: World) -> str:
+    """A topic with as many partitions as ``t``, for an import of it."""
+    topic = world.name("imported")
+    world.store.create_topic(topic, 2)
+    return topic
+
+
 def _free_folder(world: World) -> str:
     return os.path.join(tempfile.mkdtemp(dir=_folder.name), "out")
 
@@ -202,12 +207,6 @@ def _file(world: World) -> str:
     path = os.path.join(tempfile.mkdtemp(dir=_folder.name), "a.csv")
     with open(path, "w") as file:
         file.write("value\nv\n")
-    return path
-
-
-def _parquet_file(world: World) -> str:
-    path = os.path.join(tempfile.mkdtemp(dir=_folder.name), "a.parquet")
-    pq.write_table(pa.table({"value": pa.array([b"v"])}), path)
     return path
 
 
@@ -570,11 +569,10 @@ CALLS: Final[dict[str, Call]] = {
     "apply_compact": Call(lambda _: apply_compact, lambda world: {"store": world.store, "compacted": [], "timeout_s": 5.0}),
     "rewrite": Call(lambda _: rewrite, lambda world: {"store": world.store, "settings": {}, "dry_run": True, "run": None, "timeout_s": 5.0}),
     "copy_store": Call(lambda _: copy_store, lambda world: {"store": world.store, "target_uri": _free_root(world), "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
-    "copy_topics": Call(lambda _: copy_topics, lambda world: {"store": world.store, "target_uri": _free_root(world), "topics": ["t"], "entry": None, "target_options": {}, "dry_run": True, "threads": 1, "run": None, "on_progress": None, "timeout_s": 5.0}),
     "run_copy_task": Call(lambda _: run_copy_task, lambda world: {"task": _copy_task(world), "source_options": OPTIONS, "target_options": {}}),
     "export_topic": Call(lambda _: export_topic, lambda world: {"store": world.store, "topic": "t", "folder": _free_folder(world), "file_format": "parquet", "columns": ["value"], "offsets": {0: (0, None)}, "where": [], "order": "offset", "entry": None, "timestamp_ms": None, "rows_per_file": 10, "on_progress": None}),
     "import_files": Call(lambda _: import_files, lambda world: {"store": world.store, "topic": "t", "files": [_file(world)], "columns": {}, "other_columns": "refuse", "keep_partitions": True, "dry_run": True, "on_progress": None}),
-    "import_in_place": Call(lambda _: import_in_place, lambda world: {"store": world.store, "topic": "t", "files": [_parquet_file(world)], "partition": 0, "link": False, "files_per_entry": 10, "dry_run": True, "on_progress": None, "timeout_s": 5.0}),
+    "import_from_store": Call(lambda _: import_from_store, lambda world: {"store": world.store, "topic": _topic_like_t(world), "source": world.store, "source_topic": "t", "entry": None, "dry_run": True, "on_progress": None, "timeout_s": 5.0}),
     "import_topic": Call(lambda _: import_topic, lambda world: {"store": world.store, "topic": "t", "consumer": world.consumer(), "source_topic": "t", "name": "here", "topic_partition": TopicPartition, "batch_records": 10, "idle_timeout_s": 0.1, "accept_loss": False, "dry_run": True, "on_progress": None}),
     "run_rewrite_task": Call(lambda _: run_rewrite_task, lambda world: {"task": _rewrite_task(world), "options": OPTIONS}),
     "plan_rewrite": Call(lambda _: plan_rewrite, lambda world: {"store": world.store, "settings": {}, "timeout_s": 5.0}),
@@ -640,9 +638,8 @@ NOT_CALLED: Final = {
     "CopiedObjects": "made by run_copy_task; what run returns is tried with wrong ones",
     "CopyReport": "an answer",
     "ExpiredMember": "an answer",
-    **dict.fromkeys(
-        ("ExportReport", "FileImport", "ImportReport", "InPlaceFile", "InPlaceReport", "TopicImportReport"), "an answer"
-    ),
+    **dict.fromkeys(("ExportReport", "FileImport", "ImportReport", "TopicImportReport"), "an answer"),
+    "StoreImportReport": "an answer",
     "KafkaConsumer": "a program's own",
     "CompactTask": "made by plan_compact",
     "CompactedFiles": "made by run_compact_task; apply_compact's list is tried with wrong ones",

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import google_crc32c
+import msgspec
 import pyarrow as pa
 
 from pyspark_txnlog.offsets import parse_offsets
@@ -26,7 +27,7 @@ from sparktxn.format.appends import decode_appends, encode_appends
 from sparktxn.format.checkpoint import PartRef, decode_head, decode_hint, decode_part, digest
 from sparktxn.format.commands import Append
 from sparktxn.format.copies import CopyDocument, decode_copy, encode_copy
-from sparktxn.format.entry import decode_entry, decode_store
+from sparktxn.format.entry import decode_entry, decode_store, seal_document
 from sparktxn.format.horizon import decode_marker, encode_marker
 from sparktxn.format.intent import decode_intent, encode_intent
 from sparktxn.format.manifest import decode_manifest
@@ -199,7 +200,11 @@ def _intents() -> list[bytes]:
 def _copies() -> list[bytes]:
     members: Any = {"token": TOKEN, "horizon": 3, "entry": 42, "entry_checksum": "0c7e11fa"}
     whole = [encode_copy(CopyDocument(copy=2, complete=complete, **members)) for complete in (False, True)]
-    return [*whole, encode_copy(CopyDocument(copy=2, complete=True, topics={"orders": 1, "trips": 4}, **members))]
+    # Earlier versions named topics, of a copy of these alone.
+    some = msgspec.json.encode(
+        {"format": 1, "copy": 2, "complete": True, "topics": {"orders": 1, "trips": 4}, **members}
+    )
+    return [*whole, seal_document(some)[0]]
 
 
 def _marker(data: bytes) -> object:

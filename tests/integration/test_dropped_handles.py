@@ -37,8 +37,8 @@ from tests.world import open_log
 
 _held_before = 0
 _patience_s = 60.0
-_FEW = 15
-_MANY = 60
+_FEW = 8
+_MANY = 30
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -46,7 +46,6 @@ from sparktxn.maintenance import (
     apply_rewrite,
     compact,
     copy_store,
-    copy_topics,
     maintain,
     plan_compact,
     plan_rewrite,
@@ -312,9 +311,6 @@ CALLS: dict[str, Callable[[Quiet], Callable[[], object]]] = {
     "plan_compact": store_call(lambda store: plan_compact(store, timeout_s=TIMEOUT_S)),
     "apply_compact": store_call(lambda store: apply_compact(store, [COMPACTED], timeout_s=TIMEOUT_S)),
     "rewrite": store_call(lambda store: rewrite(store, timeout_s=TIMEOUT_S)),
-    "copy_topics": store_call(
-        lambda store: copy_topics(store, "memory://topics-copied-in-time", ["t"], timeout_s=TIMEOUT_S)
-    ),
     "copy_store": store_call(lambda store: copy_store(store, "memory://copied-in-time", timeout_s=TIMEOUT_S)),
     "plan_rewrite": store_call(lambda store: plan_rewrite(store, timeout_s=TIMEOUT_S)),
     "apply_rewrite": store_call(lambda store: apply_rewrite(store, [REWRITTEN], timeout_s=TIMEOUT_S)),

@@ -14,7 +14,8 @@ from sparktxn.format.commands import CreateTopic, DeleteTopic, OffsetCommit, Off
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
-from sparktxn.state import machine
+from sparktxn.state.rules import RULES
+from tests.handlers import handle
 from tests.simulation.checkers import digest_of, truth_after
 
 LEFT = (1, 0)
@@ -32,7 +33,8 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
 
         return call
 
-    monkeypatch.setattr(machine, "_HANDLERS", {kind: counting(handler) for kind, handler in machine._HANDLERS.items()})
+    for kind, rule in RULES.items():
+        handle(monkeypatch, kind, counting(rule.handler))
     return calls
 
 

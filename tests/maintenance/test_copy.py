@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sparktxn import ConfigurationError, Consumer, Producer, TopicPartition, read_task
@@ -15,6 +16,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.errors import DamagedObject, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import EndHalf
+from sparktxn.format.entry import seal_document
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
@@ -487,6 +489,28 @@ def test_one_task_is_done_in_any_process(shop: Store, target: str) -> None:
         Store.open(target)
     done = [run_copy_task(task, shop.options, {}) for task in tasks]
     assert sum(each.objects for each in done) > 10
+
+
+def test_a_copy_of_some_topics_of_an_earlier_version_is_a_store_and_no_older_copy(shop: Store, target: str) -> None:
+    """Its log begins with a checkpoint of its own: with the source's entries it would be no state of anything."""
+    copy_store(shop, target)
+    objects = objects_of(target, {})
+    newest = newest_copy(objects)
+    assert newest is not None
+    some = {name: getattr(newest, name) for name in newest.__struct_fields__ if name != "checksum"}
+    document = msgspec.json.encode(some | {"copy": newest.copy + 1, "topics": {"orders": 1}})
+    objects.put_if_absent(names.copy(newest.copy + 1), seal_document(document)[0])
+    before = _objects_in(objects)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match="a copy of 'orders' alone, which an earlier version has made"):
+            copy_store(shop, target, dry_run=dry_run)
+    assert _objects_in(objects) == before
+    with Store.open(target) as copied:
+        assert _records(copied, "orders") == _records(shop, "orders")
+
+
+def _objects_in(objects: ObjectStore) -> dict[str, bytes | None]:
+    return {info.name: objects.get(info.name) for folder in (names.LOG, names.TOPICS) for info in objects.list(folder)}
 
 
 def test_a_copy_of_some_topics_is_a_copy_without_the_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from sparktxn import Producer, Store, read_arrow
 from sparktxn.background import ThreadBackground
-from sparktxn.clock import SystemClock, time_left_s
+from sparktxn.clock import Deadline, SystemClock, time_left_s
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
@@ -115,6 +115,64 @@ def test_segments_between_large_files_are_left_and_not_planned_again(world: Worl
     fold(folder)
     assert files(world) == before
     assert [list(starts) for starts in planned] == [[("t", 0)], []]
+
+
+def test_a_file_of_many_segments_is_not_copied_again_however_small(world: World) -> None:
+    """Records that compress well, or are few, would be copied at each fold: the older the store, the more."""
+    settings = RewriteSettings(target_bytes=1 << 20, min_segments=2)
+    folder = Folder(world.store.log, PLENTY, settings, pause_s=0)
+    for count, expected in ((31, 1), (2, 1), (2, 2), (2, 2)):
+        write(world, count)
+        fold(folder)
+        assert len(files(world)) == expected
+
+
+class Committing:
+    """A log on a clock that the test moves, to which nothing is done but that it grows."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.entry = 1
+
+    def worked(self, rests: Any, seconds: float, *, commits: bool) -> float:
+        """Return how long a fold rests after so many seconds of work."""
+        self.clock.now_s += seconds
+        self.entry += commits
+        before_s = self.clock.now_s
+        rests.rest()
+        return self.clock.now_s - before_s
+
+
+def test_a_fold_takes_a_fifth_of_the_time_while_its_process_commits() -> None:
+    log = Committing()
+    rests = folding._Rests(log)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert log.worked(rests, 0.01, commits=True) == pytest.approx(0.04)
+        assert log.worked(rests, 0.01, commits=False) == 0, "nothing is kept waiting"
+    assert log.worked(rests, 3, commits=True) == 0.5, "a block is never so long: the machine has other work"
+
+
+def test_a_long_fold_rests_no_more() -> None:
+    """Else segments would gather faster than they are folded: replays and reads would grow without a bound."""
+    log = Committing()
+    rests = folding._Rests(log)  # type: ignore[arg-type]
+    rested_s = [log.worked(rests, 0.1, commits=True) for _ in range(100)]
+    assert rested_s[:59] == pytest.approx([0.4] * 59)
+    assert rested_s[60:] == [0] * 40
+
+
+def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(world: World, monkeypatch: Any) -> None:
+    write(world, 100)
+    rested: list[int] = []
+    monkeypatch.setattr(folding._Rests, "rest", lambda self: rested.append(1))
+    fold(folder_of(world))
+    assert len(files(world)) == 1
+    assert len(rested) == 5, "blocks of 1, 4, 16, 64 and 15 segments"
+    monkeypatch.undo()
+    ended = Deadline(SystemClock(), None)
+    ended.end()
+    with ended.governs(), pytest.raises(StoreUnavailable, match="closed"):
+        folding._Rests(world.store.log).rest()
 
 
 def test_records_of_open_transactions_wait(world: World) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparktxn import read_arrow
 from sparktxn.clock import SystemClock
 from sparktxn.format import names
 from sparktxn.format.schema import with_offsets
 from sparktxn.format.segment import checksum, encode_segment, stored_schema
-from sparktxn.maintenance import rewrite, verify
+from sparktxn.maintenance import compact, rewrite, segmentwriter, verify
 from sparktxn.maintenance.segmentcheck import SegmentsToCheck, check_segments, stored_segment
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.store import read_task
 from sparktxn.structs import SegmentRef
 from tests.world import World, next_number
 
@@ -98,3 +102,88 @@ def test_verifying_misses_it_where_the_name_has_it() -> None:
     task = SegmentsToCheck(objects.uri, None, (stored_segment(name.removesuffix(file), segment),))
     (problem,) = check_segments(objects, task).problems
     assert "offset" in problem.problem
+
+
+@pytest.fixture
+def row_groups(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
+    """Files that are merged from now on have row groups of four rows. Which are read then, with their columns."""
+    monkeypatch.setattr(segmentwriter, "_ROW_GROUP_ROWS", 4)
+    read: list[tuple[int, list[str]]] = []
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def counted(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> pa.Table:
+        read.append((group, columns))
+        return read_row_group(file, group, columns=columns, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    return read
+
+
+ROWS = (4, 1, 4, 4, 3)
+"""Rows of the row groups: a block of 1 and one of 4 segments are one piece, and one of 11 segments is another."""
+KEYS = [f"{group}{number}" for group, count in enumerate(ROWS) for number in range(count)]
+
+
+@pytest.mark.parametrize("transactions", [False, True])
+def test_conditions_skip_row_groups_of_a_merged_file(
+    world: World, row_groups: list[tuple[int, list[str]]], transactions: bool
+) -> None:
+    """By their statistics, or by their columns of the conditions; the rows are those of the same read before."""
+    producer = world.transactional() if transactions else world.producer()
+    for key in KEYS:
+        with producer.transaction() if transactions else nullcontext():
+            producer.produce("t", b"v" + key.encode(), key.encode(), partition=0)
+        producer.flush()
+    asked = [("key", ">=", b"20"), ("key", "!=", b"30"), ("key", "<", b"31")]
+    before = read_arrow(world.store, "t", where=asked).read_all()
+    rewrite(world.store, {"rewrite.min.segments": 2})
+    metadata = merged_file(world, "t").metadata
+    assert tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)) == ROWS
+    row_groups.clear()
+    assert read_arrow(world.store, "t", where=asked).read_all() == before
+    assert before.column("value").to_pylist() == [b"v20", b"v21", b"v22", b"v23"]
+    # Of row group 3 the statistics do not say that it has no such key: its keys do.
+    assert [(group, len(columns) > 1) for group, columns in row_groups] == [(2, False), (3, False), (2, True)]
+
+
+def test_bounds_skip_row_groups_of_a_merged_file_with_gaps(
+    world: World, row_groups: list[tuple[int, list[str]]]
+) -> None:
+    """Only its column of offsets is read as a whole."""
+    world.store.create_topic("compacted", 1, settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    for number in range(32):
+        world.produce(f"{number}", topic="compacted", key=f"{number if number % 2 else 0}")
+    compact(world.store, {})
+    assert merged_file(world, "compacted").num_row_groups > 3
+    view = world.store.view(["compacted"])
+    whole = world.rows("compacted")
+    for bounds in ((0, 32), (9, 20), (10, 12), (31, 32), (1, 2)):
+        row_groups.clear()
+        tasks = world.store.plan(view, {("compacted", 0): bounds})
+        batches = [batch for task in tasks for batch in read_task(task, world.store.options)]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert rows == [row for row in whole if bounds[0] <= row["offset"] < bounds[1]]
+        assert rows
+        groups = {group for group, columns in row_groups if columns != ["offset"]}
+        places = [place for place, row in enumerate(whole) if bounds[0] <= row["offset"] < bounds[1]]
+        assert groups == {place // 4 for place in places}
+
+
+def test_other_engines_find_the_offsets_of_all_files(world: World) -> None:
+    """A file says them, or the list of files says where they begin."""
+    world.produce(*"abc")
+    world.produce(*"def")
+    rewrite(world.store, {"rewrite.min.segments": 2})
+    stager = world.store.stage_plan(["t"]).open(seed=1, default_topic="t")
+    stager.write(pa.record_batch({"value": pa.array([b"g", b"h"])}))
+    world.store.commit(stager.finish())
+    found, scanned = [], []
+    for file in world.store.files("t"):
+        assert file.is_whole
+        data = pa.BufferReader(world.store.log.objects.get(file.path.removeprefix(f"{world.uri}/")))
+        rows = pq.read_table(data)
+        base = pa.array(range(file.base_offset, file.base_offset + rows.num_rows))
+        found += (rows.column(file.offset_column) if file.offset_column else base).to_pylist()
+        scanned.append(file.offset_column)
+    assert scanned == ["offset", None]
+    assert found == [row["offset"] for row in world.rows("t")] == list(range(8))

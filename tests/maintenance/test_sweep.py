@@ -461,6 +461,14 @@ class TestOffsetsOfGroupsWithoutMembers:
         world.clock.sleep(1)
         assert self.left(world) == []
 
+    def test_where_an_import_goes_on_is_kept_as_long_as_its_sink(self, world: World) -> None:
+        producer = world.initialise("group")
+        world.submit(producer.batch(1, 0), producer.offset(1, "group", LEFT, 7), producer.end(1))
+        world.clock.sleep(365 * DAY_S)
+        assert self.left(world) == [0]
+        assert sweep(world.handle(), {"sink.expiration.ms": DAY_S}).expired_transactional_ids == ("group",)
+        assert self.left(world) == []
+
     def test_an_offset_in_an_open_transaction_keeps_the_one_before(self, world: World) -> None:
         self.commit(world, "first", LEFT)
         producer = world.initialise("open", 900_000)

@@ -150,11 +150,8 @@ decision = "approved"
         _STORES
         + """
 make("s3://bucket/shop", "orders")
+make("s3://bucket/archive", "orders", records=0)
 make("/data/shop", "orders", records=0)
-import pyarrow as pa, pyarrow.parquet as pq
-with Store.open("/data/shop") as store:
-    store.create_topic("trips", schema=pa.schema([("value", pa.binary())]))
-pq.write_table(pa.table({"value": [b"as it is"]}), "/data/january.parquet")
 """,
         """
 with Store.open("/data/shop") as store:

@@ -22,7 +22,7 @@ from sparktxn.log.follow import deferred as deferred_entries
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.intents import INTENT_WINDOW
-from sparktxn.state.touches import CONFINED, touches
+from sparktxn.state.rules import RULES, Scope, parts_touched_by
 from sparktxn.structs import (
     HalfSegment,
     MemberState,
@@ -415,7 +415,8 @@ def test_the_programs_write_every_confined_command_and_defer_most() -> None:
     for _ in range(400):
         program.step()
     written = {type(command) for _, commands in program.log.entries for command in commands}
-    assert written >= CONFINED | {c.JoinGroup, c.UpdateMember, c.ReleasePartitions, c.LeaveGroup, c.ExpireMember}
+    confined = {kind for kind, rule in RULES.items() if rule.scope is not Scope.OPEN}
+    assert written >= confined | {c.JoinGroup, c.UpdateMember, c.ReleasePartitions, c.LeaveGroup, c.ExpireMember}
     by_members = {
         type(command)
         for _, commands in program.log.entries
@@ -478,5 +479,5 @@ def test_the_end_of_a_prepared_transaction_may_take_a_producer_id_and_is_applied
 
 def test_an_intent_that_names_any_base_is_bounded() -> None:
     for base in (-(2**63), -1, 0, 5, 2**63 - 1):
-        parts = touches(c.SettleIntent("intent", base), 2_000)
+        parts = parts_touched_by(c.SettleIntent("intent", base), 2_000)
         assert 1 <= len(parts) <= INTENT_WINDOW // 64 + 1

@@ -13,7 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import (
@@ -27,7 +27,7 @@ from sparktxn import (
     to_pandas,
     to_polars,
 )
-from sparktxn.transfer import export_topic, import_files, import_topic
+from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
 from tests.cli.terminal import ok, txnlog
 from tests.hostiletables import plain, random_table, records
 from tests.seeds import examples, seed_of
@@ -62,7 +62,7 @@ class Ways:
         self.source = source
         self.names = schema.names
 
-    def all(self) -> dict[str, Callable[[str], None]]:
+    def all(self) -> dict[str, Callable[[str], object]]:
         """Return the ways by name; each takes the name of the topic to write to."""
         return {
             **{file_format: self._file_of(file_format) for file_format in ("parquet", "arrow", "csv", "json")},
@@ -70,10 +70,12 @@ class Ways:
             "consume, import": self._printed_file,
             "consume --json, produce": self._through_json,
             "consume_arrow": self._consumed,
+            "import of a topic": lambda topic: import_from_store(self.store, topic, self.store, self.source),
             "pandas": self._through_pandas,
             "polars": lambda topic: self.produce(topic, to_polars(self.store, self.source, columns=self.names)),
             "duckdb": lambda topic: self.produce(topic, to_duckdb(self.store, self.source, columns=self.names).arrow()),
             "parquet of polars": self._of_polars,
+            "parquet of arrow": self._parquet_of_arrow,
             "csv of arrow": self._csv_of_arrow,
             "csv of pandas": self._csv_of_pandas,
         }
@@ -135,6 +137,15 @@ class Ways:
         to_polars(self.store, self.source, columns=self.names).write_parquet(file)
         import_files(self.store, topic, [file])
 
+    def _parquet_of_arrow(self, topic: str) -> None:
+        """With pages, encodings and indexes that no segment has."""
+        file = self.folder / f"{topic}.parquet"
+        rows = self.rows(self.source)
+        pq.write_table(
+            rows, file, compression="snappy", data_page_version="2.0", row_group_size=3, write_page_index=True
+        )
+        import_files(self.store, topic, [file])
+
     def _csv_of_arrow(self, topic: str) -> None:
         file = self.folder / f"{topic}.csv"
         pa.csv.write_csv(self.rows(self.source), file)
@@ -173,6 +184,7 @@ def test_tables_come_back_or_are_refused(store: Store, tmp_path: Path) -> None:
             kept[name] = kept.get(name, 0) + 1
             assert [plain(column) for column in ways.rows(topic).columns] == wanted, (name, number, table.schema)
     own = ["parquet", "arrow", "csv", "json", "consume, produce", "consume, import", "consume_arrow"]
+    assert kept["import of a topic"] == examples(6, 80)
     assert all(kept.get(name, 0) > examples(6, 80) // 2 for name in own), kept
 
 
@@ -203,6 +215,9 @@ def test_records_come_back_or_are_refused(store: Store, tmp_path: Path) -> None:
         with Consumer(settings) as consumer:
             import_topic(store, f"kafka{number}", consumer, source, name=source)
         assert consumed(store, f"kafka{number}") == wanted
+        store.create_topic(f"imported{number}", 1)
+        import_from_store(store, f"imported{number}", store, source)
+        assert consumed(store, f"imported{number}") == wanted
 
 
 def consumed(store: Store, topic: str) -> list[Any]:

@@ -46,7 +46,6 @@ from tests.simulation.maintenanceprograms import (
     administering,
     backing_up,
     compacting,
-    copying_topics,
     preparing,
     rewriting,
     sweeping,
@@ -114,7 +113,7 @@ def _clients(simulator: Simulator, history: ClientHistory) -> ClientWorld:
 def maintained(simulator: Simulator, history: ClientHistory) -> None:
     """The same with short time-outs, two sweeps, and two vacuums that leave nothing that is not needed.
 
-    A rewrite, a compaction, a backup and copies of some topics take part in some.
+    A rewrite, a compaction and a backup take part in some.
     """
     world = _clients(simulator, history)
     world.timeout_ms = 4_000
@@ -128,8 +127,6 @@ def maintained(simulator: Simulator, history: ClientHistory) -> None:
         simulator.add("compaction", compacting(world))
     if simulator.seed % 4 == 2:
         simulator.add("backup", backing_up(world))
-    if simulator.seed % 5 == 3:
-        simulator.add("topic copies", copying_topics(world))
 
 
 def administered(simulator: Simulator, history: ClientHistory) -> None:

@@ -3,7 +3,7 @@ transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -15,7 +15,6 @@ from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, KafkaException
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.follow.copies import newest_copy
 from sparktxn.log.log import Log
 from sparktxn.maintenance import (
     Sweeper,
@@ -33,7 +32,6 @@ from sparktxn.maintenance.compactfiles import copy_newest
 from sparktxn.maintenance.folding import Folder
 from sparktxn.maintenance.rewritefiles import copy_records
 from sparktxn.maintenance.storecopy import Copying, Work
-from sparktxn.maintenance.topiccopy import TopicCopying
 from sparktxn.producer import Producer
 from sparktxn.producer.prepared import PreparedTransaction
 from sparktxn.store import Store
@@ -50,7 +48,6 @@ __all__ = [
     "administering",
     "backing_up",
     "compacting",
-    "copying_topics",
     "preparing",
     "rewriting",
     "sweeping",
@@ -205,52 +202,13 @@ def backing_up(world: ClientWorld) -> Program:
     return _repeating(world, 10.0, begin)
 
 
-def copying_topics(world: ClientWorld) -> Program:
-    """Copies some topics of one view, as long as another process works; readers read each copy.
-
-    A copy outlives the process: one that has died leaves it to the next call.
-    """
-    left: list[tuple[SharedObjects, tuple[str, ...]]] = []
-
-    def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
-        def work() -> None:
-            if not left:
-                names = sorted(world.topics)
-                some = process.random.sample(names, process.random.randint(1, len(names)))
-                left.append((SharedObjects(), tuple(some)))
-            target, topics = left[0]
-            deadline = log.deadline(_COPY_S)
-            try:
-                TopicCopying(
-                    log, target, topics, None, deadline, Work(store, StoreOptions(), 1, None, deadline), None
-                ).run()
-            except ConfigurationError:
-                # The call that has completed it had no answer, and the log has gone on.
-                if not _is_complete(target):
-                    raise
-            left.clear()
-            _read_copy(process, world, target, topics)
-
-        return work
-
-    return _repeating(world, 10.0, begin)
-
-
-def _is_complete(target: SharedObjects) -> bool:
-    newest = newest_copy(target)
-    return newest is not None and newest.complete
-
-
-def _read_copy(
-    process: Process, world: ClientWorld, target: SharedObjects, topics: Sequence[str] | None = None
-) -> None:
-    """Open a complete copy, of all topics or of `topics`, as another machine does, on a store that does not fail."""
+def _read_copy(process: Process, world: ClientWorld, target: SharedObjects) -> None:
+    """Open a complete copy, as another machine does, on a store that does not fail."""
     settings = world.store
     log = Log.open(target, settings=settings, clock=ManualClock(), ids=RandomIds(), background=StrictBackground())
     copy = Store(target.uri, {}, log)
     assert verify(copy).problems == ()
     view = copy.view()
-    assert topics is None or {*topics} == {*view.topics}
     reader = f"a reader of copy {target.uri}"
     now = process.simulator.steps
     # It is as old as its source was when it was planned.

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.format.commands import CommandResult, ExpectEndOffset
-from sparktxn.state import machine
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.rules import RULES
+from tests.handlers import handle
 from tests.simulation.history import Outcome
 from tests.simulation.scenarios import record_clients, simulate
 
@@ -35,12 +36,12 @@ def simulate_all() -> None:
 
 
 def test_a_build_that_does_not_check_expectations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = machine._HANDLERS[ExpectEndOffset]
+    handler = RULES[ExpectEndOffset].handler
 
     def unchecked(delta: Delta, command: ExpectEndOffset, context: Context) -> CommandResult | Refusal:
         end = delta.get(("partition", command.topic_id, command.partition)).log_end_offset
         return handler(delta, replace(command, log_end_offset=end), context)
 
-    monkeypatch.setitem(machine._HANDLERS, ExpectEndOffset, unchecked)
+    handle(monkeypatch, ExpectEndOffset, unchecked)
     with pytest.raises(AssertionError, match="it expected"):
         simulate_all()

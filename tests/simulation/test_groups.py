@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
 from sparktxn.log.log import Log
-from sparktxn.state import fencing, groups, machine, reconciliation
+from sparktxn.state import fencing, groups, reconciliation
 from sparktxn.state.reconciliation import Roster
+from sparktxn.state.rules import RULES
+from tests.handlers import handle
 from tests.simulation import grouptraces as traces
 from tests.simulation.groupcheckers import steps_of
 from tests.simulation.scenarios import record_groups
@@ -60,7 +62,7 @@ def test_a_trace_holds(stage: ScriptedWorld, trace: traces.Trace) -> None:
 
 def without_the_last_sign(patch: Patch) -> None:
     """A member expires whatever it has done since."""
-    handler = machine._HANDLERS[ExpireMember]
+    handler = RULES[ExpireMember].handler
 
     def expire(delta: Any, command: ExpireMember, context: Any) -> Any:
         member = delta.get(("member", command.group_id, command.member_id))
@@ -68,7 +70,7 @@ def without_the_last_sign(patch: Patch) -> None:
             command = replace(command, last_entry=member.last_entry, member_epoch=member.member_epoch)
         return handler(delta, command, context)
 
-    patch.setitem(machine._HANDLERS, ExpireMember, expire)
+    handle(patch, ExpireMember, expire)
 
 
 def without_fencing(patch: Patch) -> None:
@@ -100,7 +102,7 @@ def without_waiting_for_what_is_held(patch: Patch) -> None:
 
 def without_entries_of_releases(patch: Patch) -> None:
     """A release counts whatever the member owes since it was asked."""
-    handler = machine._HANDLERS[ReleasePartitions]
+    handler = RULES[ReleasePartitions].handler
 
     def release(delta: Any, command: ReleasePartitions, context: Any) -> Any:
         member = delta.get(("member", command.group_id, command.member_id))
@@ -108,7 +110,7 @@ def without_entries_of_releases(patch: Patch) -> None:
             command = replace(command, changed_entry=member.changed_entry)
         return handler(delta, command, context)
 
-    patch.setitem(machine._HANDLERS, ReleasePartitions, release)
+    handle(patch, ReleasePartitions, release)
 
 
 def without_waiting_for_open_transactions(patch: Patch) -> None:

@@ -13,9 +13,11 @@ from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
 from sparktxn.log.look.views import PartitionView
 from sparktxn.maintenance import marking
 from sparktxn.scan import commitorder
-from sparktxn.state import halfmessages, machine
+from sparktxn.state import halfmessages
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.rules import RULES
 from sparktxn.structs import HalfOutcome, HalfState
+from tests.handlers import handle
 from tests.simulation import halftraces as traces
 from tests.simulation.history import Outcome
 from tests.simulation.scenarios import record_clients, simulate
@@ -42,7 +44,7 @@ def test_half_messages_are_committed_rolled_back_asked_for_and_discarded() -> No
 def without_the_first_settlement(patch: pytest.MonkeyPatch) -> None:
     """As in RocketMQ 5.5.0: a settlement that comes second takes effect too."""
     kept: dict[tuple[str, str], object] = {}
-    handler = machine._HANDLERS[EndHalf]
+    handler = RULES[EndHalf].handler
 
     def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
         named = (command.group_id, command.transaction_id)
@@ -54,12 +56,12 @@ def without_the_first_settlement(patch: pytest.MonkeyPatch) -> None:
             delta.remove(halfmessages.outcomes_key(command.transaction_id))
         return handler(delta, command, context)
 
-    patch.setitem(machine._HANDLERS, EndHalf, end_half)
+    handle(patch, EndHalf, end_half)
 
 
 def without_the_discard(patch: pytest.MonkeyPatch) -> None:
     """A discarded half message counts as settled: it is lost."""
-    handler = machine._HANDLERS[DiscardHalf]
+    handler = RULES[DiscardHalf].handler
 
     def discard_half(delta: Delta, command: DiscardHalf, context: Context) -> CommandResult | Refusal:
         half = delta.get(("half", command.group_id, command.transaction_id))
@@ -68,13 +70,13 @@ def without_the_discard(patch: pytest.MonkeyPatch) -> None:
             halfmessages._settle_half(delta, half, HalfOutcome.ROLLED_BACK, "check", context)
         return result
 
-    patch.setitem(machine._HANDLERS, DiscardHalf, discard_half)
+    handle(patch, DiscardHalf, discard_half)
 
 
 def without_settlements_before_a_discard(patch: pytest.MonkeyPatch) -> None:
     """A checker that gives up is believed, whatever became of the half message since."""
     kept: list[HalfState] = []
-    end, discard = machine._HANDLERS[EndHalf], machine._HANDLERS[DiscardHalf]
+    end, discard = RULES[EndHalf].handler, RULES[DiscardHalf].handler
 
     def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
         half = delta.get(("half", command.group_id, command.transaction_id))
@@ -87,13 +89,13 @@ def without_settlements_before_a_discard(patch: pytest.MonkeyPatch) -> None:
             delta.put(kept[-1])
         return discard(delta, command, context)
 
-    patch.setitem(machine._HANDLERS, EndHalf, end_half)
-    patch.setitem(machine._HANDLERS, DiscardHalf, discard_half)
+    handle(patch, EndHalf, end_half)
+    handle(patch, DiscardHalf, discard_half)
 
 
 def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
     """A discard holds no settlement up."""
-    handler = machine._HANDLERS[EndHalf]
+    handler = RULES[EndHalf].handler
 
     def end_half(delta: Delta, command: EndHalf, context: Context) -> CommandResult | Refusal:
         half = delta.get(("half", command.group_id, command.transaction_id))
@@ -101,7 +103,7 @@ def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
             delta.put(replace(half, discarded_entry=0))
         return handler(delta, command, context)
 
-    patch.setitem(machine._HANDLERS, EndHalf, end_half)
+    handle(patch, EndHalf, end_half)
 
 
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ def without_checked_records(patch: Patch) -> None:
     patch.setattr(inlinerecords, "_carried", carried)
     patch.setattr(fetching, "check_bytes", lambda *_, **__: None)
     patch.setattr(sys.modules["sparktxn.scan.reader"], "check_bytes", lambda *_, **__: None)
+    patch.setattr(sys.modules["sparktxn.scan.storedrecords"], "check_bytes", lambda *_, **__: None)
 
 
 def without_the_horizon(patch: Patch) -> None:

@@ -19,8 +19,10 @@ from sparktxn.log.keep.replay import Replay
 from sparktxn.log.write.slot import Slot
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.scan import commitorder
-from sparktxn.state import coordinator, groups, machine, partitions, transactions
+from sparktxn.state import coordinator, groups, partitions, transactions
 from sparktxn.state import intents as state_intents
+from sparktxn.state.rules import RULES
+from tests.handlers import handle
 from tests.simulation import readertraces, rewritetraces, traces
 from tests.simulation.scripted import ScriptedWorld
 
@@ -83,13 +85,13 @@ def without_epochs(patch: Patch) -> None:
 
 def without_transaction_numbers(patch: Patch) -> None:
     """An end settles whatever is open."""
-    end = machine._HANDLERS[EndTxn]
+    end = RULES[EndTxn].handler
 
     def any_number(delta: Any, command: Any, context: Any) -> Any:
         known = delta.get(("transaction", command.transactional_id))
         return end(delta, replace(command, transaction=known.transaction), context)
 
-    patch.setitem(machine._HANDLERS, EndTxn, any_number)
+    handle(patch, EndTxn, any_number)
 
 
 def without_a_segment_floor(patch: Patch) -> None:

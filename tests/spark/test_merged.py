@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+LOG_COLUMNS = ("producer_id", "producer_epoch", "transactional_id", "entry", "timestamp")
+
+
 def merged(store: Store, topic: str = "t", transactions: int = 12) -> None:
     store.create_topic(topic, 2)
     for number in range(0, 2 * transactions, 2):
@@ -62,6 +65,27 @@ def test_a_log_start_and_bounds_become_conditions_that_reach_row_groups(spark: S
     found = scan(spark, store.uri, "t", endingOffsets=ends)
     assert not python_rows(found)
     assert "GreaterThanOrEqual(offset," in plan_of(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"message.timestamp.type": "LogAppendTime"}])
+def test_what_only_the_log_says_of_a_record_needs_no_python(
+    spark: SparkSession, store: Store, settings: dict[str, str]
+) -> None:
+    store.create_topic("t", 2, settings=settings)
+    for number in range(12):
+        write(store, number, number)
+        commit(store, range(2 * number, 2 * number + 2))
+    rewrite(store)
+    for options in (
+        {"includeTxnMetadata": "true"},
+        {"includeTxnMetadata": "true", "startingEntry": "12", "endingEntry": "20"},
+        {"includeTxnMetadata": "true", "order": "offset", "endingOffsets": '{"t": {"0": 14, "1": 11}}'},
+    ):
+        found = scan(spark, store.uri, "t", options)
+        check_same(found, expected(store, "t", **options))
+        assert not python_rows(found)
+        assert "LocalTableScan" not in plan_of(found)
+    assert "binarySearch" not in plan_of(scan(spark, store.uri, "t", includeTxnMetadata=True).drop(*LOG_COLUMNS))
 
 
 def test_a_file_of_which_a_later_rewrite_has_taken_a_part(spark: SparkSession, store: Store) -> None:

@@ -13,7 +13,7 @@ from pyspark_txnlog.asof import AsOf
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
 from sparktxn import ConfigurationError
-from sparktxn.scan.times import TimeAgo
+from sparktxn.config.times import TimeAgo
 
 READING = {"path": "/s", "subscribe": "a,b"}
 

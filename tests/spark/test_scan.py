@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,9 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import scan
-from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_arrow, read_task
+from sparktxn import ConfigurationError, Producer, Store, TopicPartition, read_arrow
 from sparktxn.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from sparktxn.transfer import import_in_place
 from tests.spark.readers import batch_reader, commit
 
 if TYPE_CHECKING:
@@ -156,9 +156,10 @@ def test_records_below_the_log_start_are_not_read(spark: SparkSession, store: St
         future.result()
     found = scan(spark, store.uri, "t")
     assert sorted(int(bytes(row.value)) for row in found.collect()) == list(range(4, 20))
-    # Of the second segment all rows are read, by Spark; of the first some, by Python.
+    # Of the second segment all rows are read, by Spark; of the first some, by the driver: they are few.
     assert "FileScan parquet" in plan_of(found)
-    assert python_rows(found)
+    assert "LocalTableScan" in plan_of(found)
+    assert not python_rows(found)
 
 
 @pytest.mark.parametrize("columns", ["key", "value", "timestamp", "partition", "topic", "offset"])
@@ -198,8 +199,8 @@ def test_offsets_do_not_depend_on_how_spark_runs_a_query(spark: SparkSession, st
     commit(store, range(10))
     spark.conf.set(setting, "false")
     try:
-        found = scan(spark, store.uri, "t")
-        check_same(found, expected(store, "t"))
+        found = scan(spark, store.uri, "t", includeTxnMetadata=True)
+        check_same(found, expected(store, "t", includeTxnMetadata="true"))
         assert found.where("offset < 3").count() == 6
     finally:
         spark.conf.unset(setting)
@@ -214,15 +215,38 @@ def test_a_filter_on_the_partition_leaves_out_files(spark: SparkSession, store: 
     assert "PartitionFilters: [isnotnull(kafka_partition" in plan_of(found)
 
 
-def test_columns_of_whole_segments_are_joined_only_where_they_are_asked_for(spark: SparkSession, store: Store) -> None:
+def test_columns_that_a_segments_rows_share_are_looked_up_only_where_they_are_asked_for(
+    spark: SparkSession, store: Store
+) -> None:
     store.create_topic("t", 2, settings={"message.timestamp.type": "LogAppendTime"})
     commit(store, range(10))
     commit(store, range(10, 20))
     found = scan(spark, store.uri, "t", includeTxnMetadata=True)
     check_same(found, expected(store, "t", includeTxnMetadata="true"))
-    assert "Join" in plan_of(found)
-    assert "Join" not in plan_of(found.select("key", "value", "partition", "offset"))
-    assert "Join" not in plan_of(found.groupBy().count())
+    assert "binarySearch" in plan_of(found)
+    assert "binarySearch" not in plan_of(found.select("key", "value", "partition", "offset"))
+    assert "binarySearch" not in plan_of(found.groupBy().count())
+    assert found.where("entry = 0").count() == 0
+    assert found.selectExpr("min(entry) + 1 = max(entry)").collect() == [(True,)]
+
+
+def test_many_rows_that_spark_cannot_read_come_through_its_python_workers(
+    spark: SparkSession, store: Store, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"includeHeaders": "true", "includeTxnMetadata": "true"}
+    few = scan(spark, store.uri, ALL, options)
+    assert not python_rows(few)
+    monkeypatch.setattr("pyspark_txnlog.native_scan._COLLECTED_ROWS_MAX", 0)
+    many = scan(spark, store.uri, ALL, options)
+    assert re.search(r"MapInArrow python_reads_(\d+_arrow_)?\d+_inline_\d+_rows", plan_of(many)), plan_of(many)
+    check_same(many, few.toArrow())
+
+
+def test_explain_says_how_many_files_and_rows_spark_reads(spark: SparkSession, store: Store) -> None:
+    store.create_topic("t", 2, settings={"append.inline.bytes": "0"})
+    commit(store, range(10))
+    commit(store, range(10, 20))
+    assert "txnlog-scan-4-files-20-rows-" in plan_of(scan(spark, store.uri, "t"))
 
 
 def test_a_typed_topic_has_its_columns(spark: SparkSession, store: Store) -> None:
@@ -353,38 +377,6 @@ def test_a_store_that_spark_cannot_open_names_the_python_source(spark: SparkSess
         commit(memory, range(3))
         with pytest.raises(ConfigurationError, match=r'scan\(\).*memory://.*use format\("txnlog"\)'):
             scan(spark, "memory://scan", "t")
-
-
-def test_files_that_were_imported_as_they_are(spark: SparkSession, store: Store, tmp_path: Path) -> None:
-    """Some have no timestamps: they have those of the log, also next to files that have them."""
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
-    store.create_topic("t", schema=schema)
-    at = pa.array([1_000, 2_000], pa.timestamp("ms", "UTC"))
-    tables = [
-        pa.table({"id": pa.array([1, 2]), "name": ["a", None]}),
-        pa.table({"id": pa.array([3, 4]), "_timestamp": at}),
-        pa.table({"id": pa.array([5, 6])}),
-    ]
-    for number, table in enumerate(tables):
-        pq.write_table(table, tmp_path / f"{number}.parquet", compression="snappy", version="1.0")
-    import_in_place(store, "t", [tmp_path / f"{number}.parquet" for number in range(3)])
-    options = {"columns": "id,name,_timestamp,_offset"}
-    found = scan(spark, store.uri, "t", options).orderBy("id").collect()
-    view = store.view(["t"])
-    rows = [
-        row
-        for task in store.plan(view, store.ranges(view), columns=["id", "name", "_timestamp", "_offset"])
-        for batch in read_task(task)
-        for row in batch.to_pylist()
-    ]
-    expected = sorted(rows, key=lambda row: row["id"])
-    assert [(row["id"], row["name"], row["_offset"]) for row in found] == [
-        (row["id"], row["name"], row["_offset"]) for row in expected
-    ]
-    assert [row["_timestamp"].timestamp() for row in found] == [row["_timestamp"].timestamp() for row in expected]
-    assert [row["id"] for row in found if row["_timestamp"].year > 2020] == [1, 2, 5, 6]
-    later = scan(spark, store.uri, "t", options).where("_timestamp > '2020-01-01'")
-    assert later.count() == 4
 
 
 def test_scan_has_the_rows_of_a_table_behind_an_open_transaction(spark: SparkSession, store: Store) -> None:

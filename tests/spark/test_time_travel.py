@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from sparktxn import CommandRefused, ConfigurationError, Producer, SinkCommit, Store, ViewExpired
+from sparktxn.config.times import parse_time
 from sparktxn.format.commands import ExpireTransactionalId
 from sparktxn.maintenance import vacuum
-from sparktxn.scan.times import parse_time
 from sparktxn.store import read_table_task
 from tests.spark.readers import batch_reader, numbers_of
 from tests.spark.sessions import values

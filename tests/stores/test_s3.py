@@ -90,7 +90,7 @@ class S3Tests(RemoteObjectStoreTests):
 
 @pytest.mark.moto
 class TestMoto(S3Tests):
-    race_rounds = examples(15, 200)
+    race_rounds = examples(6, 200)
 
     @pytest.fixture
     def server(self, moto_server: S3Server) -> S3Server:

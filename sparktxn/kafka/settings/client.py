@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparktxn.config.settings import Setting, setting, text
+from sparktxn.config.settings import Setting, setting
 from sparktxn.config.store import STORE_SETTINGS, StoreOptions, is_store_setting
+from sparktxn.config.values import text
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.kafka.settings.ignored import IGNORED_SETTINGS, report_ignored
 from sparktxn.objectstore.uri import broker_addresses, parse_uri
@@ -61,7 +62,7 @@ def sort_settings(
         if (known := by_name.get(name)) is not None:
             if value is None:
                 continue  # as in librdkafka: not given
-            values[known.name] = known.parse(name, value)
+            values[known.name] = known.parsed(value, name)
             named.add(known.name)
         elif is_store_setting(name):
             store_options[name] = value

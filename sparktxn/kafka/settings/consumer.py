@@ -6,20 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sparktxn.arguments import shown
-from sparktxn.config.settings import (
-    boolean,
-    choice,
-    function,
-    identifier,
-    integer,
-    setting,
-    settings_of,
-    text,
-    values_by_field,
-)
+from sparktxn.config.settings import setting, settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
-from sparktxn.errors import ConfigurationError
+from sparktxn.config.values import boolean, choice, function, identifier, integer, refusal, text
 from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerSettings"]
@@ -34,9 +23,9 @@ _RESET_ALIASES: Final = {
 _RESET = choice("smallest", "earliest", "beginning", "largest", "latest", "end", "error", "none")
 
 
-def _offset_reset(name: str, value: Any) -> str:
+def _offset_reset(named: str, value: Any) -> str:
     """smallest, earliest, beginning, largest, latest, end or error"""
-    word: str = _RESET(name, value)
+    word: str = _RESET(named, value)
     return _RESET_ALIASES.get(word, word)
 
 
@@ -45,12 +34,12 @@ _STRATEGIES: Final = {"range": "range", "roundrobin": "uniform", "cooperative-st
 _COOPERATIVE: Final = "cooperative-sticky"
 
 
-def _strategies(name: str, value: Any) -> str:
+def _strategies(named: str, value: Any) -> str:
     """range, roundrobin, or both with a comma in between; or cooperative-sticky"""
-    words = [word.strip().lower() for word in text(name, value).split(",")]
+    words = [word.strip().lower() for word in text(named, value).split(",")]
     known = all(word in _STRATEGIES for word in words)
     if not known or (_COOPERATIVE in words and set(words) != {_COOPERATIVE}):
-        raise ConfigurationError(f"setting {name!r} is {shown(value)}: expected {_strategies.__doc__}")
+        raise refusal(named, value, str(_strategies.__doc__))
     return ",".join(words)
 
 

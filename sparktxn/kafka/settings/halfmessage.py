@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparktxn.config.settings import choice, integer, setting, settings_of, values_by_field
+from sparktxn.config.settings import setting, settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
+from sparktxn.config.values import choice, integer
 from sparktxn.kafka.settings.client import address_setting, sort_settings
 from sparktxn.kafka.settings.producer import PARTITIONERS
 from sparktxn.state.limits import HALF_WAIT_MS_MAX

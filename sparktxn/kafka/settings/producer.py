@@ -6,19 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sparktxn.config.settings import (
-    boolean,
-    choice,
-    function,
-    identifier,
-    integer,
-    number,
-    setting,
-    settings_of,
-    text,
-    values_by_field,
-)
+from sparktxn.config.settings import setting, settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
+from sparktxn.config.values import boolean, choice, function, identifier, integer, number, text
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.settings.client import address_setting, none_if_empty, sort_settings
 
@@ -37,9 +27,9 @@ PARTITIONERS: Final = (
 _INT_MAX: Final = 2**31 - 1
 
 
-def _acks(name: str, value: Any) -> int:
+def _acks(named: str, value: Any) -> int:
     """all, or a whole number from -1 to 1000"""
-    parsed: int = -1 if isinstance(value, str) and str.lower(value) == "all" else integer(-1, 1000)(name, value)
+    parsed: int = -1 if isinstance(value, str) and str.lower(value) == "all" else integer(-1, 1000)(named, value)
     return parsed
 
 

@@ -39,8 +39,7 @@ def check_copied(objects: ObjectStore, store: StoreDocument) -> None:
         return
     newest = newest_copy(objects)
     if newest is None or not newest.complete:
-        chosen = "".join(f"--topic {name} " for name in newest.topics) if newest is not None else ""
         raise StoreNotFound(
             f"at {objects.uri!r} is an unfinished copy of the store with the id {store.copied_from}, and no store yet: "
-            f"finish it with txnlog copy {chosen}--apply from that store, or delete it"
+            f"finish it with txnlog copy --apply from that store, or delete it"
         )

@@ -19,7 +19,8 @@ from msgspec import Struct
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import Command, EndTxn
 from sparktxn.format.entry import LogEntry
-from sparktxn.state.touches import CONFINED, touched_by_end, touches, transaction_of
+from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
+from sparktxn.state.touches import touched_by_end
 from sparktxn.structs import StateKey, TransactionState
 
 __all__ = ["DEFERRED_BYTES_MAX", "DEFERRED_ENTRIES_MAX", "Deferred", "DeferredEntries", "Group"]
@@ -84,9 +85,9 @@ class DeferredEntries:
         """
         touched: list[tuple[str, ...]] = []
         for command in entry.commands:
-            if type(command) not in CONFINED:
+            if not is_confined(command):
                 return False
-            parts_named = touches(command, entry.entry)
+            parts_named = parts_touched_by(command, entry.entry)
             if self._credits and self._is_read(parts_named):
                 return False
             touched.append(parts_named)

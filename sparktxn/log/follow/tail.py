@@ -25,7 +25,7 @@ from sparktxn.log.follow.state import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_entry, apply_list
-from sparktxn.state.touches import CONFINED, touches, transaction_of
+from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail"]
@@ -105,12 +105,12 @@ class Tail:
             return
         parts: set[str] = set()
         for entry in entries:
-            if self.defers and all(type(command) in CONFINED for command in entry.commands):
+            if self.defers and all(map(is_confined, entry.commands)):
                 # It is deferred: only the records of its transactions are read.
                 ids = {transaction_of(command) for command in entry.commands} - {None}
                 parts.update(part_of(("transaction", str(id_))) for id_ in ids)
             else:
-                parts.update(*(touches(command, entry.entry) for command in entry.commands))
+                parts.update(*(parts_touched_by(command, entry.entry) for command in entry.commands))
         self.load(sorted(parts))
 
     def load(self, parts: list[str]) -> None:

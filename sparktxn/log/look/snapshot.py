@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sparktxn.log.follow.confirm import Premise
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.look.known import topics_of
 from sparktxn.structs import PartitionState, StateRecord, TopicState
@@ -15,17 +14,13 @@ __all__ = ["Snapshot", "take_snapshot"]
 
 
 class Snapshot(Struct, frozen=True):
-    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`.
-
-    The objects that the records name are kept for as long as no vacuum has passed `premise`.
-    """
+    """The topics, their partitions by (topic id, partition), and the records that were asked for, at `entry`."""
 
     entry: int
     timestamp_ms: int
     topics: dict[int, TopicState]
     partitions: dict[tuple[int, int], PartitionState]
     records: tuple[StateRecord, ...]
-    premise: Premise
 
 
 def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
@@ -40,11 +35,4 @@ def take_snapshot(tail: Tail, prefixes: Sequence[str]) -> Snapshot:
         for number in range(topic.partition_count)
     }
     by_id = {topic.topic_id: topic for topic in topics}
-    return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records), _premise(tail))
-
-
-def _premise(tail: Tail) -> Premise:
-    head, base = tail.parts.head, tail.parts.base
-    if head is None or base is None:
-        return Premise(tail.entry)
-    return Premise(tail.entry, min(base, head.base), head.checkpoint)
+    return Snapshot(tail.entry, tail.timestamp_ms, by_id, partitions, tuple(records))

@@ -74,6 +74,7 @@ def test_any_parquet_reader_can_skip_by_statistics() -> None:
 
 WRONG = [
     ({"name": "x.parquet"}, "not the name of a segment"),
+    ({"name": SEGMENTS[0].name.replace(".", ".undated.")}, "not the name of a segment"),
     ({"name": "../" + SEGMENTS[0].name}, "not the name of a segment"),
     ({"name": ""}, "not the name of a segment"),
     ({"record_count": 0}, "record_count is 0"),

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import (
     RECORD_SCHEMA,
+    InlineSegment,
     check_schema,
     checksum,
+    decode_inline,
     decode_row_groups,
     decode_segment,
+    encode_inline,
     encode_segment,
     parse_type,
     stored_schema,
@@ -394,3 +397,25 @@ def test_a_schema_in_any_form_is_kept_as_text() -> None:
     as_arrow = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.list_(pa.string()))])
     mixed = [("a", pa.int64(), False), as_text[1]]
     assert check_schema(as_arrow) == check_schema(as_text) == check_schema(mixed) == as_text
+
+
+def test_inline_segments_that_are_decoded_together_are_damaged_one_by_one() -> None:
+    """Neighbours with one schema are one stream: an error still names the segment whose bytes are wrong."""
+    sound = encode_inline(many_records(3), compression="none")
+    other = encode_inline(many_records(2).select(["value", "timestamp"]), compression="zstd")
+    segments = [InlineSegment(f"s{number}", sound, 3) for number in range(4)] + [InlineSegment("other", other, 2)]
+    rows = decode_inline(segments, schema=RECORD_SCHEMA, columns=["value", "key"])
+    assert rows.column("value").to_pylist() == [*many_records(3).column("value").to_pylist() * 4,
+                                                *many_records(2).column("value").to_pylist()]  # fmt: skip
+    assert rows.column("key").to_pylist()[-2:] == [None, None]
+    body = bytearray(sound)
+    # The number of rows of the record batch, which its buffers do not have then.
+    place = body.rindex((3).to_bytes(8, "little"), 0, len(sound) - 200)
+    body[place : place + 8] = (2**40).to_bytes(8, "little")
+    for damaged, match in (
+        (InlineSegment("x", sound, 4), "'x' is damaged: it has 3 records: expected 4"),
+        (InlineSegment("x", sound[:-80], 3), "'x' is damaged"),
+        (InlineSegment("x", bytes(body), 3), "'x' is damaged"),
+    ):
+        with pytest.raises(DamagedObject, match=match):
+            decode_inline([*segments[:2], damaged, *segments[2:]], schema=RECORD_SCHEMA, columns=["value"])

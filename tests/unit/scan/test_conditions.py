@@ -13,7 +13,7 @@ import pytest
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import encode_segment, parquet_footer
-from sparktxn.scan.conditions import OPERATORS, Condition, checked_condition, matching, may_hold, meets
+from sparktxn.scan.conditions import OPERATORS, Condition, checked_condition, groups_that_may_hold, matching, meets
 from tests.each import each
 
 MOMENTS = [datetime(2024, 1, day, tzinfo=UTC) for day in range(1, 9)]
@@ -94,8 +94,8 @@ def test_rows_are_those_of_the_model_and_no_footer_denies_one_of_them(seed: int)
             condition = random_condition(random)
             expected = [model(value, condition) for value in rows.column(condition.column).to_pylist()]
             assert meets(rows.column(condition.column), condition).to_pylist() == expected, (seed, condition)
-            assert may_hold(footer, [condition]) or not any(expected), (seed, condition)
-            ruled_out += not may_hold(footer, [condition])
+            assert groups_that_may_hold(footer, [condition]) or not any(expected), (seed, condition)
+            ruled_out += not groups_that_may_hold(footer, [condition])
             batch = rows.combine_chunks().to_batches()[0]
             assert matching(batch, [condition]).num_rows == sum(expected)
     assert ruled_out > 100
@@ -140,6 +140,6 @@ def test_a_column_with_a_dot_in_its_name_is_not_the_field_of_a_nested_one() -> N
     footer = parquet_footer(encode_segment(stored, segment_format="parquet", compression="zstd"), "segment")
     assert footer is not None
     for operator, value in (("=", 5), (">", 1), ("in", (5,)), ("is null", None), ("is not null", None)):
-        assert may_hold(footer, [Condition("place.x", operator, value)]), operator
+        assert groups_that_may_hold(footer, [Condition("place.x", operator, value)]), operator
     # Parquet's writer takes paths, so it writes no statistics for either.
-    assert may_hold(footer, [Condition("place.x", "=", 1)])
+    assert groups_that_may_hold(footer, [Condition("place.x", "=", 1)])

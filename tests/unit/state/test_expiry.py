@@ -25,7 +25,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.state import transactions
 from sparktxn.state.laststable import last_stable_offset
-from sparktxn.state.touches import touches
+from sparktxn.state.rules import parts_touched_by
 from sparktxn.structs import ProducerState, TransactionStatus
 from tests.purelog import PureLog
 
@@ -282,7 +282,7 @@ def test_every_part_that_is_read_is_named(command: Command) -> None:
 
     log.records = Asked()
     log.submit(command)
-    assert asked <= {*touches(command, 1), "store"}
+    assert asked <= {*parts_touched_by(command, 1), "store"}
 
 
 def test_one_producer_that_stays_does_not_keep_the_others(log: PureLog) -> None:

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from sparktxn.format import commands as c
 from sparktxn.format.checkpoint import part_of
-from sparktxn.format.commands import Append, Appends, Command, EndTxn
-from sparktxn.state import machine, touches
+from sparktxn.format.commands import Append, Command, EndTxn
+from sparktxn.state import touches
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.requests import request_key
+from sparktxn.state.rules import RULES, Scope, is_confined, parts_touched_by, transaction_of
 from sparktxn.structs import (
     HalfSegment,
     ManifestRef,
@@ -28,13 +29,11 @@ from tests.purelog import PureLog
 
 
 def test_every_command_says_what_it_touches() -> None:
-    commands = set(get_args(Command))
-    assert set(touches._TOUCHES) == commands
-    assert set(machine._HANDLERS) == commands - {Appends}
-    assert commands >= touches.CONFINED >= touches._IN_A_TRANSACTION
-    for command in touches.CONFINED:
+    assert set(RULES) == set(get_args(Command))
+    for command, rule in RULES.items():
         fields = {field.name for field in msgspec.structs.fields(command)}
-        assert ("transactional_id" in fields) == (command in touches._IN_A_TRANSACTION)
+        is_confined = rule.scope is not Scope.OPEN
+        assert not is_confined or ("transactional_id" in fields) == (rule.scope is Scope.TRANSACTION)
 
 
 def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() -> None:
@@ -46,7 +45,7 @@ def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() 
     log.submit(producer.end(1))
     changed = {part_of(key) for key in {*before, *log.records} if before.get(key) != log.records.get(key)}
     named = touches.touched_by_end(before["transaction", "id"])
-    own = touches.touches(EndTxn("id", producer.producer_id, 0, 1, committed=True), 5)
+    own = parts_touched_by(EndTxn("id", producer.producer_id, 0, 1, committed=True), 5)
     assert changed <= named | set(own)
     assert part_of(("partition", 1, 0)) in named
     assert part_of(("offset", "group", 1, 0)) in named
@@ -54,8 +53,8 @@ def test_ending_a_transaction_touches_the_partitions_and_groups_of_its_record() 
 
 def test_an_append_outside_of_transactions_touches_none() -> None:
     append = Append(1, 0, "segment", 1, 1, "00000000", 7, 0, 0, 1, 1)
-    assert touches.transaction_of(append) is None
-    assert not [part for part in touches.touches(append, 5) if part.startswith("transactions/")]
+    assert transaction_of(append) is None
+    assert not [part for part in parts_touched_by(append, 5) if part.startswith("transactions/")]
 
 
 def test_only_the_store_and_the_end_of_a_partition_are_not_steady() -> None:
@@ -143,7 +142,7 @@ NAMED: list[tuple[Command, list[StateKey]]] = [
 @pytest.mark.parametrize(("command", "keys"), NAMED, ids=lambda given: type(given).__name__)
 def test_a_command_touches_the_parts_of_the_records_that_it_names(command: Command, keys: list[StateKey]) -> None:
     """Of each table another number, so that no two of them are in one part."""
-    assert set(touches.touches(command, 5)) == parts(*keys)
+    assert set(parts_touched_by(command, 5)) == parts(*keys)
 
 
 def test_every_command_is_among_those() -> None:
@@ -171,7 +170,7 @@ def test_an_intent_touches_what_the_entries_after_its_base_have_settled(
     kind: type[c.SettleIntent | c.CancelIntent], base: int, entry: int, slots: Iterable[int]
 ) -> None:
     """That of its own entry too; for a base that is not there yet, which is refused, that alone."""
-    assert set(touches.touches(kind("i", base), entry)) == parts(*[("intents", slot) for slot in slots])
+    assert set(parts_touched_by(kind("i", base), entry)) == parts(*[("intents", slot) for slot in slots])
 
 
 def test_the_end_of_a_transaction_touches_each_partition_and_group_that_it_has_registered() -> None:
@@ -185,5 +184,5 @@ def test_the_end_of_a_transaction_touches_each_partition_and_group_that_it_has_r
 
 @pytest.mark.parametrize("command", [command for command, _ in NAMED], ids=lambda given: type(given).__name__)
 def test_a_confined_command_is_in_the_transaction_of_its_transactional_id(command: Command) -> None:
-    named = getattr(command, "transactional_id", None) if type(command) in touches.CONFINED else None
-    assert touches.transaction_of(command) == named
+    named = getattr(command, "transactional_id", None) if is_confined(command) else None
+    assert transaction_of(command) == named

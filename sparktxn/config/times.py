@@ -1,0 +1,141 @@
+"""Times and durations as users write them: milliseconds since 1970, text, ``15m``, and ``15m`` or ``-10 minutes`` ago.
+
+One syntax for the options of Spark and for the command. Only a time without a zone differs: the command takes UTC. An
+option's text has its zone with it, because Spark does not pass the session's on.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from sparktxn import arguments
+from sparktxn.config.values import refusal
+from sparktxn.errors import ConfigurationError
+
+__all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_duration_ms", "parse_time", "parse_time_ago"]
+
+_MS_BY_UNIT: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_DURATION: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_TIME: Final = re.compile(r"[0-9]{1,19}")
+_AGO: Final = re.compile(r"\s*-\s*[0-9]+\s*[a-zA-Z]|\s*[0-9]+\s*[a-zA-Z]+\s*$")
+_ZONE_NAME: Final = re.compile(r"(?P<time>.*[0-9])\s*\[?(?P<zone>[A-Za-z_]+(/[A-Za-z0-9_+-]+)*)\]?", re.DOTALL)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXPECTED: Final = (
+    "milliseconds since 1970, a time such as 2024-05-01T12:00:00Z, or a time before now such as -10 minutes or 15m"
+)
+
+
+class TimeAgo(Struct, frozen=True):
+    """A time before the moment at which a read is made."""
+
+    ago_ms: int
+
+
+Time = int | TimeAgo
+"""Milliseconds since 1970, or a time before now."""
+
+
+def parse_duration_ms(named: str, value: str) -> int:
+    """Return the milliseconds of a duration such as ``15m``; a number without a unit is in milliseconds.
+
+    Raises:
+        ConfigurationError: it is no duration, or longer than 2**63 - 1 milliseconds.
+    """
+    duration_ms = _duration_ms(value)
+    if duration_ms is None:
+        raise refusal(named, value, "a duration such as 500ms, 30s, 15m, 1h or 2d")
+    return duration_ms
+
+
+def _duration_ms(value: str) -> int | None:
+    found = _DURATION.fullmatch(value.strip().lower())
+    if found is None:
+        return None
+    number, unit = found.groups()
+    unit_ms = 1 if not unit else _MS_BY_UNIT.get(unit) or _MS_BY_UNIT.get(unit.removesuffix("s"))
+    if unit_ms is None or int(number) * unit_ms > arguments.INT64_MAX:
+        return None
+    return int(number) * unit_ms
+
+
+def is_relative(value: str) -> bool:
+    """Return True if `value` is a time before now, such as ``-10 minutes`` or ``15m``."""
+    return _AGO.match(value) is not None
+
+
+def parse_time_ago(named: str, value: str) -> TimeAgo:
+    """Return the time before now that a text says, such as ``-10 minutes`` or ``15m``.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    ago_ms = _duration_ms(value.strip().removeprefix("-")) if is_relative(value) else None
+    if ago_ms is None:
+        raise refusal(named, value, "a time before now such as -10 minutes, 2h or 1d")
+    return TimeAgo(ago_ms)
+
+
+def parse_time(named: str, value: str, zone: tzinfo | None = None) -> Time:
+    """Return the time that a text says; one without a zone is in `zone`.
+
+    Raises:
+        ConfigurationError: it is neither a whole number of milliseconds from 0, nor a time before now, nor a time from
+            1970 on. A time needs a zone of its own where `zone` is None.
+    """
+    if is_relative(value):
+        return parse_time_ago(named, value)
+    if _TIME.fullmatch(value.strip()) and int(value) <= arguments.INT64_MAX:
+        return int(value)
+    found = _datetime_of(value.strip())
+    if found is None:
+        raise refusal(named, value, _EXPECTED)
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=zone)
+    if found.tzinfo is None:
+        raise ConfigurationError(
+            f"{named} is {arguments.shown(value)}, a time without a zone: add one, as in "
+            f"{value.strip()}Z or {value.strip()} Europe/Berlin. The session's time zone is not known here"
+        )
+    milliseconds = (found - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ConfigurationError(f"{named} is {arguments.shown(value)}, before 1970: expected {_EXPECTED}")
+    return milliseconds
+
+
+def _datetime_of(text: str) -> datetime | None:
+    """Return the time in ISO 8601, or in Spark's form of it with the name of a zone; None if it is neither."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        named = _ZONE_NAME.fullmatch(text)
+    if named is None:
+        return None
+    try:
+        time, zone = datetime.fromisoformat(named["time"]), ZoneInfo(named["zone"])
+    except (ValueError, KeyError, OSError):  # what zoneinfo raises for a zone that is not known depends on its name
+        return None
+    return time.replace(tzinfo=zone) if time.tzinfo is None else None
+
+
+def absolute_ms(time: Time, now_ms: int) -> int:
+    """Return `time` in milliseconds since 1970, at least 0."""
+    return max(0, now_ms - time.ago_ms) if isinstance(time, TimeAgo) else time

@@ -1,0 +1,121 @@
+"""One row for each command: what applies it, which parts it touches, and where it may stand.
+
+A command is added here and in `format/commands.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from sparktxn.format import commands
+from sparktxn.format.commands import Command, CommandResult
+from sparktxn.state import (
+    coordinator,
+    expectations,
+    expiry,
+    features,
+    groups,
+    halfmessages,
+    intents,
+    membership,
+    partitions,
+    prepared,
+    rewrites,
+    settings,
+    sinks,
+    topics,
+    touches,
+    vacuum,
+)
+from sparktxn.state.delta import Context, Delta, Refusal
+
+__all__ = ["RULES", "Rule", "Scope", "is_confined", "parts_touched_by", "transaction_of"]
+
+
+class Scope(Enum):
+    """What a command reads and changes apart from the parts that it touches."""
+
+    OPEN = "open"
+    """Records that it does not name: to apply it takes the state of all entries before it."""
+    CONFINED = "confined"
+    """Steady records only (`touches.STEADY_TABLES`)."""
+    TRANSACTION = "transaction"
+    """Steady records only, in the transaction that the command names.
+
+    `EndTxn` also touches what its transaction has registered, see `touches.touched_by_end`; it is confined unless the
+    transaction is prepared.
+    """
+
+
+class Rule(NamedTuple):
+    """What the machine and the followers of the log know about one kind of command."""
+
+    handler: Callable[[Delta, Any, Context], CommandResult | Refusal]
+    """Applies the command to a delta, which is of no use after a refusal."""
+    touches: Callable[[Any, int], touches.Parts]
+    """Returns the parts that applying the command in an entry reads or changes, as far as the command names them."""
+    scope: Scope
+
+
+def _appends(delta: Delta, command: commands.Appends, context: Context) -> CommandResult | Refusal:
+    raise AssertionError("a reader of the entry puts the appends of the object in its place")
+
+
+RULES: Final[Mapping[type, Rule]] = {
+    commands.CreateTopic: Rule(topics.create_topic, touches.topic, Scope.OPEN),
+    commands.AlterTopic: Rule(topics.alter_topic, touches.topic, Scope.OPEN),
+    commands.AlterStore: Rule(settings.alter_store, touches.alter_store, Scope.OPEN),
+    commands.CreatePartitions: Rule(topics.create_partitions, touches.topic, Scope.OPEN),
+    commands.DeleteTopic: Rule(topics.delete_topic, touches.topic, Scope.OPEN),
+    commands.DeleteRecords: Rule(topics.delete_records, touches.delete_records, Scope.OPEN),
+    commands.InitProducerId: Rule(coordinator.init_producer_id, touches.init_producer_id, Scope.OPEN),
+    commands.AddPartitionsToTxn: Rule(
+        coordinator.add_partitions_to_txn, touches.add_partitions_to_txn, Scope.TRANSACTION
+    ),
+    commands.AddOffsetsToTxn: Rule(coordinator.add_offsets_to_txn, touches.transaction, Scope.TRANSACTION),
+    commands.EndTxn: Rule(coordinator.end_txn, touches.transaction, Scope.TRANSACTION),
+    commands.ExpectEndOffset: Rule(expectations.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
+    commands.PrepareTxn: Rule(prepared.prepare_txn, touches.transaction, Scope.OPEN),
+    commands.Appends: Rule(_appends, touches.nothing, Scope.OPEN),
+    commands.Append: Rule(partitions.append, touches.append, Scope.TRANSACTION),
+    commands.TxnOffsetCommit: Rule(groups.txn_offset_commit, touches.txn_offset_commit, Scope.TRANSACTION),
+    commands.OffsetCommit: Rule(groups.offset_commit, touches.group_request, Scope.CONFINED),
+    commands.DeleteGroup: Rule(groups.delete_group, touches.group_request, Scope.OPEN),
+    commands.JoinGroup: Rule(membership.join_group, touches.subscribing, Scope.OPEN),
+    commands.UpdateMember: Rule(membership.update_member, touches.subscribing, Scope.OPEN),
+    commands.ReleasePartitions: Rule(membership.release_partitions, touches.group_request, Scope.OPEN),
+    commands.LeaveGroup: Rule(membership.leave_group, touches.group_request, Scope.OPEN),
+    commands.ExpireMember: Rule(membership.expire_member, touches.expire_member, Scope.OPEN),
+    commands.SinkBatchCommit: Rule(sinks.sink_batch_commit, touches.transaction, Scope.TRANSACTION),
+    commands.SettleIntent: Rule(intents.settle_intent, touches.intent, Scope.CONFINED),
+    commands.CancelIntent: Rule(intents.cancel_intent, touches.intent, Scope.CONFINED),
+    commands.Rewrite: Rule(rewrites.rewrite, touches.rewrite, Scope.OPEN),
+    commands.Vacuum: Rule(vacuum.vacuum, touches.store, Scope.OPEN),
+    commands.RequireFeatures: Rule(features.require_features, touches.store, Scope.OPEN),
+    commands.ExpireTransactionalId: Rule(expiry.expire_transactional_id, touches.transaction, Scope.OPEN),
+    commands.ExpireProducers: Rule(expiry.expire_producers, touches.expire_producers, Scope.OPEN),
+    commands.ExpireOffsets: Rule(expiry.expire_offsets, touches.expire_offsets, Scope.OPEN),
+    commands.PrepareHalf: Rule(halfmessages.prepare_half, touches.prepare_half, Scope.OPEN),
+    commands.CheckHalf: Rule(halfmessages.check_half, touches.half, Scope.OPEN),
+    commands.EndHalf: Rule(halfmessages.end_half, touches.half, Scope.OPEN),
+    commands.DiscardHalf: Rule(halfmessages.discard_half, touches.half, Scope.OPEN),
+    commands.ResumeHalf: Rule(halfmessages.resume_half, touches.half, Scope.OPEN),
+    commands.DeleteHalf: Rule(halfmessages.delete_half, touches.half, Scope.OPEN),
+}
+
+
+def parts_touched_by(command: Command, entry: int) -> touches.Parts:
+    """Return the parts that applying `command` in entry `entry` reads or changes, as far as it names them."""
+    return RULES[type(command)].touches(command, entry)
+
+
+def is_confined(command: Command) -> bool:
+    """Return True if the command reads and changes its parts, and otherwise only reads steady records."""
+    return RULES[type(command)].scope is not Scope.OPEN
+
+
+def transaction_of(command: Any) -> str | None:
+    """Return the transactional id in whose transaction a confined command is; None if it is in none."""
+    return command.transactional_id if RULES[type(command)].scope is Scope.TRANSACTION else None

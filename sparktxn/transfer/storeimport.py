@@ -1,0 +1,277 @@
+"""Importing a topic of another store: what its entries have committed, exactly once.
+
+A transactional id keeps how far the source is imported: the source's entry is the sink's run. Each import is the batch
+after the last one. It reads what the source's later entries have committed, up to one view, and commits all of it with
+one entry. Of two imports at once the second finds its number taken, and reads again from where the first one ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn import arguments
+from sparktxn.clock import in_time
+from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
+from sparktxn.format.schema import stored_schema
+from sparktxn.internaltopics import refuse_change, refuse_import
+from sparktxn.log.look.views import ReadView
+from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.stager import SegmentStager
+from sparktxn.store import SinkCommit, Store, read_task
+from sparktxn.structs import TopicState
+from sparktxn.transfer.sametopic import check_same_topic, command_to_create
+
+__all__ = ["StoreImportReport", "import_from_store"]
+
+OnProgress = Callable[[int], None]
+"""Gets how many records are staged."""
+
+_ATTEMPTS: Final = 8
+_ROWS_PER_BATCH: Final = 65_536
+
+
+class StoreImportReport(Struct, frozen=True, kw_only=True):
+    """What was imported into `topic`, or with `dry_run` would be.
+
+    That is what entries `after_entry` + 1 to `to_entry` of the store `source` have committed to its `source_topic`.
+    They are `records`, and entry `entry` has committed them here; None where there are none, and for a dry run. Of a
+    compacted topic a dry run counts at most so many.
+    """
+
+    dry_run: bool
+    topic: str
+    source: str
+    source_topic: str
+    after_entry: int
+    to_entry: int
+    records: int = 0
+    entry: int | None = None
+
+
+class _Position(NamedTuple):
+    """Up to which of the source's entries its topic is imported, and the number of the last import."""
+
+    entry: int
+    batch_id: int
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def import_from_store(
+    store: Store,
+    topic: str,
+    source: Store,
+    source_topic: str,
+    *,
+    entry: int | None = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    timeout_s: float | None = None,
+) -> StoreImportReport:
+    """Append the committed records of a topic of another store, as one view of it has them, in one transaction.
+
+    Partitions, keys, values, headers, timestamps and columns are kept exactly. Offsets are new, and transactions
+    become one. Each record takes effect once. After a crash, or for what has been added since, call it again: what was
+    imported before is left out. The source is known by its id and the topic's, whatever its address.
+
+    Args:
+        store: an open store.
+        topic: the topic, with the same columns, number of partitions and ``message.timestamp.type`` as the source's.
+        source: the other store, open. It may be the same one, and the topic another one.
+        source_topic: the name of its topic.
+        entry: import what the source has at this entry; None: now.
+        dry_run: only return how much there is to import.
+        on_progress: called now and then.
+        timeout_s: how long all of it may take.
+
+    Raises:
+        ConfigurationError: an argument is wrong, or the topics are one, or do not fit each other. Or the source ends
+            before what was imported of it.
+        CommandRefused: the source has no such topic or entry, or a record is too large for the topic.
+        KafkaException: a topic is internal (INVALID_TOPIC).
+        ViewExpired: a vacuum of the source has passed the view: call again, or give a later entry.
+        SegmentExpired: a vacuum has passed what was staged: call again.
+        BatchRefused, ProducerFenced: another process imports the same: nothing is imported twice.
+        StoreUnavailable, OutcomeUnknown: call again: a record takes effect once.
+    """
+    arguments.instance("store", store, Store)
+    topic = arguments.identifier("topic", topic)
+    arguments.instance("source", source, Store)
+    source_topic = arguments.identifier("source_topic", source_topic)
+    entry = arguments.integer_or_none("entry", entry, 1)
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("on_progress", on_progress)
+    arguments.timeout_s("timeout_s", timeout_s)
+    refuse_change(topic)
+    refuse_import(source_topic)
+    view = _view_of(source, source_topic, entry)
+    theirs = view.topics[source_topic]
+    importing = _Importing(store, _target(store, topic, theirs), source, theirs, view, on_progress)
+    return importing.run(dry_run=dry_run)
+
+
+def _view_of(source: Store, topic: str, entry: int | None) -> ReadView:
+    try:
+        return source.view([topic], entry=entry)
+    except CommandRefused as refused:
+        reason = f"the source {source.uri!r}: {refused.error.str()}"
+        raise CommandRefused(refused.error.code(), reason) from None
+
+
+def _target(store: Store, name: str, source: TopicState) -> TopicState:
+    """Return the topic to import into.
+
+    Raises:
+        ConfigurationError: it does not exist.
+    """
+    found = next((topic for topic in store.topics() if topic.name == name), None)
+    if found is None:
+        raise ConfigurationError(
+            f"topic {name!r} does not exist in {store.uri!r}: expected one like the source's; create it with "
+            f"{command_to_create(name, source)}"
+        )
+    return found
+
+
+class _Importing:
+    """One call."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: TopicState,
+        source: Store,
+        source_topic: TopicState,
+        view: ReadView,
+        on_progress: OnProgress | None,
+    ) -> None:
+        if (store.store_id, topic.topic_id) == (source.store_id, source_topic.topic_id):
+            raise ConfigurationError(
+                f"topic {topic.name!r} of {store.uri!r} is both the source and the target: expected two topics"
+            )
+        check_same_topic(store.uri, topic, source.uri, source_topic)
+        self._store = store
+        self._topic = topic
+        self._source = source
+        self._source_topic = source_topic
+        self._view = view
+        self._on_progress = on_progress
+        self._writer_id = f"import of topic {source_topic.topic_id} of store {source.store_id}"
+        digest = hashlib.sha256(f"{topic.topic_id}\0{self._writer_id}".encode()).hexdigest()
+        self._transactional_id = f"import-{digest[:40]}"
+
+    def run(self, *, dry_run: bool) -> StoreImportReport:
+        """Import what the view has and the topic lacks.
+
+        Raises:
+            BatchRefused: other imports of this source came first each time.
+            ConfigurationError, StoreError: see `import_from_store`.
+        """
+        for attempt in range(_ATTEMPTS):
+            position = self._position()
+            if position.entry >= self._view.entry:
+                self._check_not_behind(position)
+                break
+            if dry_run:
+                found = self._source.commit_cut(self._view, position.entry)
+                return self._report(position, dry_run=True, records=found.rows)
+            staged = self._staged(position.entry)
+            if not staged:
+                break
+            try:
+                done = self._store.commit(
+                    staged,
+                    transactional_id=self._transactional_id,
+                    sink=SinkCommit(self._writer_id, str(self._view.entry), position.batch_id + 1),
+                )
+            except BatchRefused:
+                # Another import has taken the number: what it has committed is not staged again.
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                continue
+            if not done.replayed:
+                records = sum(segment.record_count for segment in staged)
+                return self._report(position, dry_run=False, records=records, entry=done.entry)
+        return self._report(position, dry_run=dry_run)
+
+    def _position(self) -> _Position:
+        """Return how far the source is imported, as the store says now."""
+        log = self._store.log
+        log.refresh(log.deadline())
+        transaction = log.transaction(self._transactional_id)
+        sink = None if transaction is None else transaction.sink
+        return _Position(0, -1) if sink is None else _Position(int(sink.run_id), sink.batches[-1].batch_id)
+
+    def _check_not_behind(self, position: _Position) -> None:
+        # Read now: since the view was taken another import may have had a later one.
+        end = self._source.view([]).entry
+        if position.entry > end:
+            raise ConfigurationError(
+                f"the source {self._source.uri!r} ends at entry {end}, and its topic "
+                f"{self._source_topic.name!r} was imported up to entry {position.entry}: it is an older state of that "
+                "store; expected one that has gone on"
+            )
+
+    def _staged(self, after_entry: int) -> list[StagedSegment]:
+        """Upload what the source's entries from `after_entry` + 1 on have committed; nothing of it is visible yet."""
+        plan = self._store.stage_plan([self._topic.name])
+        is_by_time = StageTopic.of(self._topic).has_times_of_entries
+        staged: list[StagedSegment] = []
+        stager: SegmentStager | None = None
+        records, time_ms = 0, -1
+        for partition, rows in self._rows(after_entry):
+            for part, part_ms in _of_one_time(rows) if is_by_time else [(rows, time_ms)]:
+                if stager is not None and part_ms != time_ms:
+                    staged += _dated(stager.finish(), time_ms)
+                    stager = None
+                time_ms = part_ms
+                stager = stager or plan.open(seed=0, default_topic=self._topic.name, digests=False)
+                stager.write(part, partition=partition)
+            records += rows.num_rows
+            if self._on_progress is not None:
+                self._on_progress(records)
+        return staged if stager is None else [*staged, *_dated(stager.finish(), time_ms)]
+
+    def _rows(self, after_entry: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield rows as the topic stores them, with their partition, in the order of their offsets."""
+        columns = stored_schema(self._source_topic.schema).names
+        for task in self._source.plan_commits(self._view, after_entry, columns=columns):
+            for rows in read_task(task, self._source.options, batch_rows=_ROWS_PER_BATCH):
+                if rows.num_rows:
+                    yield task.partition, rows
+
+    def _report(
+        self, position: _Position, *, dry_run: bool, records: int = 0, entry: int | None = None
+    ) -> StoreImportReport:
+        return StoreImportReport(
+            dry_run=dry_run,
+            topic=self._topic.name,
+            source=self._source.log.objects.uri,
+            source_topic=self._source_topic.name,
+            after_entry=position.entry,
+            to_entry=self._view.entry,
+            records=records,
+            entry=entry,
+        )
+
+
+def _of_one_time(rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield rows in pieces of one timestamp, with it: under LogAppendTime a segment has a single one."""
+    times = rows.column(rows.num_columns - 1).cast(pa.int64())
+    start = 0
+    for run in pc.run_end_encode(times).run_ends.to_pylist():
+        yield rows.slice(start, run - start), times[start].as_py()
+        start = run
+
+
+def _dated(staged: list[StagedSegment], time_ms: int) -> list[StagedSegment]:
+    """Return segments with the time of their records, where the log would give them that of the import."""
+    if time_ms < 0:
+        return staged
+    return [replace(segment, timestamp_min_ms=time_ms, timestamp_max_ms=time_ms) for segment in staged]
