@@ -105,7 +105,7 @@ def test_what_is_queued_is_withdrawn_unless_it_was_just_taken() -> None:
 
 def test_what_is_left_in_an_intent_while_its_owner_withdraws_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     class Racing(deque[QueuedList]):
-        """Between the owner's look at the state and this, the writer leaves the list, and gives it back."""
+        """Between the owner's check of the state and this, the writer leaves the list, and gives it back."""
 
         def remove(self, value: QueuedList) -> None:
             value.leave(IntentId("intent", 1))

@@ -149,7 +149,7 @@ class QueuedList:
             self.error = outcome.error
         else:
             self.results = outcome.results
-        # Last: whoever waits reads the outcome once it sees this.
+        # Last: a caller that waits reads the outcome once it sees this.
         self.move(ListState.DONE)
 
 

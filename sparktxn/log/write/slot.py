@@ -1,7 +1,7 @@
 """One slot of the log, until it is known which body it holds (PROTOCOL.md, "Won, lost, unknown").
 
-A slot is never left before that. A body's bytes never change. Where an owner lets go of a list, another body without it
-is put for the same slot, and the one that is read there decides.
+A slot is never left before that. A body's bytes never change. If an owner lets go of a list, another body without it is
+put for the same slot. The one that is read there decides.
 """
 
 from __future__ import annotations
