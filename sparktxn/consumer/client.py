@@ -81,7 +81,6 @@ class Consumer(Lookups):
             self._settings,
             self._log.clock,
             self._committer,
-            self._membership.call_later,
             self._turns,
         )
         self._reader = self._log.background.sibling("sparktxn-reader", 2)

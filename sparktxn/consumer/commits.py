@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -28,31 +28,25 @@ from sparktxn.log.write.tickets import Ticket
 __all__ = ["Commits", "checked_choice", "offsets_of"]
 
 _LOGGER: Final = logging.getLogger("sparktxn")
-_COMPANY_S: Final = 1.0
-"""How long a release waits for those of other members: twice the time after which each of them polls the log."""
 
 
 class _Commit:
     """One offset commit alongside the caller; the worker sets `ticket`, `error` and, last, `ended`.
 
-    `with_it` is a command of the group that takes effect with the offsets, or alone if they are refused. `is_patient`
-    if it may wait for the same of other members.
+    `with_it` is a command of the group that takes effect with the offsets, or alone if they are refused.
     """
 
-    __slots__ = ("ended", "error", "is_patient", "offsets", "speech", "ticket", "with_it")
+    __slots__ = ("ended", "error", "offsets", "speech", "ticket", "with_it")
 
     def __init__(
         self,
         offsets: list[TopicPartition],
         speech: Speech,
         with_it: Command | None = None,
-        *,
-        is_patient: bool = False,
     ) -> None:
         self.offsets = offsets
         self.speech = speech
         self.with_it = with_it
-        self.is_patient = is_patient
         self.ticket: Ticket | None = None
         self.error: Exception | None = None
         self.ended = threading.Event()
@@ -64,11 +58,7 @@ class _Commit:
 
 
 class Commits:
-    """Commits stored offsets, and calls the user's `on_commit`.
-
-    Args:
-        call_later: calls a function of a member after so many seconds, on any thread, also if its user does not poll.
-    """
+    """Commits stored offsets, and calls the user's `on_commit`."""
 
     def __init__(
         self,
@@ -77,7 +67,6 @@ class Commits:
         settings: ConsumerSettings,
         clock: Clock,
         background: Background,
-        call_later: Callable[[float, Callable[[], None]], None],
         turns: Turns,
     ) -> None:
         self._turns = turns
@@ -86,13 +75,10 @@ class Commits:
         self._settings = settings
         self._clock = clock
         self._background = background
-        self._call_later = call_later
         self._turn = threading.Lock()
         self._given_up = False
         self._asked: deque[_Commit] = deque()
         self._under_way: deque[_Commit] = deque()
-        self._patient: list[_Commit] = []
-        self._is_hurried = False
         self._untold: deque[tuple[KafkaError | None, list[TopicPartition]]] = deque()
         self.due_at_s = float("inf")
         self.held = False
@@ -131,22 +117,9 @@ class Commits:
             return
         self._begin(_Commit(valid, self._offsets.speech(valid)))
 
-    def hand_over(self, offsets: Sequence[TopicPartition], with_it: Command, *, is_patient: bool = False) -> None:
-        """Begins to send a command of the group, with the offsets that belong to it in one list.
-
-        If it is patient, it waits a second at most for other members that hand over too, to share an entry with them.
-        """
-        self._begin(_Commit(list(offsets), self._offsets.speech(offsets), with_it, is_patient=is_patient))
-
-    def hurry(self) -> None:
-        """Send at once what waits for company."""
-        if any(commit.is_patient and not commit.ended.is_set() for commit in self._under_way):
-            self._hurry()
-
-    def _hurry(self) -> None:
-        self._is_hurried = True
-        with suppress(RuntimeError):  # the consumer is being closed, which has seen to it
-            self._background.submit(self._work)
+    def hand_over(self, offsets: Sequence[TopicPartition], with_it: Command) -> None:
+        """Begins to send a command of the group, with the offsets that belong to it in one list."""
+        self._begin(_Commit(list(offsets), self._offsets.speech(offsets), with_it))
 
     def _begin(self, commit: _Commit) -> None:
         self._asked.append(commit)
@@ -161,17 +134,15 @@ class Commits:
         """The automatic commit, alongside the caller: a failure is reported and logged, and tried again by the next
         one.
 
-        It is left out while an earlier one is under way; a release that waits for company goes with it.
+        It is left out while an earlier one is under way.
         """
         self._schedule()
         stored = self.stored()
-        is_busy = not all(commit.is_patient for commit in self._under_way)
-        if self._settings.enable_auto_commit and stored and not is_busy and not self.held:
+        if self._settings.enable_auto_commit and stored and not self._under_way and not self.held:
             self.commit_beside(stored)
 
     def wait(self, deadline: Deadline) -> bool:
         """Waits for all commits that are under way; False if the deadline came first."""
-        self.hurry()
         while self._under_way:
             if not self._under_way[0].ended.wait(deadline.remaining_s()):
                 return False
@@ -190,15 +161,8 @@ class Commits:
         return any(not commit.ended.is_set() for commit in self._under_way)
 
     def under_way(self) -> list[threading.Event]:
-        """The ends of the commits that are under way.
-
-        What waits for company is left out, unless one of its partitions has come back: it then waits no more.
-        """
-        waiting = [commit for commit in self._under_way if commit.is_patient]
-        if any((offset.topic, offset.partition) in self._assignment for one in waiting for offset in one.offsets):
-            self.hurry()
-            waiting = []
-        return [commit.ended for commit in self._under_way if commit not in waiting]
+        """Return the ends of the commits that are under way."""
+        return [commit.ended for commit in self._under_way]
 
     def close(self, deadline: Deadline) -> None:
         """Waits for what is under way, and takes back what the deadline leaves unsent."""
@@ -239,8 +203,6 @@ class Commits:
                         commit.ticket = self._offsets.send(commit.offsets, commit.speech, commit.with_it)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
                     self._end(commit, error, deadline)
-            if self._wait_for_company(begun, deadline):
-                return
             for commit in begun:
                 if commit.ticket is None:
                     continue
@@ -255,23 +217,6 @@ class Commits:
                 else:
                     commit.speech.note_good()
                     commit.end()
-
-    def _wait_for_company(self, begun: list[_Commit], deadline: Deadline) -> bool:
-        """Return True if all that this worker has begun waits for other members; else what waited goes with it."""
-        is_hurried, self._is_hurried = self._is_hurried or self._given_up, False
-        if begun and not is_hurried and all(commit.is_patient and commit.ticket is not None for commit in begun):
-            with suppress(KafkaException):
-                # Where this fails, it fails again below, and is reported.
-                waiting = [self._offsets.waits_for_others(commit.ticket, deadline) for commit in begun if commit.ticket]
-                if all(waiting):
-                    self._patient += begun
-                    self._call_later(_COMPANY_S, self._hurry)
-                    return True
-        elif not begun and not is_hurried:
-            return True
-        begun[:0] = self._patient
-        self._patient = []
-        return False
 
     def _end(self, commit: _Commit, error: Exception, deadline: Deadline) -> None:
         """Note how a commit has failed; offsets that are refused do not hold up what was to take effect with them."""

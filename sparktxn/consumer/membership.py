@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from types import MappingProxyType
@@ -262,12 +262,6 @@ class Membership:
                 raise
             expire_overdue(self._log, [join.group_id], deadline)
             self._log.submit([join], deadline)
-
-    def call_later(self, seconds: float, work: Callable[[], None]) -> None:
-        """Call `work` after so many seconds, on the thread of the pulse, unless this life has ended by then."""
-        if self._pulse is not None:
-            self.life.errand, self.life.errand_at_s = work, self._log.clock.monotonic_s() + seconds
-            self._pulse.add(self.life)
 
     def see(self, life: Life) -> Seen:
         """Return what the state says of a life, as last known.

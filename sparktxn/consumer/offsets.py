@@ -9,7 +9,7 @@ from sparktxn.clock import Deadline
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.consumer.membership import Speaker
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
-from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit, ReleasePartitions
+from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
@@ -23,9 +23,6 @@ _UNSTABLE_RETRY_S: Final = 0.05
 _UNSTABLE_RETRY_S_MAX: Final = 0.5
 _COMMIT_TIMEOUT_S: Final = 60.0
 """librdkafka's socket.timeout.ms: how long an offset commit may take."""
-_COMPANY_MIN: Final = 2
-"""So many members that give partitions back share an entry."""
-
 
 Starts = Mapping[tuple[int, int], int]
 """By (topic id, partition): the entry of the committed offset that a consumer has started from, 0 without one."""
@@ -207,27 +204,6 @@ class GroupOffsets:
         """Take out overdue members before a commit of a consumer that is none: a group with members refuses it."""
         if speech.speaker.life is None:
             expire_overdue(self._log, [self._group_id], deadline)
-
-    def waits_for_others(self, release: Ticket, deadline: Deadline) -> bool:
-        """Leave a release to be written in one entry with those of other members. Return True if some are to come.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: the release was perhaps not left.
-        """
-        if len(self._owing()) < _COMPANY_MIN:
-            return False
-        waiting = release.offer(deadline)
-        ready = {
-            command.member_id
-            for commands in waiting
-            for command in commands
-            if isinstance(command, ReleasePartitions) and command.group_id == self._group_id
-        }
-        return not release.is_done() and not self._owing() <= ready
-
-    def _owing(self) -> set[str]:
-        """Return the members that owe partitions to others."""
-        return {member.member_id for member in self._log.group_members(self._group_id) if member.revoking}
 
     def send_alone(self, command: Command) -> Ticket:
         """Queue a command of the group without offsets."""

@@ -54,8 +54,6 @@ class Life:
 
     __slots__ = (
         "__weakref__",
-        "errand",
-        "errand_at_s",
         "gone",
         "good_s",
         "group_id",
@@ -90,8 +88,6 @@ class Life:
         self.joined = self.left = self.gone = self.too_idle = self.wakes = False
         self.shown = 0
         self.shown_s = float("-inf")
-        self.errand: Callable[[], None] | None = None
-        self.errand_at_s = float("inf")
 
     def is_over(self, now_s: float) -> bool:
         """True if the member must read no more: the others may take its partitions."""
@@ -101,13 +97,6 @@ class Life:
     def shown_bytes(self) -> int:
         """The size of the newest sign."""
         return 1 + self.shown % _SIGN_SIZES
-
-    def run_errand(self, now_s: float) -> None:
-        """Call what is to be called by now, once."""
-        if now_s >= self.errand_at_s:
-            errand, self.errand, self.errand_at_s = self.errand, None, float("inf")
-            if errand is not None:
-                errand()
 
     def note_good(self, began_s: float) -> None:
         """Note that a sign which was begun at `began_s`, by the monotonic clock, is in the store.
@@ -195,7 +184,6 @@ class Pulse:
 
     def _tend(self, lives: Sequence[Life]) -> float:
         for life in lives:
-            life.run_errand(self._now_s())
             self._renew(life)
         by_group: dict[str, list[Life]] = {}
         for life in lives:
@@ -220,7 +208,6 @@ class Pulse:
             for life in lives
             if not life.too_idle and not life.gone
         ]
-        dues += [life.errand_at_s for life in lives]
         dues += [group.due_s for group in self._groups.values()]
         return max(0.001, min(dues, default=now_s + _REQUEST_S_MAX) - now_s)
 

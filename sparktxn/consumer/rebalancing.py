@@ -241,16 +241,11 @@ class Rebalancing:
         offsets, self._departing = self._departing, []
         owed = member.changed_entry
         if not member.revoking:
-            if self._releasing is not None:
-                self._commits.hurry()
             self._releasing = None
         elif owed != self._releasing or not self._commits.is_under_way:
             self._releasing = owed
-            # Where the rest is read again from the committed offsets, it would have to wait, too.
-            is_patient = self._settings.is_incremental
-            self._commits.hand_over(offsets, self._membership.releasing(member), is_patient=is_patient)
-            if not is_patient:
-                self._reading.look_soon()
+            self._commits.hand_over(offsets, self._membership.releasing(member))
+            self._reading.look_soon()
             return
         if offsets:
             self._commits.commit_beside(offsets)

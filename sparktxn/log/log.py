@@ -22,9 +22,10 @@ from sparktxn.log.look.known import Known
 from sparktxn.log.look.snapshot import Snapshot
 from sparktxn.log.look.viewing import Viewer
 from sparktxn.log.look.views import ReadView
-from sparktxn.log.write.committer import Committer, Ticket
+from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.storeclock import ClockCheck
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.log.write.timeouts import Timeouts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored

@@ -176,7 +176,7 @@ def test_an_interrupted_call_leaves_nothing_that_a_later_call_would_write(client
     client.fail_next("get", Fault.DIE_BEFORE)
     with pytest.raises(Died):
         client.submit(InitProducerId("a", "job"))
-    assert not client.log._committer._waiting
+    assert not client.log._committer._queue
 
 
 @pytest.mark.kafka("K53")
@@ -233,9 +233,9 @@ def test_callers_queue_lists_while_the_writer_gives_others_back(client) -> None:
     try:
         ends = time.monotonic() + 2
         while time.monotonic() < ends:
-            committer._give_back([])
+            committer._queue.give_back([])
     finally:
         is_over.set()
         caller.join()
         sys.setswitchinterval(interval_s)
-    assert not committer._waiting
+    assert not committer._queue

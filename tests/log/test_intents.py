@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown, StoreUnavailable
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.commands import (
     CancelIntent,
@@ -20,7 +20,6 @@ from sparktxn.format.commands import (
     InitProducerId,
     OffsetCommit,
     OffsetToCommit,
-    ReleasePartitions,
     SettleIntent,
 )
 from sparktxn.format.entry import decode_entry
@@ -400,62 +399,6 @@ def test_two_lists_of_one_process_are_never_in_two_intents(shared, client) -> No
     second.wait(owner.log.deadline(1))
     assert first.wait(owner.log.deadline(1))[0].base_offset == 0
     assert len([one for one in owner.objects.operations if is_intent(one)]) == 1
-
-
-def offer(other) -> Any:
-    """A process leaves a release for company, and lives."""
-    ticket = other.log.send([ReleasePartitions("release", "g", "m", 0, 0, ())])
-    assert ticket.offer(other.log.deadline(5))
-    return ticket
-
-
-def test_an_offered_list_is_seen_by_others_and_goes_with_the_next_entry(shared, client) -> None:
-    other = shared.client()
-    ticket = offer(other)
-    assert len(intents_left(shared)) == 1
-    seen = client.log.send([offset_commit()])
-    assert len(seen.offer(client.log.deadline(5))) == 2
-    seen.wait(client.log.deadline(5))
-    assert len(settlements(shared)) == 2
-    with pytest.raises(CommandRefused):
-        ticket.wait(other.log.deadline(5))
-    assert len(settlements(shared)) == 2
-    assert intents_left(shared) == []
-
-
-def test_a_list_that_was_offered_twice_is_in_one_intent(shared, client) -> None:
-    ticket = client.log.send([offset_commit()])
-    assert [len(ticket.offer(client.log.deadline(5))) for _ in range(2)] == [1, 1]
-    assert len(intents_left(shared)) == 1
-    ticket.wait(client.log.deadline(5))
-    assert ticket.offer(client.log.deadline(5)) == []
-
-
-def test_no_writer_waits_for_the_owner_of_an_offered_list(shared, client) -> None:
-    """It does not write before its time; one that lost a slot would wait a tenth of a second for each of them."""
-    for _ in range(3):
-        offer(shared.client())
-    winner = shared.client()
-    # It does not see them, as a lone writer that seldom lists.
-    winner.fate = lambda operation: Fault.REFUSED if operation.name.startswith(names.INTENTS) else Fault.NONE
-    lose_then(winner, client, lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE)
-    ticket = client.log.send([offset_commit()])
-    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
-        ticket.wait(client.log.deadline(0.5))
-    client.fate = lambda operation: Fault.NONE
-    assert len(intents_left(shared)) == 4
-    assert client.log._committer._intents.rank(client.log._follower.tail) == 0
-
-
-def test_only_offered_intents_begin_with_v(shared, client, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = shared.client()
-    monkeypatch.setattr(client.log.ids, "token", lambda: "v" * 20)
-    lose_then(other, client, die_after_leaving)
-    with pytest.raises(Died):
-        client.submit(offset_commit())
-    assert [names.parse_intent(name)[1][0] for name in intents_left(shared)] == ["u"]  # type: ignore[index]
-    offer(other)
-    assert sorted(names.parse_intent(name)[1][0] for name in intents_left(shared)) == ["u", "v"]  # type: ignore[index]
 
 
 def test_the_oldest_intents_are_settled_first(shared, client) -> None:

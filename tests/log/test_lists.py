@@ -21,8 +21,8 @@ from sparktxn.format.entry import decode_entry, decode_list, encode_list
 from sparktxn.format.intent import encode_intent
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.write import composing, lists
-from sparktxn.log.write.committer import LISTS_BYTES_MAX
 from sparktxn.log.write.lists import LIST_BYTES_MAX, checked_list
+from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
 from sparktxn.state import machine
 from sparktxn.state.rules import RULES

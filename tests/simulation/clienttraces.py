@@ -19,7 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.format.entry import decode_entry, seal_document
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.write.committer import LISTS_BYTES_MAX
+from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.producer import Producer
 from sparktxn.producer.states import TransactionState
 from sparktxn.stage.staged import StagedSegment

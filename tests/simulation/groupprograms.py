@@ -158,20 +158,6 @@ class _Member:
             except _MISSED:
                 self._process.sleep(0.5)
 
-    def _submit_with_others(self, commands: list[Command]) -> None:
-        """Leave commands for other members to write; after a second write them.
-
-        Raises:
-            CommandRefused: they are refused.
-        """
-        with self._log.send(commands) as ticket:
-            with suppress(*_MISSED):
-                ticket.offer(self._log.deadline(_CALL_S))
-            self._process.sleep(self._process.random.random() * 1.5)
-            if self._wait(ticket):
-                return
-        self.submit(*commands)
-
     def _wait(self, ticket: Ticket) -> bool:
         """Wait until the outcome of a list is known. Return False if it never will be.
 
@@ -239,10 +225,7 @@ class _Member:
             commit, command = self._commit_of(member, owed[0])
             commands.insert(0, command)
         try:
-            if self._process.random.random() < 0.5:
-                self._submit_with_others(commands)
-            else:
-                self.submit(*commands)
+            self.submit(*commands)
         except CommandRefused as refused:
             self._settle(commit, refused)
         else:

@@ -13,7 +13,7 @@ from sparktxn.format import checkpoint, entry
 from sparktxn.format.commands import CommandResult
 from sparktxn.format.entry import encode_list
 from sparktxn.log.follow import follower, tail
-from sparktxn.log.write import committer, storeclock, timeouts
+from sparktxn.log.write import committer, queue, storeclock, timeouts
 from sparktxn.log.write.lists import CheckedList
 from sparktxn.log.write.tickets import Ticket
 from sparktxn.producer import failures
@@ -143,7 +143,7 @@ def without_a_way_back(patch: Patch) -> None:
 
 def without_counted_bytes(patch: Patch) -> None:
     """All lists that wait go into the next entry."""
-    patch.setattr(committer, "LISTS_BYTES_MAX", 2**40)
+    patch.setattr(queue, "LISTS_BYTES_MAX", 2**40)
 
 
 Build = Callable[[Patch], None]

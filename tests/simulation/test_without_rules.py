@@ -16,7 +16,7 @@ from sparktxn.format.commands import EndTxn
 from sparktxn.format.entry import encode_entry
 from sparktxn.log.follow import confirm, follower
 from sparktxn.log.keep.replay import Replay
-from sparktxn.log.write.committer import Committer
+from sparktxn.log.write.slot import Slot
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.scan import commitorder
 from sparktxn.state import coordinator, groups, partitions, transactions
@@ -38,7 +38,7 @@ def without_token_read_back(patch: Patch) -> None:
         self._objects.put_if_absent(names.entry(flight.entry.entry), flight.data)
         return flight
 
-    patch.setattr(Committer, "_put_until_resolved", put)
+    patch.setattr(Slot, "_put_until_resolved", put)
 
 
 def without_confirming(patch: Patch) -> None:
@@ -71,7 +71,7 @@ def without_staying_at_an_unresolved_slot(patch: Patch) -> None:
                 flight.data, checksum = encode_entry(entry)
                 flight.entry = replace(entry, checksum=checksum)
 
-    patch.setattr(Committer, "_put_until_resolved", put)
+    patch.setattr(Slot, "_put_until_resolved", put)
 
 
 def without_epochs(patch: Patch) -> None:

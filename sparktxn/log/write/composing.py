@@ -6,7 +6,7 @@ What fails with one list is the outcome of that list, and stops no other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -18,16 +18,59 @@ from sparktxn.format.commands import CancelIntent, Command, SettleIntent
 from sparktxn.format.entry import FORMAT_VERSION, LogEntry, encode_entry, encode_list
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.intents import Intents
-from sparktxn.log.write.tickets import WITHDRAWN, Failed, Flight, IntentId, Outcome, QueuedList, WaitingList
+from sparktxn.log.write.queue import WITHDRAWN, Failed, IntentId, Outcome, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import checked_data
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
+from sparktxn.structs import StateKey, StateRecord
 
-__all__ = ["Composer", "defect", "failed"]
+__all__ = ["Composer", "Flight", "defect", "failed"]
 
 logger = logging.getLogger("sparktxn")
+
+
+class Flight:
+    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
+
+    `changes` were computed from parts that stood as `standing` says. `accepted` is what it settles, `settled` what was
+    settled before, `others` the lists of other processes in it. `may_land` once a put of it has not been answered for
+    certain.
+    """
+
+    __slots__ = ("accepted", "changes", "data", "entry", "may_land", "others", "settled", "standing", "taken")
+
+    def __init__(
+        self,
+        taken: Sequence[QueuedList],
+        entry: LogEntry,
+        data: bytes,
+        changes: Mapping[StateKey, StateRecord | None],
+        standing: object,
+        accepted: list[tuple[QueuedList, Outcome]],
+        settled: list[tuple[QueuedList, Outcome]],
+        others: Sequence[WaitingList],
+    ) -> None:
+        self.taken = taken
+        self.entry = entry
+        self.data = data
+        self.changes = changes
+        self.standing = standing
+        self.accepted = accepted
+        self.settled = settled
+        self.others = others
+        self.may_land = False
+
+    def was_let_go_meanwhile(self) -> bool:
+        """True if an owner has let go of a list since this body was begun that no body has carried before."""
+        return any(
+            list_.let_go and not list_.may_take_effect() for list_, outcome in self.accepted if outcome is not WITHDRAWN
+        )
+
+    def has_let_go(self) -> bool:
+        """True if it would write a list whose owner has given it up."""
+        return any(list_.let_go for list_, outcome in self.accepted if outcome is not WITHDRAWN)
 
 
 class Composer:
@@ -112,7 +155,7 @@ class Composer:
             known = self._intents.known(ticket, self._follower.tail, context)
             if known is not None:
                 return known, True
-            if ticket.let_go and (ticket.intent is not None or not ticket.sent):
+            if ticket.let_go and (ticket.intent is not None or not ticket.may_take_effect()):
                 return WITHDRAWN, False
             return self._applied(ticket.commands, delta, context), False
         except StoreUnavailable:

@@ -19,7 +19,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command
 from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id, may_travel
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.write.tickets import IntentId, QueuedList, WaitingList
+from sparktxn.log.write.queue import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
@@ -37,8 +37,6 @@ _LISTING_SHARE: Final = 100
 """A lone writer spends at most this part of its time on looking for intents."""
 _CALM_S: Final = 1.0
 """How long writers take turns after one has met another: those that commit again at once would race each time."""
-_PATIENT: Final = "v"
-"""The first character of the token of an intent that waits for company; other tokens do not begin with it."""
 
 
 class _Found(NamedTuple):
@@ -87,11 +85,11 @@ class Intents:
 
     # Leaving
 
-    def leave(self, tickets: Sequence[QueuedList], base_entry: int, *, is_patient: bool = False) -> bool:
+    def leave(self, tickets: Sequence[QueuedList], base_entry: int) -> bool:
         """Leaves those lists of `tickets` that may travel in one object; False if none may, or one is out already.
 
-        No writer waits for the owner of a patient one to write. From here on they may take effect by any writer's
-        entry, also if the object cannot be written: an answer that was lost says nothing.
+        From here on they may take effect by any writer's entry, also if the object cannot be written: an answer that
+        was lost says nothing.
         """
         travelling = _first_bytes(
             [ticket for ticket in tickets if ticket.intent is None and may_travel(ticket.commands)]
@@ -99,12 +97,10 @@ class Intents:
         if self._left or not travelling:
             return False
         token = self._ids.token()
-        if is_patient or token.startswith(_PATIENT):
-            token = (_PATIENT if is_patient else "u") + token[1:]
         for index, ticket in enumerate(travelling):
-            ticket.sent = True
-            ticket.intent = IntentId(list_id(token, index), base_entry)
-            self._watched[ticket.intent.intent_id] = ticket.commands
+            id_ = IntentId(list_id(token, index), base_entry)
+            ticket.leave(id_)
+            self._watched[id_.intent_id] = ticket.commands
         name = names.intent(base_entry, token)
         self._left[name] = travelling
         try:
@@ -129,7 +125,7 @@ class Intents:
     def renew(self, ticket: QueuedList) -> None:
         """Take a list out of an intent that no writer can apply any more."""
         self.forget(ticket)
-        ticket.intent = None
+        ticket.expire()
 
     def known(self, ticket: QueuedList, tail: Tail, context: Context) -> Applied | Refusal | OutcomeUnknown | None:
         """How the log has settled a list of this process that is in an intent; None if it has not, and still may."""
@@ -159,9 +155,9 @@ class Intents:
 
     # Taking up
 
-    def waiting(self, tail: Tail, *, is_due: bool = False) -> list[WaitingList]:
+    def waiting(self, tail: Tail) -> list[WaitingList]:
         """Lists of others that the entry after `tail` may settle, oldest first; none before it is due to look."""
-        if is_due or self._is_due():
+        if self._is_due():
             self._list()
         if not self._listed:
             return []
@@ -188,7 +184,7 @@ class Intents:
         return found
 
     def rank(self, tail: Tail) -> int:
-        """How many intents of others that are not settled were left before this process's own; patient ones aside."""
+        """How many intents of others that are not settled were left before this process's own."""
         self._list()
         own = min(self._left, default="")
         return sum(name < own and self._is_open(name, tail) for name in self._listed)
@@ -199,8 +195,6 @@ class Intents:
         if named is None or self._read.get(name, name) is None:
             return False
         base_entry, token = named
-        if token.startswith(_PATIENT):
-            return False
         return settlement(tail.parts.get, list_id(token, 0), base_entry, tail.entry) is None
 
     def ignore(self, id_: IntentId) -> None:

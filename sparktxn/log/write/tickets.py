@@ -1,72 +1,25 @@
-"""What is on its way to the log: lists of commands, and the entry that carries them."""
+"""The owner's hold on a list that is on its way to the log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Protocol
 
 from sparktxn.clock import Deadline
 from sparktxn.errors import ClockSkewError, ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
-from sparktxn.format.commands import Command, CommandResult
-from sparktxn.format.entry import LogEntry
-from sparktxn.log.write.lists import CheckedList
-from sparktxn.state.delta import Refusal
-from sparktxn.state.machine import Applied
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.format.commands import CommandResult
+from sparktxn.log.write.queue import QueuedList
 
-if TYPE_CHECKING:
-    from sparktxn.log.write.committer import Committer
-
-__all__ = ["WITHDRAWN", "Failed", "Flight", "IntentId", "Outcome", "QueuedList", "Ticket", "WaitingList"]
-
-WITHDRAWN: Final = Refusal(ErrorCode.LOCAL_STATE, "the request was withdrawn: make it again")
-"""The outcome of a list that its caller has taken back, and that takes effect never."""
+__all__ = ["Ticket"]
 
 
-class Failed(NamedTuple):
-    """The outcome of a list that was not written because working on it has failed."""
+class Writer(Protocol):
+    """What writes the lists of a process: see `log/write/committer.py`."""
 
-    error: KafkaException
+    def work_for(self, list_: QueuedList, deadline: Deadline) -> None:
+        """Write entries until the list is done."""
 
-
-Outcome = Applied | Refusal | OutcomeUnknown | Failed
-
-
-class IntentId(NamedTuple):
-    """A list's id, and the state that it was left at."""
-
-    intent_id: str
-    base_entry: int
-
-
-class WaitingList(NamedTuple):
-    """A list that another process has left."""
-
-    id: IntentId
-    commands: tuple[Command, ...]
-
-
-class QueuedList:
-    """One list of commands on its way, as the committer has it: all of it takes effect, or none.
-
-    `sent` while it is in a body whose slot is not resolved, or in an intent: then it may take effect. `let_go` once its
-    owner has given it up: it is put no more.
-    """
-
-    __slots__ = ("base_entry", "commands", "encoded", "error", "intent", "let_go", "results", "sent")
-
-    def __init__(self, list_: CheckedList, base_entry: int) -> None:
-        self.commands, self.encoded = list_
-        self.base_entry = base_entry
-        self.results: list[CommandResult] | None = None
-        self.error: KafkaException | None = None
-        self.sent = False
-        self.intent: IntentId | None = None
-        self.let_go = False
-
-    def is_done(self) -> bool:
-        """True once the outcome is known and final."""
-        return self.results is not None or self.error is not None
+    def withdraw(self, list_: QueuedList) -> bool:
+        """Take the list back, if it is in nothing that may be stored."""
 
 
 class Ticket:
@@ -77,10 +30,10 @@ class Ticket:
     not sent by then never is, and what was sent is not put again.
     """
 
-    __slots__ = ("__weakref__", "_committer", "_list")
+    __slots__ = ("__weakref__", "_list", "_writer")
 
-    def __init__(self, committer: Committer, list_: QueuedList) -> None:
-        self._committer = committer
+    def __init__(self, writer: Writer, list_: QueuedList) -> None:
+        self._writer = writer
         self._list = list_
 
     def __enter__(self) -> Ticket:
@@ -117,21 +70,11 @@ class Ticket:
             DamagedObject: the log cannot be read.
         """
         if not self.is_done():
-            self._committer.work_for(self._list, deadline)
+            self._writer.work_for(self._list, deadline)
         if self.error is not None:
             raise self.error
         assert self.results is not None
         return self.results
-
-    def offer(self, deadline: Deadline) -> list[Sequence[Command]]:
-        """Leave the list for the writer of the next entry, of any process, and return all lists that wait for it.
-
-        It is not put here before `wait` is called, for it or for another list of this process.
-
-        Raises:
-            OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`.
-        """
-        return self._committer.offer(self._list, deadline)
 
     def wait_once(self, deadline: Deadline) -> list[CommandResult]:
         """`wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
@@ -161,7 +104,7 @@ class Ticket:
 
     def withdraw(self) -> bool:
         """True if the list is in no body that may be stored, and in no intent: then it takes effect never."""
-        return self._committer.withdraw(self._list)
+        return self._writer.withdraw(self._list)
 
     def let_go(self) -> bool:
         """Gives the list up without waiting: `withdraw`, and if that is too late, it is not put again by this process.
@@ -180,45 +123,5 @@ class Ticket:
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
         """
         if not self.let_go() and not self.is_done():
-            self._committer.work_for(self._list, deadline)
+            self._writer.work_for(self._list, deadline)
         return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE
-
-
-class Flight:
-    """An entry that was sent, or is about to be: its bytes stay as they are until its slot is resolved.
-
-    `changes` were computed from parts that stood as `standing` says. `accepted` is what it settles, `settled` what was
-    settled before, `others` the lists of other processes in it. `may_land` once a put of it has not been answered for
-    certain.
-    """
-
-    __slots__ = ("accepted", "changes", "data", "entry", "may_land", "others", "settled", "standing", "taken")
-
-    def __init__(
-        self,
-        taken: Sequence[QueuedList],
-        entry: LogEntry,
-        data: bytes,
-        changes: Mapping[StateKey, StateRecord | None],
-        standing: object,
-        accepted: list[tuple[QueuedList, Outcome]],
-        settled: list[tuple[QueuedList, Outcome]],
-        others: Sequence[WaitingList],
-    ) -> None:
-        self.taken = taken
-        self.entry = entry
-        self.data = data
-        self.changes = changes
-        self.standing = standing
-        self.accepted = accepted
-        self.settled = settled
-        self.others = others
-        self.may_land = False
-
-    def was_let_go_meanwhile(self) -> bool:
-        """True if an owner has let go of a list since this body was begun that no body has carried before."""
-        return any(list_.let_go and not list_.sent for list_, outcome in self.accepted if outcome is not WITHDRAWN)
-
-    def has_let_go(self) -> bool:
-        """True if it would write a list whose owner has given it up."""
-        return any(list_.let_go for list_, outcome in self.accepted if outcome is not WITHDRAWN)

@@ -18,7 +18,7 @@ from sparktxn.clock import Clock, Deadline
 from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format.commands import Command, EndTxn
 from sparktxn.log.follow.follower import Follower
-from sparktxn.log.write.committer import Ticket
+from sparktxn.log.write.tickets import Ticket
 from sparktxn.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
 __all__ = ["Observations", "Overdue", "Timeouts", "may_time_out", "timeout_abort"]

@@ -1,0 +1,235 @@
+"""One slot of the log, until it is known which body it holds (PROTOCOL.md, "Won, lost, unknown").
+
+A slot is never left before that. A body's bytes never change. If an owner lets go of a list, another body without it is
+put for the same slot. The one that is read there decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sparktxn.clock import Clock, Deadline, is_time_up, time_left_s
+from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.commands import Append, Command
+from sparktxn.format.entry import LogEntry, decode_entry
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.write.composing import Flight
+from sparktxn.log.write.intents import Intents
+from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList
+from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.state.delta import Context, ReadState, Refusal
+from sparktxn.state.machine import Applied, apply_list
+from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.structs import NO_TRANSACTION
+
+__all__ = ["BACKOFF_S", "BACKOFF_S_MAX", "Slot", "pause"]
+
+BACKOFF_S: Final = 0.02
+BACKOFF_S_MAX: Final = 1.0
+
+Found = Flight | tuple[LogEntry, int]
+"""A body of this process, or the entry of another one and its size in bytes."""
+
+
+class Slot:
+    """The slot that this process writes, if there is one that is not resolved. Its callers hold the follower's lock.
+
+    `flight` is the newest body for it; None while every slot is resolved.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, follower: Follower, clock: Clock, queue: Queue, *, request_timeout_s: float
+    ) -> None:
+        self._objects = objects
+        self._follower = follower
+        self._clock = clock
+        self._queue = queue
+        self._request_timeout_s = request_timeout_s
+        self.flight: Flight | None = None
+        self._replaced: list[Flight] = []
+
+    @property
+    def number(self) -> int:
+        """The number of the entry that the slot is for."""
+        assert self.flight is not None, "every slot is resolved"
+        return self.flight.entry.entry
+
+    def bodies(self) -> list[Flight]:
+        """Return all bodies that may be stored in the slot, the newest first."""
+        return [self.flight, *reversed(self._replaced)] if self.flight is not None else []
+
+    def holds(self, list_: QueuedList) -> bool:
+        """Return True if a body that may be stored was made with the list."""
+        return any(list_ is one for body in self.bodies() for one in body.taken)
+
+    def take_off(self, flight: Flight) -> None:
+        """Make `flight` the slot's newest body, to be put next; the ones before it may still be found there."""
+        if self.flight is not None:
+            self._replaced.append(self.flight)
+        self.flight = flight
+
+    def resolve(self, deadline: Deadline) -> Found:
+        """Put the newest body until it is known what the slot holds.
+
+        Raises:
+            OutcomeUnknown: that is not known by the deadline.
+            StoreUnavailable: nothing was put.
+        """
+        assert self.flight is not None
+        for list_, _ in self.flight.accepted:
+            # An interruption may have come after some of the answers.
+            if not list_.is_done():
+                list_.move(ListState.IN_BODY)
+        return self._put_until_resolved(self.flight, deadline)
+
+    def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> Found:
+        """The body of this process that the slot holds, or another's entry and its size."""
+        name = names.entry(flight.entry.entry)
+        backoff_s = BACKOFF_S
+        while True:
+            remaining_s = deadline.remaining_s()
+            timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
+            if self._put(flight, name, timeout_s) is PutOutcome.CREATED:
+                return flight
+            cause = None
+            try:
+                found = self.read()
+                if found is not None:
+                    return found
+            except StoreUnavailable as error:
+                cause = error
+            if is_time_up(deadline):
+                raise self.unknown(cause)
+            pause(self._clock, backoff_s, deadline)
+            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+
+    def _put(self, flight: Flight, name: str, timeout_s: float) -> PutOutcome:
+        may_land, flight.may_land = flight.may_land, True
+        try:
+            return self._objects.put_if_absent(name, flight.data, timeout_s=timeout_s)
+        except StoreUnavailable:
+            # Nothing of this put can have landed; if there was none before it, the slot is as free as it was.
+            if not may_land and not self._replaced:
+                flight.may_land = False
+                self.close()
+            raise
+
+    def read(self) -> Found | None:
+        """What the slot holds: a body of this process, or another's entry and its size; None if it is free."""
+        name = names.entry(self.number)
+        data = self._objects.get(name)
+        if data is None:
+            return None
+        entry = decode_entry(data, name, self.number)
+        own = next((body for body in self.bodies() if body.entry.token == entry.token), None)
+        if own is None:
+            return entry, len(data)
+        self._objects.make_durable(name)
+        return own
+
+    def confirm(self, deadline: Deadline) -> bool:
+        """Return True if what the slot holds is final; False if a vacuum has passed it.
+
+        Raises:
+            OutcomeUnknown: that could not be read by the deadline.
+        """
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return self._follower.is_confirmed(self.number)
+            except StoreUnavailable as error:
+                if is_time_up(deadline):
+                    raise self.unknown(error) from None
+            pause(self._clock, backoff_s, deadline)
+            backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+
+    def apply(self, found: Found) -> None:
+        """Apply the entry that the slot holds, unless following the log has done so since the body was first sent.
+
+        Nothing more is read: it would be younger than the confirm. Changes that were computed before the state took its
+        names from another checkpoint would bring the old names back: they are computed again.
+        """
+        tail = self._follower.tail
+        if tail.entry + 1 == self.number:
+            if not isinstance(found, Flight):
+                tail.apply(*found)
+            elif tail.parts.standing is found.standing:
+                tail.take(found.entry, found.changes, len(found.data))
+            else:
+                tail.apply(found.entry, len(found.data))
+        tail.confirmed_entry = tail.entry
+
+    def close(self) -> None:
+        """Take the lists of the bodies that the slot does not hold back into the queue: they are in none any more."""
+        left = {id(one): one for body in self.bodies() for one in body.taken if not one.is_done()}
+        for one in left.values():
+            one.leave_slot()
+            if one.let_go and one.state is ListState.QUEUED:
+                one.end(WITHDRAWN)
+        self._queue.give_back(one for one in left.values() if not one.is_done())
+        self._replaced = []
+        # Last: what an interruption has kept from being done is done when the slot is resolved again.
+        self.flight = None
+
+    def find_again(self, intents: Intents) -> Mapping[QueuedList, Outcome]:
+        """Return what has become of the lists in the bodies of a slot that has fallen below the horizon.
+
+        The confirmed state shows it. A list that is left out has taken no effect, and can be put again.
+        """
+        tail = self._follower.tail
+        context = Context(tail.entry + 1, tail.timestamp_ms)
+        sent = {list_: body for body in reversed(self.bodies()) for list_, _ in body.accepted if not list_.is_done()}
+        # All are looked up before any owner gets an answer: reading the state may fail, and the slot is then resolved
+        # again.
+        found = {list_: _found(list_, body, tail, context, intents) for list_, body in sent.items()}
+        return {list_: outcome for list_, outcome in found.items() if outcome is not None}
+
+    def unknown(self, cause: StoreError | None) -> OutcomeUnknown:
+        """Return the error of a call whose deadline passes while the slot is not resolved."""
+        why = f" ({cause})" if cause is not None else ""
+        return OutcomeUnknown(
+            f"the outcome of log entry {self.number} is unknown at the deadline{why}: "
+            "call the same method again, which resolves it; nothing was deleted"
+        )
+
+
+def pause(clock: Clock, seconds: float, deadline: Deadline) -> None:
+    """Sleep for so long, or until time is up."""
+    left_s = time_left_s(deadline.remaining_s())
+    clock.sleep(seconds if left_s is None else min(seconds, left_s))
+
+
+def _found(ticket: QueuedList, flight: Flight, tail: Tail, context: Context, intents: Intents) -> Outcome | None:
+    """What has become of a list in a body that was sent; None if it has taken no effect, and can be put again."""
+    if ticket.intent is not None:
+        return intents.known(ticket, tail, context)
+    outcome = apply_list(tail.parts.get, ticket.commands, context)
+    if not isinstance(outcome, Refusal) and not outcome.to_write:
+        return outcome
+    is_remembered = _is_remembered(tail.parts.get, ticket.commands, outcome)
+    if tail.entry - ticket.base_entry < REQUEST_WINDOW and is_remembered:
+        return None
+    why = f": {outcome.reason}" if isinstance(outcome, Refusal) else ""
+    return OutcomeLost(
+        f"log entry {flight.entry.entry} was vacuumed before its outcome was known here, and the state no longer "
+        f"shows whether the request took effect{why}"
+    )
+
+
+def _is_remembered(read: ReadState, commands: Sequence[Command], outcome: Applied | Refusal) -> bool:
+    """True if the state would know of the list, had it taken effect.
+
+    A refusal alone does not say so: a transaction that has committed and was fenced afterwards is refused too. Request
+    ids are remembered whatever happened since, transactions by their number. But of an append outside of them nothing
+    is left once its producer has expired.
+    """
+    if isinstance(outcome, Refusal):
+        return all(hasattr(command, "request_id") for command in commands)
+    return all(
+        read(("producer", command.topic_id, command.partition, command.producer_id)) is not None
+        for command in commands
+        if isinstance(command, Append) and command.transaction == NO_TRANSACTION
+    )

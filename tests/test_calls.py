@@ -1,0 +1,119 @@
+"""What the calls that are made most cost, in calls of own functions: no change lets the figures grow unseen.
+
+A figure that a change lowers is lowered here too; one that it raises needs a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_txnlog.batch_writer import stage_rows
+from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from sparktxn import Consumer, Producer, Store
+from tests.calls import Cost, cost_of, least
+from tests.spark.readers import VALUE, batch_reader
+
+
+class Calls:
+    """A store on the local disk, and its clients, which have done each call before."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.store = Store.open(uri, create=True)
+        self.store.create_topic("t")
+        self.clients: list[Any] = [self.store]
+
+    def producer(self) -> Producer:
+        producer = Producer({"bootstrap.servers": self.uri, "transactional.id": "calls"})
+        producer.init_transactions()
+        self.clients.append(producer)
+        return producer
+
+    def consumer(self, group: str) -> Consumer:
+        consumer = Consumer({"bootstrap.servers": self.uri, "auto.offset.reset": "earliest", "group.id": group})
+        self.clients.append(consumer)
+        return consumer
+
+    def close(self) -> None:
+        for client in reversed(self.clients):
+            client.close()
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Iterator[Calls]:
+    made = Calls(str(tmp_path))
+    yield made
+    made.close()
+
+
+def transaction(producer: Producer, *values: str) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce("t", value, partition=0)
+
+
+def at_most(cost: Cost, *, calls: int, modules: int | None = None, depth: int | None = None) -> None:
+    dearest = "\n".join(f"{times:5} {function}" for function, times in cost.by_function.most_common())
+    assert cost.calls <= calls, f"{cost}:\n{dearest}"
+    assert modules is None or cost.modules <= modules, f"{cost}:\n{dearest}"
+    assert depth is None or cost.depth <= depth, f"{cost}:\n{dearest}"
+
+
+def test_a_commit_of_one_record(calls: Calls) -> None:
+    producer = calls.producer()
+
+    def committed() -> Cost:
+        transaction(producer, "v")
+        return cost_of(producer.commit_transaction)
+
+    at_most(least(committed), calls=430, modules=55, depth=27)
+
+
+def test_the_first_poll_of_a_consumer(calls: Calls) -> None:
+    producer = calls.producer()
+    transaction(producer, "v")
+    producer.commit_transaction()
+
+    groups = count()
+
+    def polled() -> Cost:
+        consumer = calls.consumer(f"group-{next(groups)}")
+        consumer.subscribe(["t"])
+        cost = cost_of(lambda: consumer.poll(60))
+        consumer.close()
+        return cost
+
+    at_most(least(polled), calls=320)
+
+
+def test_a_read_of_inline_segments_by_spark(calls: Calls) -> None:
+    producer = calls.producer()
+    for number in range(15):
+        transaction(producer, *[f"{number} {place}" for place in range(4 if number % 3 else 2)])
+        producer.commit_transaction()
+    reader = batch_reader(calls.store)
+    (part,) = reader.partitions()
+    at_most(least(lambda: cost_of(lambda: list(reader.read(part)))), calls=1_439)
+
+
+def test_a_commit_of_a_micro_batch(calls: Calls) -> None:
+    writer = TxnLogStreamWriter(WriteOptions.parse({"path": calls.uri, "topic": "t"}, WRITE_STREAM), VALUE)
+    plan = writer._plan
+    assert plan is not None
+    numbers = count()
+
+    def committed() -> Cost:
+        number = next(numbers)
+        rows = pa.record_batch({"value": pa.array([b"v"])})
+        segments = tuple(stage_rows(plan, "t", [rows], inline=True))
+        messages = [StagedMicroBatch(segments, "query", "run", number)]
+        return cost_of(lambda: writer.commit(messages, number))
+
+    at_most(least(committed), calls=565)
