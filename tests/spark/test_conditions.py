@@ -17,7 +17,7 @@ from pyspark.sql.datasource import EqualTo, In, IsNotNull, StringEndsWith
 from pyspark_txnlog import count, scan
 from pyspark_txnlog.conditions import pushed_condition
 from sparktxn import ConfigurationError, Producer, Store
-from sparktxn.format.segment import decode_segment
+from sparktxn.format.segment import decode_row_groups
 from sparktxn.scan import reader
 from tests.spark.readers import batch_reader, stream_reader
 
@@ -49,14 +49,15 @@ def read(store: Store, **options: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The columns of every segment that is decoded."""
+    """The columns of every row group that is decoded; each segment here has one."""
     found: list[tuple[str, ...]] = []
 
     def decode(*arguments: Any, **named: Any) -> Any:
-        found.append(tuple(named["columns"]))
-        return decode_segment(*arguments, **named)
+        for group in decode_row_groups(*arguments, **named):
+            found.append(tuple(named["columns"]))
+            yield group
 
-    monkeypatch.setattr(reader, "decode_segment", decode)
+    monkeypatch.setattr(reader, "decode_row_groups", decode)
     return found
 
 
