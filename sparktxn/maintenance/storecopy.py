@@ -133,6 +133,7 @@ class Copying:
         end = 0 if newest is None or is_first else self._checked_end(sizes, newest)
         plan = self._plan()
         if newest is not None and not is_first:
+            self._check_reach(end)
             plan.horizon = newest.horizon
         if is_first:
             self._target.check_nothing_else(store, sizes, plan.entry)
@@ -187,6 +188,8 @@ class Copying:
         sizes = self._target.sizes()
         end = self._checked_end(sizes, newest)
         plan = self._plan()
+        # A vacuum may have passed since the end was checked.
+        self._check_reach(end)
         plan.horizon = newest.horizon
         total = plan.count()
         self._target.copy(plan.named_objects(), sizes, total, proven_entry=newest.entry)
@@ -209,12 +212,7 @@ class Copying:
         # The target was listed before this: its end is at most the source's, also if another copy brings it forward.
         newest_of_source = self._log.refresh(self._deadline)
         self._horizon = read_horizon(self._source)
-        if self._horizon > end + 1:
-            raise ConfigurationError(
-                f"the copy {self._target.objects.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has "
-                f"deleted the entries before {self._horizon}: copy to an empty root, and more often than "
-                "vacuum.retention.ms"
-            )
+        self._check_reach(end)
         if end > newest_of_source:
             raise self._own_entry(end)
         if end == 0:
@@ -229,6 +227,19 @@ class Copying:
         if not same:
             raise self._own_entry(end)
         return end
+
+    def _check_reach(self, end: int) -> None:
+        """Check that no entry is missing between a copy's end and the horizon.
+
+        Raises:
+            ConfigurationError: the source lacks the entries that follow the copy's.
+        """
+        if self._horizon > end + 1:
+            raise ConfigurationError(
+                f"the copy {self._target.objects.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has "
+                f"deleted the entries before {self._horizon}: copy to an empty root, and more often than "
+                "vacuum.retention.ms"
+            )
 
     def _own_entry(self, number: int) -> ConfigurationError:
         return ConfigurationError(

@@ -34,6 +34,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.copyplan import plan_copy
+from sparktxn.maintenance.storecopy import Copying
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.registry import objects_of
@@ -370,6 +371,28 @@ def test_a_vacuum_of_what_the_copy_has_lets_it_go_on(shop: Store, target: str) -
     assert records(target) == records(shop.uri)
     with Store.open(target) as copy:
         assert verify(copy).problems == ()
+
+
+def test_a_copy_that_is_left_behind_while_it_is_brought_forward_is_refused(
+    shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vacuum passes after the copy's end was checked. The copy had a gap, and was reported as whole."""
+    copy_store(shop, target)
+    before = objects(target)
+    checked_end = Copying._checked_end
+
+    def then_vacuumed(*arguments: Any) -> int:
+        end = checked_end(*arguments)
+        for _ in range(3):
+            trade(shop, 6)
+            settle(shop)
+        vacuum(shop, EVERYTHING)
+        return end
+
+    monkeypatch.setattr(Copying, "_checked_end", then_vacuumed)
+    with pytest.raises(ConfigurationError, match="has deleted the entries before"):
+        copy_store(shop, target)
+    assert objects(target) == before
 
 
 def test_a_copy_that_was_left_behind_is_refused(shop: Store, target: str) -> None:
