@@ -87,7 +87,7 @@ def copy_store(
     check_apart(log.objects.uri, uri)
     work = Work(store, options, threads, run, deadline)
     copying = Copying(log, objects_of(uri, options), deadline, work, on_progress)
-    return copying.foreseen() if dry_run else copying.run()
+    return copying.run(dry_run=dry_run)
 
 
 class Copying:
@@ -102,15 +102,16 @@ class Copying:
         self._deadline = deadline
         self._horizon = 1
 
-    def run(self) -> CopyReport:
-        """Copy, and begin again where a vacuum, or another copy to this target, was ahead.
+    def run(self, *, dry_run: bool = False) -> CopyReport:
+        """Copy, or say what would be copied. Begin again where a vacuum, or another copy to this target, was ahead.
 
         Raises:
             ConfigurationError, DamagedObject, StoreUnavailable: see `copy_store`.
         """
+        work = self._foreseen if dry_run else self._round
         for _ in range(_ATTEMPTS):
             try:
-                report = attempt(self._source, lambda: Premise(self._horizon), self._round)
+                report = attempt(self._source, lambda: Premise(self._horizon), work)
             except Overtaken:
                 continue
             if not isinstance(report, Passed):
@@ -125,15 +126,18 @@ class Copying:
             return self._brought_forward(store, newest)
         return self._first(store, newest)
 
-    def foreseen(self) -> CopyReport:
-        """Return what `run` would do; nothing is written."""
+    def _foreseen(self) -> CopyReport:
+        """Return what `_round` would do; nothing is written."""
         store, newest = self._target.found()
         is_first = newest is None or not newest.complete
         sizes = self._target.sizes()
-        end = 0 if newest is None or is_first else self._checked_end(sizes, newest)
+        end = 0
+        if newest is None or is_first:
+            self._horizon = read_horizon(self._source)
+        else:
+            end = self._checked_end(sizes, newest)
         plan = self._plan()
         if newest is not None and not is_first:
-            self._check_reach(end)
             plan.horizon = newest.horizon
         if is_first:
             self._target.check_nothing_else(store, sizes, plan.entry)
@@ -153,12 +157,11 @@ class Copying:
         )
 
     def _plan(self) -> CopyPlan:
-        """Return what views from the horizon to the source's newest entry read, confirmed.
+        """Return what views from the horizon that was read to the source's newest entry read, confirmed.
 
         Raises:
-            Overtaken: a vacuum has passed it.
+            Overtaken: a vacuum has passed that horizon.
         """
-        self._horizon = read_horizon(self._source)
         plan = plan_copy(self._source, self._horizon, self._log.refresh(self._deadline))
         if judge(self._source, Premise(self._horizon)) is not None:
             raise Overtaken
@@ -167,6 +170,7 @@ class Copying:
     # the first copy
 
     def _first(self, store: StoreDocument | None, newest: CopyDocument | None) -> CopyReport:
+        self._horizon = read_horizon(self._source)
         plan = self._plan()
         sizes = self._target.sizes()
         self._target.check_nothing_else(store, sizes, plan.entry)
@@ -188,8 +192,6 @@ class Copying:
         sizes = self._target.sizes()
         end = self._checked_end(sizes, newest)
         plan = self._plan()
-        # A vacuum may have passed since the end was checked.
-        self._check_reach(end)
         plan.horizon = newest.horizon
         total = plan.count()
         self._target.copy(plan.named_objects(), sizes, total, proven_entry=newest.entry)
@@ -212,7 +214,12 @@ class Copying:
         # The target was listed before this: its end is at most the source's, also if another copy brings it forward.
         newest_of_source = self._log.refresh(self._deadline)
         self._horizon = read_horizon(self._source)
-        self._check_reach(end)
+        if self._horizon > end + 1:
+            raise ConfigurationError(
+                f"the copy {self._target.objects.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has "
+                f"deleted the entries before {self._horizon}: copy to an empty root, and more often than "
+                "vacuum.retention.ms"
+            )
         if end > newest_of_source:
             raise self._own_entry(end)
         if end == 0:
@@ -227,19 +234,6 @@ class Copying:
         if not same:
             raise self._own_entry(end)
         return end
-
-    def _check_reach(self, end: int) -> None:
-        """Check that no entry is missing between a copy's end and the horizon.
-
-        Raises:
-            ConfigurationError: the source lacks the entries that follow the copy's.
-        """
-        if self._horizon > end + 1:
-            raise ConfigurationError(
-                f"the copy {self._target.objects.uri!r} ends at entry {end}, and a vacuum of {self._source.uri!r} has "
-                f"deleted the entries before {self._horizon}: copy to an empty root, and more often than "
-                "vacuum.retention.ms"
-            )
 
     def _own_entry(self, number: int) -> ConfigurationError:
         return ConfigurationError(

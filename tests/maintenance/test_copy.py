@@ -33,7 +33,7 @@ from sparktxn.maintenance import (
     vacuum,
     verify,
 )
-from sparktxn.maintenance.copyplan import plan_copy
+from sparktxn.maintenance.copyplan import CopyPlan, plan_copy
 from sparktxn.maintenance.storecopy import Copying
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
@@ -373,8 +373,9 @@ def test_a_vacuum_of_what_the_copy_has_lets_it_go_on(shop: Store, target: str) -
         assert verify(copy).problems == ()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
 def test_a_copy_that_is_left_behind_while_it_is_brought_forward_is_refused(
-    shop: Store, target: str, monkeypatch: pytest.MonkeyPatch
+    shop: Store, target: str, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
 ) -> None:
     """The vacuum passes after the copy's end was checked. The copy had a gap, and was reported as whole."""
     copy_store(shop, target)
@@ -391,7 +392,7 @@ def test_a_copy_that_is_left_behind_while_it_is_brought_forward_is_refused(
 
     monkeypatch.setattr(Copying, "_checked_end", then_vacuumed)
     with pytest.raises(ConfigurationError, match="has deleted the entries before"):
-        copy_store(shop, target)
+        copy_store(shop, target, dry_run=dry_run)
     assert objects(target) == before
 
 
@@ -405,6 +406,26 @@ def test_a_copy_that_was_left_behind_is_refused(shop: Store, target: str) -> Non
     with pytest.raises(ConfigurationError, match="has deleted the entries before"):
         copy_store(shop, target)
     assert objects(target) == before
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_vacuum_that_passes_a_plan_makes_it_anew(
+    shop: Store, target: str, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
+) -> None:
+    plans = []
+
+    def then_vacuumed(*arguments: Any) -> CopyPlan:
+        plans.append(plan_copy(*arguments))
+        if len(plans) == 1:
+            trade(shop, 6)
+            settle(shop)
+            vacuum(shop, EVERYTHING)
+        return plans[-1]
+
+    monkeypatch.setattr(storecopy, "plan_copy", then_vacuumed)
+    report = copy_store(shop, target, dry_run=dry_run)
+    assert [plan.horizon < plans[1].horizon for plan in plans] == [True, False]
+    assert (report.horizon, report.entry) == (plans[1].horizon, plans[1].entry)
 
 
 def test_other_targets_are_refused_and_left_as_they_are(shop: Store, target: str) -> None:
