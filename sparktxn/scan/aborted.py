@@ -30,6 +30,9 @@ class AbortedRanges:
         """The segment's offsets from `start` to `end` to return, as (start, end) ranges in order; often one or none."""
         position = max(start, segment.base_offset)
         end = min(end, segment.end_offset)
+        if not self._by_producer:
+            # So it is with most tasks, and they have many segments.
+            return [(position, end)] if position < end else []
         kept = []
         for transaction in self.overlapping(segment, position, end):
             if position < transaction.first_offset:

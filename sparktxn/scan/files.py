@@ -146,15 +146,7 @@ def merged_files(tasks: Iterable[ReadTask]) -> tuple[list[MergedFile], list[Read
             if first is not task and task.transactional_ids:
                 # A task knows the ids of its own segments, and a file may be in several.
                 ids.setdefault(key, dict(first.transactional_ids)).update(task.transactional_ids)
-            if task.aborted:
-                kept += [
-                    (low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)
-                ]
-                continue
-            # Most tasks leave nothing out, and have many segments.
-            low, high = max(task.start_offset, segment.base_offset), min(task.end_offset, segment.end_offset)
-            if low < high:
-                kept.append((low, high, segment))
+            kept += [(low, high, segment) for low, high in aborted.kept(segment, task.start_offset, task.end_offset)]
         if others or not task.segments:
             rest.append(replace(task, segments=tuple(others)))
     made = [

@@ -22,6 +22,7 @@ from sparktxn.stage.staged import StageTopic
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import TopicState
 from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
+from sparktxn.transfer.importedsink import sink_of
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
 
@@ -220,9 +221,7 @@ class _Importing:
         )
 
     def _exists(self, transactional_id: str) -> bool:
-        self._store.log.refresh(self._store.log.deadline())
-        transaction = self._store.log.transaction(transactional_id)
-        sink = None if transaction is None else transaction.sink
+        sink = sink_of(self._store, transactional_id)
         return sink is not None and any(batch.batch_id == _BATCH for batch in sink.batches)
 
     def _rows(self, path: Path) -> Iterator[pa.Table]:

@@ -26,6 +26,7 @@ from sparktxn.stage.staged import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store, read_task
 from sparktxn.structs import TopicState
+from sparktxn.transfer.importedsink import sink_of
 from sparktxn.transfer.sametopic import check_same_topic, command_to_create
 
 __all__ = ["StoreImportReport", "import_from_store"]
@@ -202,10 +203,7 @@ class _Importing:
 
     def _position(self) -> _Position:
         """Return how far the source is imported, as the store says now."""
-        log = self._store.log
-        log.refresh(log.deadline())
-        transaction = log.transaction(self._transactional_id)
-        sink = None if transaction is None else transaction.sink
+        sink = sink_of(self._store, self._transactional_id)
         return _Position(0, -1) if sink is None else _Position(int(sink.run_id), sink.batches[-1].batch_id)
 
     def _check_not_behind(self, position: _Position) -> None:

@@ -20,6 +20,7 @@ from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.store import SinkCommit, Store
+from sparktxn.transfer.importedsink import sink_of
 
 __all__ = ["KafkaConsumer", "TopicImportReport", "import_topic"]
 
@@ -229,10 +230,9 @@ class _Importing:
                 f"{topic.partition_count}: txnlog topics alter {self._topic} --partitions {numbers[-1] + 1}"
             )
         # The batch first: if another process commits in between, the number is taken, and this one is refused.
-        self._store.log.refresh(self._store.log.deadline())
-        transaction = self._store.log.transaction(self._id)
-        if transaction is not None and transaction.sink is not None:
-            self._batch = max(batch.batch_id for batch in transaction.sink.batches)
+        sink = sink_of(self._store, self._id)
+        if sink is not None:
+            self._batch = max(batch.batch_id for batch in sink.batches)
         known = self._store.committed_offsets(self._id).topic_partitions or []
         committed = {at.partition: at.offset for at in known if at.topic == self._topic}
         for number in numbers:
