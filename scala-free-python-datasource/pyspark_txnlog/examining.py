@@ -86,7 +86,7 @@ def _source(spark: SparkSession) -> Finding:
 
 def main() -> int:
     """Print the findings; return 0."""
-    from pyspark.sql import SparkSession
+    from pyspark_txnlog.sessions import session
 
     given = json.load(sys.stdin)
     try:
@@ -94,7 +94,7 @@ def main() -> int:
             has_store = True
     except sparktxn.KafkaException:
         has_store = False
-    spark = SparkSession.builder.master(given["master"]).appName("txnlog doctor").getOrCreate()
+    spark = session(master=given["master"], app_name="txnlog doctor")
     spark.sparkContext.setLogLevel("OFF")
     try:
         found = examine(spark, given["store"], given["options"], has_store=has_store)

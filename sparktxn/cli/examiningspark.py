@@ -74,17 +74,21 @@ def _python(environment: Mapping[str, str]) -> Check:
     first = shutil.which(name, path=environment.get("PATH"))
     where = f"{_WORKER} is {python}" if python else f"{_WORKER} is not set, so that workers use {first}"
     fix = f"export {_WORKER}={sys.executable}"
+    wrong = FAILED
+    if not python:
+        # pyspark_txnlog.session() chooses this Python then: only sessions that are built otherwise fail.
+        wrong, fix = WARNING, f"build sessions with pyspark_txnlog.session(), which sets it, or {fix}"
     if python and os.sep in python and not os.path.isabs(python):
         return Check("python", OK, f"{where}: a path in an archive, which only executors unpack")
     done = _run([name, "-c", _PROGRAM], environment)
     if done is None:
-        return Check("python", FAILED, f"{where}, which cannot be run", fix)
+        return Check("python", wrong, f"{where}, which cannot be run", fix)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
-        return Check("python", FAILED, f"{where}, which cannot import pyspark_txnlog ({last})", fix)
+        return Check("python", wrong, f"{where}, which cannot import pyspark_txnlog ({last})", fix)
     version, package = json.loads(done.stdout)
     if version != own:
-        return Check("python", FAILED, f"{where}, which is Python {version}: this one is {own}", fix)
+        return Check("python", wrong, f"{where}, which is Python {version}: this one is {own}", fix)
     if package != metadata.version("sparktxn"):
         installed = metadata.version("sparktxn")
         return Check("python", WARNING, f"{where}, which has sparktxn {package}: this one has {installed}", fix)
