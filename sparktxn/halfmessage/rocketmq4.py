@@ -230,6 +230,8 @@ class TransactionMQProducer(NoCopies):
         reference = weakref.ref(self)
         checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
         try:
+            if not self._settings.end_waits:
+                engine.ends.start()
             checks.start()
         except KafkaException:
             engine.close()
@@ -240,9 +242,10 @@ class TransactionMQProducer(NoCopies):
 
     @in_time("timeout", _clock_of)
     def shutdown(self, timeout: float = -1) -> None:
-        """Stop the checks, then give the store back; calling it again changes nothing.
+        """Stop the checks, store the outcomes that were sent, and give the store back; again it changes nothing.
 
-        A half message that is not settled stays pending: another process of the group is asked for it.
+        What takes longer than the time-out, or half a minute, is given up, and reported in the log. A half message that
+        is not settled stays pending: another process of the group is asked for it.
         """
         arguments.timeout_s("timeout", timeout)
         engine, checks = self._engine, self._checks
@@ -269,17 +272,20 @@ class TransactionMQProducer(NoCopies):
     def send_message_in_transaction(
         self, message: Message, arg: Any = None, timeout: float = -1
     ) -> TransactionSendResult:
-        """Store a half message, run the local transaction, and settle the message as that says.
+        """Store a half message, run the local transaction, and send its outcome one way, as RocketMQ does.
 
         The listener runs once, on this thread, after the half message is stored. If it raises, or returns no state, the
-        state is UNKNOWN: the message waits for a check. A settlement that does not arrive is no error, for a check
-        makes up for it. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
+        state is UNKNOWN: the message waits for a check. Otherwise the outcome is stored within milliseconds after this
+        returns, by this process's next log entry or one of its own. An outcome that cannot be stored is no error: the
+        log reports it, and a check makes up for it. With the setting ``transaction.end.wait`` this returns once the
+        outcome is stored. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
         after it.
 
         Raises:
             KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC. INVALID_TOPIC, the
                 topic takes no half messages; TOPIC_AUTHORIZATION_FAILED, it or the store rejects them.
-                INVALID_TXN_STATE, a check has settled it otherwise meanwhile; the error names the outcome.
+                INVALID_TXN_STATE, with ``transaction.end.wait``: a check has settled it otherwise meanwhile; the error
+                names the outcome.
             ConfigurationError: the message has a delay.
             OutcomeUnknown: it may be stored, and the listener has not run: a check asks for it.
             StoreUnavailable: it is not stored, and the listener has not run.
@@ -332,9 +338,12 @@ class TransactionMQProducer(NoCopies):
         )
 
     def _settle(self, engine: HalfEngine, transaction_id: str, state: LocalTransactionState, timeout_s: float) -> None:
-        committed = state is LocalTransactionState.COMMIT_MESSAGE
+        named, committed = (self._group, transaction_id), state is LocalTransactionState.COMMIT_MESSAGE
+        if not self._settings.end_waits:
+            engine.send_end(*named, engine.deadline(timeout_s), committed=committed)
+            return
         try:
-            engine.end(self._group, transaction_id, engine.deadline(timeout_s), committed=committed)
+            engine.end(*named, engine.deadline(timeout_s), committed=committed)
         except StoreError as error:
             _LOGGER.warning("half message %r is not settled yet, a check will ask for it: %s", transaction_id, error)
 
