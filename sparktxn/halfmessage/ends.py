@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparktxn.background import start_thread
@@ -46,6 +48,7 @@ class Ends:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._sent: dict[str, _End] = {}
+        self._carriers: set[object] = set()
         self._filled = threading.Event()
         self._closed = threading.Event()
         self._life = log.deadline()
@@ -69,10 +72,33 @@ class Ends:
         if not self._filled.is_set():
             self._filled.set()
 
+    @contextmanager
+    def carrier(self) -> Iterator[None]:
+        """Note that the body writes an entry, which carries the ends that were sent before: none goes alone meanwhile.
+
+        So an end does not go alone where a busy machine takes long to make the entry that would have carried it.
+        """
+        own = object()
+        self._carriers.add(own)
+        try:
+            yield
+        finally:
+            self._carriers.discard(own)
+
     def settle(self) -> None:
         """Wait until what was sent before this call is stored, refused or given up."""
+        self._settle(lambda end: True)
+
+    def settle_if_alone(self) -> None:
+        """Do so unless an entry is about to carry the ends; then leave those that are not done."""
+        if not self._carriers or self._closed.is_set():
+            self.settle()
+        else:
+            self._settle(lambda end: end.ticket.is_done() or end.deadline.passed())
+
+    def _settle(self, is_meant: Callable[[_End], bool]) -> None:
         with self._life.governs():
-            for end in list(self._sent.values()):
+            for end in filter(is_meant, list(self._sent.values())):
                 self._wait(end)
 
     def close(self) -> None:
@@ -87,8 +113,10 @@ class Ends:
             self._filled.wait()
             self._closed.wait(LINGER_S)
             self._filled.clear()
-            self.settle()
-            if self._closed.is_set() and not self._sent:
+            self.settle_if_alone()
+            if self._sent:
+                self._filled.set()
+            elif self._closed.is_set():
                 return
 
     def _finish(self) -> None:

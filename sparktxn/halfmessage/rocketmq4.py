@@ -157,14 +157,22 @@ class MessageExt(Message):
 
 def _shown(record: MessageRecord, transaction_id: str, check_times: int) -> MessageExt:
     """Return a message as the listener gets it: one that is sent, or one that was read back."""
-    made = MessageExt(record.topic, record.body, tags=record.tags, keys=record.keys)
-    # Not checked: another program may have written properties that this one could not.
-    object.__setattr__(made, "properties", dict(record.properties))
-    made.message_id = record.message_id
-    made.transaction_id = transaction_id
-    made.born_timestamp = record.born_ms
-    made.check_times = check_times
-    made.messages = (made,)
+    made = MessageExt.__new__(MessageExt)
+    # Not checked: this producer has done so, or another program has written what this one could not.
+    for name, value in (
+        ("topic", record.topic),
+        ("body", record.body),
+        ("tags", record.tags),
+        ("keys", " ".join(record.keys)),
+        ("properties", dict(record.properties)),
+        ("delay_time_level", 0),
+        ("message_id", record.message_id),
+        ("transaction_id", transaction_id),
+        ("born_timestamp", record.born_ms),
+        ("check_times", check_times),
+        ("messages", (made,)),
+    ):
+        object.__setattr__(made, name, value)
     return made
 
 
@@ -299,8 +307,9 @@ class TransactionMQProducer(NoCopies):
         immunity_ms = immunity_ms_of(record.properties, self._settings.immunity_ms)
         named = (self._group, record.message_id)
         deadline = engine.deadline(timeout_s)
-        staged = engine.stage([record], deadline)
-        engine.prepare(*named, staged, immunity_ms, deadline)
+        with engine.ends.carrier():
+            staged = engine.stage([record], deadline)
+            engine.prepare(*named, staged, immunity_ms, deadline)
         shown = _shown(record, record.message_id, 0)
         state = _executed(listener, shown, arg)
         if state is not LocalTransactionState.UNKNOWN:

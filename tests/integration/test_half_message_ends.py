@@ -62,6 +62,24 @@ def test_the_call_returns_before_the_end_is_stored_and_the_next_entry_carries_it
     assert (world.visible(), world.halves(), world.entry()) == (["a"], {}, before + 3)
 
 
+def test_no_end_goes_alone_while_an_entry_is_made_that_carries_it(world: HalfWorld) -> None:
+    shop = one_way(world)
+    shop.send("a", COMMIT)
+    before = world.entry()
+    with shop.ends.carrier():
+        shop.ends.settle_if_alone()
+        assert (world.entry(), len(shop.ends._sent)) == (before, 1)
+    shop.ends.settle_if_alone()
+    assert (world.entry(), world.visible(), shop.ends._sent) == (before + 1, ["a"], {})
+    carried: list[int] = []
+    shop.send("b", lambda: carried.append(len(shop.ends._carriers)) or COMMIT)
+    assert carried == [0], "the listener takes its own time"
+    with shop.ends.carrier():
+        shop.producer.send(Message("audit", b"plain"))
+        shop.ends.settle_if_alone()
+    assert (world.visible(), shop.ends._sent) == (["a", "b"], {})
+
+
 def test_ends_take_effect_in_the_order_in_which_they_were_sent(world: HalfWorld) -> None:
     shop = one_way(world)
     halves = {body: shop.send(body, UNKNOWN, topic="audit").transaction_id for body in "abcd"}
