@@ -1,6 +1,8 @@
-"""Half messages that are committed at once, against Kafka transactions of one message, in turns on stores alike.
+"""Half messages that are committed at once, against a bare loop of durable puts and against Kafka transactions.
 
-And what opening, looking for what is due, and a check cost in a store with many that are pending.
+Each round has all of them in turn, on stores alike. One producer sends, from one thread and from eight. The end of a
+half message is sent one way, as is the default. Then: what opening, looking for what is due, and a check cost in a
+store with many that are pending.
 """
 
 from __future__ import annotations
@@ -9,25 +11,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final
 
-from bench.figures import Figure, median
+from bench.figures import Figure, median, rate
 from bench.records import temporary_folder, values
 from sparktxn import Producer, Store
-from sparktxn.clock import RandomIds
+from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.config.store import StoreSettings
+from sparktxn.format import names
 from sparktxn.format.commands import PrepareHalf
 from sparktxn.format.names import segment_file
 from sparktxn.halfmessage import LocalTransactionState, Message, MessageExt, TransactionListener, TransactionMQProducer
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
+from sparktxn.objectstore import open_store
 from sparktxn.structs import HalfSegment
 
 __all__ = ["measure"]
 
 _ROUNDS: Final = 5
 _COUNT: Final = 300
-_PRODUCERS: Final = 8
+_THREADS: Final = 8
+_ENTRY_BYTES: Final = 1_000
+"""About the size of the entry of one half message, with its message."""
 _PARTITIONS: Final = 8
 _BODY: Final = values(1)[0]
 _PENDING: Final = (1_000, 100_000)
@@ -57,21 +65,21 @@ class _Never(_AtOnce):
 
 
 def measure() -> list[Figure]:
-    """The rate of one producer against Kafka's, and that of eight in one process against one."""
+    """The rates of one producer with one thread and with eight, against the other two."""
     logging.getLogger("sparktxn").setLevel(logging.CRITICAL)
-    ratios, gains, half_rates, kafka_rates = [], [], [], []
+    rounds = []
     for number in range(_ROUNDS):
         with temporary_folder() as folder:
             uri = f"{folder}/{number}"
             with Store.open(uri, create=True) as store:
                 store.create_topic("t", _PARTITIONS)
-            kafka, one, eight = _kafka_rate(uri), _half_rate(uri, 1), _half_rate(uri, _PRODUCERS)
-        kafka_rates.append(kafka)
-        half_rates.append(one)
-        ratios.append(one / kafka)
-        gains.append(eight / one)
-    note = f"{median(half_rates):.0f} and {median(kafka_rates):.0f}/s; least {min(ratios):.2f}, most {max(ratios):.2f}"
-    spread = f"least {min(gains):.2f}, most {max(gains):.2f}"
+            kafka, bare = _kafka_rate(uri), _bare_rate(f"{folder}/bare")
+            one, eight = _half_rate(uri, 1), _half_rate(uri, _THREADS)
+            # The machine's moods hit both: the loop's rate is that before and that after.
+            bare = (bare + _bare_rate(f"{folder}/again")) / 2
+        rounds.append((one / bare, eight / bare, one / kafka, one, eight, bare, kafka))
+    ones, eights, kafkas, *rates = (list(column) for column in zip(*rounds, strict=True))
+    one_rate, eight_rate, bare_rate, kafka_rate = (f"{median(found):.0f}/s" for found in rates)
     few, many = (_pending_ms(count) for count in _PENDING)
     pending = [
         Figure(
@@ -81,16 +89,25 @@ def measure() -> list[Figure]:
     ]
     return [
         *pending,
-        Figure("half message, committed at once / Kafka transaction", median(ratios), "times", 0.45, False, note),
-        Figure(f"{_PRODUCERS} half-message producers / one", median(gains), "times", 3.0, False, spread),
+        Figure("half messages, 1 thread / durable puts", *_against(ones, 0.6, f"{one_rate}, puts {bare_rate}")),
+        Figure(
+            f"half messages, {_THREADS} threads / durable puts",
+            *_against(eights, 1.4, f"{eight_rate}, puts {bare_rate}"),
+        ),
+        Figure("half messages, 1 thread / Kafka transactions", *_against(kafkas, 0.45, f"Kafka's {kafka_rate}")),
     ]
 
 
-def _rate(sends: Sequence[Callable[[], object]], count: int) -> float:
+def _against(ratios: list[float], target: float, rates: str) -> tuple[float, str, float, bool, str]:
+    """What a figure says after its name."""
+    return median(ratios), "times", target, False, f"{rates}; least {min(ratios):.2f}, most {max(ratios):.2f}"
+
+
+def _rate(sends: Sequence[Callable[[], object]], times: int) -> float:
     """Messages per second of all `sends` together, each on a thread of its own."""
 
     def run(send: Callable[[], object]) -> None:
-        for _ in range(count):
+        for _ in range(times):
             send()
 
     threads = [threading.Thread(target=run, args=(send,)) for send in sends]
@@ -99,7 +116,7 @@ def _rate(sends: Sequence[Callable[[], object]], count: int) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return len(sends) * count / (time.perf_counter() - started)
+    return len(sends) * times / (time.perf_counter() - started)
 
 
 def _kafka_rate(uri: str) -> float:
@@ -114,22 +131,27 @@ def _kafka_rate(uri: str) -> float:
         return _rate([send], _COUNT)
 
 
-def _half_rate(uri: str, producers: int) -> float:
-    made = []
-    for number in range(producers):
-        producer = TransactionMQProducer(f"bench-{number}", uri)
+def _bare_rate(folder: str) -> float:
+    """Puts per second of a loop that makes one durable file after the other, and does nothing else."""
+    objects = open_store(folder, settings=StoreSettings(fsync=True), storage={}, clock=SystemClock())
+    data, numbers = bytes(_ENTRY_BYTES), count(1)
+
+    def put() -> None:
+        objects.put_if_absent(names.entry(next(numbers)), data)
+
+    put()
+    return rate(put, _COUNT)
+
+
+def _half_rate(uri: str, threads: int) -> float:
+    with TransactionMQProducer(f"bench-{threads}", uri) as producer:
         producer.set_transaction_listener(_AtOnce())
-        producer.start()
-        made.append(producer)
 
-    def send_with(producer: TransactionMQProducer) -> Callable[[], object]:
-        return lambda: producer.send_message_in_transaction(Message("t", _BODY))
+        def send() -> None:
+            producer.send_message_in_transaction(Message("t", _BODY))
 
-    try:
-        return _rate([send_with(producer) for producer in made], _COUNT // producers)
-    finally:
-        for producer in made:
-            producer.shutdown()
+        send()
+        return _rate([send] * threads, _COUNT * min(threads, 2) // threads)
 
 
 def _pending_ms(count: int) -> dict[str, float]:

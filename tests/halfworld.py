@@ -17,6 +17,7 @@ from sparktxn.halfmessage import (
     rocketmq5,
 )
 from sparktxn.halfmessage.checks import Checks
+from sparktxn.halfmessage.ends import Ends
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
@@ -29,6 +30,7 @@ COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
 UNKNOWN = LocalTransactionState.UNKNOWN
 POLL_NEVER = {"transaction.check.poll.ms": 3_600_000}
+WAIT = {"transaction.end.wait": True}
 
 Answer = LocalTransactionState | BaseException | Callable[[], Any] | None
 
@@ -85,13 +87,16 @@ def message(body: str, topic: str = "orders", **more: Any) -> Message:
 
 
 class Process:
-    """One process with a transactional producer of a group."""
+    """One process with a transactional producer of a group, which waits for the ends of its half messages.
+
+    A test of ends that are sent one way says ``transaction_end_wait=False``, and uses the fixture `parked`.
+    """
 
     def __init__(self, world: HalfWorld, group: str, objects: ObjectStore | None, settings: dict[str, Any]) -> None:
         self.log: Log = world.process(objects)
         self.uri = world.lend(f"process-{len(world.processes)}", self.log)
         self.listener = Scripted()
-        self.producer = TransactionMQProducer(group, {"bootstrap.servers": self.uri, **POLL_NEVER, **settings})
+        self.producer = TransactionMQProducer(group, {"bootstrap.servers": self.uri, **POLL_NEVER, **WAIT, **settings})
         self.producer.set_transaction_listener(self.listener)
         self.producer.start()
 
@@ -100,6 +105,11 @@ class Process:
         """What the thread would do."""
         assert self.producer._checks is not None
         return self.producer._checks
+
+    @property
+    def ends(self) -> Ends:
+        """The ends that it has sent one way."""
+        return self.producer._started().ends
 
     def send(self, body: str, local: Answer = UNKNOWN, arg: Any = None, **more: Any) -> TransactionSendResult:
         """Send a half message whose local transaction answers `local`."""

@@ -22,6 +22,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Command, EndHalf, PrepareHalf
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.format.segment import checksum, decode_segment
+from sparktxn.halfmessage.ends import Ends
 from sparktxn.halfmessage.records import MessageRecord, record_table, records_of
 from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
@@ -65,6 +66,7 @@ class HalfEngine:
         self._choose = partitioner(settings.partitioner)
         self._lock = threading.Lock()
         self._next_partition = int(self.log.ids.token()[:8], 32)
+        self.ends = Ends(self.log)
 
     def deadline(self, timeout_s: float = -1) -> Deadline:
         """Return the deadline of one call; below 0 the setting's."""
@@ -75,12 +77,15 @@ class HalfEngine:
         self._fork.check("transactional producer")
 
     def close(self) -> None:
-        """Give the log back."""
+        """Wait for the ends that were sent, up to the call's deadline or half a minute, and give the log back."""
         if not self._fork.forked():
+            self.ends.close()
             release_log(self.log)
 
     def give_back(self) -> None:
-        """Give the log back for a client that was dropped without being closed."""
+        """Do the same for a client that was dropped without being closed."""
+        if not self._fork.forked():
+            self.ends.close()
         release_dropped(self.log, self._fork)
 
     # --- messages to segments --------------------------------------------------------------------------------------
@@ -224,6 +229,10 @@ class HalfEngine:
         ]
         with deadline.governs():
             self.log.submit(commands, deadline)
+
+    def send_end(self, group_id: str, transaction_id: str, deadline: Deadline, *, committed: bool) -> None:
+        """Settle a half transaction one way: this returns before that is stored, see `Ends.send`."""
+        self.ends.send(EndHalf(group_id, transaction_id, committed), deadline)
 
     def end(self, group_id: str, transaction_id: str, deadline: Deadline, *, committed: bool) -> None:
         """Settle a half transaction; the same settlement again changes nothing.

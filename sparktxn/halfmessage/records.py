@@ -47,6 +47,8 @@ RESERVED_PROPERTIES: Final = frozenset(
 """Names that a program's own properties cannot have: the message's attributes are stored under them, or RocketMQ uses
 them itself."""
 
+_ROW: Final = pa.struct(RECORD_SCHEMA)
+
 
 class MessageRecord(Struct, frozen=True):
     """One message. `message_id` is made by the client before it is sent; `born_ms` is when."""
@@ -118,16 +120,10 @@ def immunity_ms_of(properties: Mapping[str, str], default_ms: int) -> int:
 
 def record_table(records: Sequence[MessageRecord]) -> pa.Table:
     """Return messages as Kafka's records."""
-    headers = [[{"key": name, "value": value} for name, value in record.headers()] for record in records]
-    columns = {
-        "key": [record.key for record in records],
-        "value": [record.body for record in records],
-        "headers": headers,
-        "timestamp": [record.born_ms for record in records],
-    }
-    # `pa.table` would look up and check each column once more.
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+    rows = [(record.key, record.body, record.headers(), record.born_ms) for record in records]
+    # One conversion of whole rows: one for each column takes three times as long for a single message.
+    batch = pa.RecordBatch.from_struct_array(pa.array(rows, _ROW))
+    return pa.Table.from_batches([batch], schema=RECORD_SCHEMA)
 
 
 def records_of(topic: str, rows: pa.Table) -> Iterator[MessageRecord]:

@@ -157,14 +157,22 @@ class MessageExt(Message):
 
 def _shown(record: MessageRecord, transaction_id: str, check_times: int) -> MessageExt:
     """Return a message as the listener gets it: one that is sent, or one that was read back."""
-    made = MessageExt(record.topic, record.body, tags=record.tags, keys=record.keys)
-    # Not checked: another program may have written properties that this one could not.
-    object.__setattr__(made, "properties", dict(record.properties))
-    made.message_id = record.message_id
-    made.transaction_id = transaction_id
-    made.born_timestamp = record.born_ms
-    made.check_times = check_times
-    made.messages = (made,)
+    made = MessageExt.__new__(MessageExt)
+    # Not checked: this producer has done so, or another program has written what this one could not.
+    for name, value in (
+        ("topic", record.topic),
+        ("body", record.body),
+        ("tags", record.tags),
+        ("keys", " ".join(record.keys)),
+        ("properties", dict(record.properties)),
+        ("delay_time_level", 0),
+        ("message_id", record.message_id),
+        ("transaction_id", transaction_id),
+        ("born_timestamp", record.born_ms),
+        ("check_times", check_times),
+        ("messages", (made,)),
+    ):
+        object.__setattr__(made, name, value)
     return made
 
 
@@ -230,6 +238,8 @@ class TransactionMQProducer(NoCopies):
         reference = weakref.ref(self)
         checks = Checks(engine, lambda: _groups_of(reference), partial(_ask, reference))
         try:
+            if not self._settings.end_waits:
+                engine.ends.start()
             checks.start()
         except KafkaException:
             engine.close()
@@ -240,9 +250,10 @@ class TransactionMQProducer(NoCopies):
 
     @in_time("timeout", _clock_of)
     def shutdown(self, timeout: float = -1) -> None:
-        """Stop the checks, then give the store back; calling it again changes nothing.
+        """Stop the checks, store the outcomes that were sent, and give the store back; again it changes nothing.
 
-        A half message that is not settled stays pending: another process of the group is asked for it.
+        What takes longer than the time-out, or half a minute, is given up, and reported in the log. A half message that
+        is not settled stays pending: another process of the group is asked for it.
         """
         arguments.timeout_s("timeout", timeout)
         engine, checks = self._engine, self._checks
@@ -269,17 +280,20 @@ class TransactionMQProducer(NoCopies):
     def send_message_in_transaction(
         self, message: Message, arg: Any = None, timeout: float = -1
     ) -> TransactionSendResult:
-        """Store a half message, run the local transaction, and settle the message as that says.
+        """Store a half message, run the local transaction, and send its outcome one way, as RocketMQ does.
 
         The listener runs once, on this thread, after the half message is stored. If it raises, or returns no state, the
-        state is UNKNOWN: the message waits for a check. A settlement that does not arrive is no error, for a check
-        makes up for it. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
+        state is UNKNOWN: the message waits for a check. Otherwise the outcome is stored within milliseconds after this
+        returns, by this process's next log entry or one of its own. An outcome that cannot be stored is no error: the
+        log reports it, and a check makes up for it. With the setting ``transaction.end.wait`` this returns once the
+        outcome is stored. `timeout`, in seconds, is that of the store's part before the listener runs, and of that
         after it.
 
         Raises:
             KafkaException: _STATE, no listener is set, or start() was not called; _UNKNOWN_TOPIC. INVALID_TOPIC, the
                 topic takes no half messages; TOPIC_AUTHORIZATION_FAILED, it or the store rejects them.
-                INVALID_TXN_STATE, a check has settled it otherwise meanwhile; the error names the outcome.
+                INVALID_TXN_STATE, with ``transaction.end.wait``: a check has settled it otherwise meanwhile; the error
+                names the outcome.
             ConfigurationError: the message has a delay.
             OutcomeUnknown: it may be stored, and the listener has not run: a check asks for it.
             StoreUnavailable: it is not stored, and the listener has not run.
@@ -293,8 +307,9 @@ class TransactionMQProducer(NoCopies):
         immunity_ms = immunity_ms_of(record.properties, self._settings.immunity_ms)
         named = (self._group, record.message_id)
         deadline = engine.deadline(timeout_s)
-        staged = engine.stage([record], deadline)
-        engine.prepare(*named, staged, immunity_ms, deadline)
+        with engine.ends.carrier():
+            staged = engine.stage([record], deadline)
+            engine.prepare(*named, staged, immunity_ms, deadline)
         shown = _shown(record, record.message_id, 0)
         state = _executed(listener, shown, arg)
         if state is not LocalTransactionState.UNKNOWN:
@@ -332,9 +347,12 @@ class TransactionMQProducer(NoCopies):
         )
 
     def _settle(self, engine: HalfEngine, transaction_id: str, state: LocalTransactionState, timeout_s: float) -> None:
-        committed = state is LocalTransactionState.COMMIT_MESSAGE
+        named, committed = (self._group, transaction_id), state is LocalTransactionState.COMMIT_MESSAGE
+        if not self._settings.end_waits:
+            engine.send_end(*named, engine.deadline(timeout_s), committed=committed)
+            return
         try:
-            engine.end(self._group, transaction_id, engine.deadline(timeout_s), committed=committed)
+            engine.end(*named, engine.deadline(timeout_s), committed=committed)
         except StoreError as error:
             _LOGGER.warning("half message %r is not settled yet, a check will ask for it: %s", transaction_id, error)
 

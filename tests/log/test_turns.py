@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
-from sparktxn.clock import Deadline, SystemClock
+import pytest
+
+from sparktxn.clock import Deadline, RandomIds, SystemClock
 from sparktxn.format.commands import InitProducerId
 from sparktxn.log.write.turns import Turns
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.store import Store
+from sparktxn.structs import StoreState, TopicState
 from tests.world import next_number, open_log
 
 THREADS, LISTS = 8, 12
@@ -96,3 +101,63 @@ def test_an_interrupted_caller_gives_its_turn_back() -> None:
     except KeyboardInterrupt:
         pass
     assert is_free(turns)
+
+
+def test_a_caller_that_gives_its_turn_back_wakes_those_that_are_done_and_one_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparktxn.log.write.turns._WAIT_S", 60.0)
+    turns, lock = Turns(), threading.Lock()
+    asked, done, entered = set[int](), {2}, list[int]()
+    changed, leave = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait(number: int) -> None:
+        def is_done() -> bool:
+            first = number not in asked
+            asked.add(number)
+            changed.release()
+            return not first and number in done
+
+        with turns.turn(is_done, deadline()):
+            with lock:
+                entered.append(number)
+            changed.release()
+            if number not in done:
+                assert leave.acquire(timeout=60)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    with turns.turn(lambda: False, deadline()):
+        for thread in threads:
+            thread.start()
+            assert changed.acquire(timeout=60)
+        until(lambda: len(turns._waiting) == 4)
+    threads[2].join(60)
+    until(lambda: len(entered) == 2)
+    assert sorted(entered) == [0, 2], "one that is not done has the turn, and the others sleep"
+    assert len(turns._waiting) == 2
+    for _ in range(3):
+        leave.release()
+    for thread in threads:
+        thread.join(60)
+    assert entered[2:] == [1, 3]
+    assert is_free(turns)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    gives_up_at_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < gives_up_at_s
+        time.sleep(0.001)
+
+
+def test_a_sender_asks_for_its_topic_while_another_thread_writes() -> None:
+    """The writer keeps the replica's lock while its entry is put: the others prepare their lists meanwhile."""
+    uri = f"memory://{RandomIds().token()}"
+    with Store.open(uri, create=True) as store:
+        store.create_topic("t")
+        found: list[object] = []
+        ask = threading.Thread(target=lambda: found.extend((store.log.topic("t"), store.log.store_state())))
+        with store.log._follower.locked(deadline(), "test"):
+            ask.start()
+            ask.join(60)
+            assert [type(one) for one in found] == [TopicState, StoreState]

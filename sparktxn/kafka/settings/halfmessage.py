@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparktxn.config.settings import setting, settings_of, values_by_field
 from sparktxn.config.store import StoreOptions
-from sparktxn.config.values import choice, integer
+from sparktxn.config.values import boolean, choice, integer
 from sparktxn.kafka.settings.client import address_setting, sort_settings
 from sparktxn.kafka.settings.producer import PARTITIONERS
 from sparktxn.state.limits import HALF_WAIT_MS_MAX
@@ -60,6 +60,12 @@ class HalfMessageSettings:
         "How long a send or a settlement may take where the call is given no time-out.",
         aliases=("sendMsgTimeout",),
         convert=_seconds,
+    )
+    end_waits: bool = setting(
+        "transaction.end.wait",
+        False,
+        boolean,
+        "Whether send_message_in_transaction() returns only once the outcome is stored, for a program that reads its own messages. RocketMQ sends the outcome one way; commit() of RocketMQ 5 always waits.",
     )
     message_bytes_max: int = setting(
         "max.message.size",

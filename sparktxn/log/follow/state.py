@@ -88,6 +88,14 @@ class StateParts:
             records = self._loaded(part)
         return records.get(key)
 
+    def at_hand(self, part: str) -> Records | None:
+        """Return the records of a part if they are loaded, and no deferred entry touches them; else None.
+
+        A caller without the follower's lock may take one record from it. That record is of this state, or of the one
+        before it while another thread applies an entry.
+        """
+        return None if part in self._behind else self._parts.get(part)
+
     def part(self, part: str) -> Records:
         """All records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
         if part in self._behind:

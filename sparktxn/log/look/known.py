@@ -58,7 +58,7 @@ class Known:
 
     def store_state(self) -> StoreState:
         """Return what belongs to the whole store."""
-        return self._record(StoreState, ("store",)) or StoreState()
+        return self._at_hand(StoreState, ("store",)) or StoreState()
 
     def topics(self) -> list[TopicState]:
         """Return all topics by name, without the internal ones."""
@@ -66,7 +66,7 @@ class Known:
 
     def topic(self, name: str) -> TopicState | None:
         """Return a topic, also an internal one."""
-        return INTERNAL_TOPICS.get(name) or self._record(TopicState, ("topic", name))
+        return INTERNAL_TOPICS.get(name) or self._at_hand(TopicState, ("topic", name))
 
     def transaction(self, transactional_id: str) -> TransactionState | None:
         """Return the transaction of a transactional id."""
@@ -183,6 +183,19 @@ class Known:
 
     def _record(self, kind: type[Record], key: StateKey) -> Record | None:
         found = self._read(str(key[0]), lambda tail: tail.parts.get(key))
+        assert found is None or isinstance(found, kind)
+        return found
+
+    def _at_hand(self, kind: type[Record], key: StateKey) -> Record | None:
+        """Return a record of a topic or of the store: without the lock, if it is there.
+
+        Each message that is sent asks for them, while another thread writes an entry and keeps the lock. No deferred
+        entry changes them.
+        """
+        records = self._follower.tail.parts.at_hand(part_of(key))
+        if records is None:
+            return self._record(kind, key)
+        found = records.get(key)
         assert found is None or isinstance(found, kind)
         return found
 

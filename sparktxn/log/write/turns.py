@@ -8,6 +8,7 @@ that entry.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -20,11 +21,16 @@ _WAIT_S: Final = 1.0
 
 
 class Turns:
-    """Says which caller writes. It is no lock: a caller that has waited for a second goes on as if it had the turn."""
+    """Says which caller writes. It is no lock: a caller that has waited for a second goes on as if it had the turn.
+
+    A caller that gives its turn back wakes those whose lists are done, and one more, which gets the turn. The others
+    sleep on.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._writer: object | None = None
+        self._lock = threading.Lock()
+        self._writer: _Waiting | None = None
+        self._waiting: deque[_Waiting] = deque()
 
     @contextmanager
     def turn(self, is_done: Callable[[], bool], deadline: Deadline) -> Iterator[None]:
@@ -34,17 +40,44 @@ class Turns:
             is_done: says whether the list is done. It becomes so while another caller has the turn.
             deadline: that of the call; nothing is raised when it passes.
         """
-        own = object()
+        own = _Waiting(is_done)
         left_s = time_left_s(deadline.remaining_s())
         try:
-            with self._changed:
-                wait_s = _WAIT_S if left_s is None else min(left_s, _WAIT_S)
-                self._changed.wait_for(lambda: self._writer is None or is_done(), wait_s)
-                if self._writer is None:
+            with self._lock:
+                waits = self._writer is not None and not is_done()
+                if waits:
+                    self._waiting.append(own)
+                elif self._writer is None:
                     self._writer = own
+            if waits:
+                own.woken.acquire(timeout=_WAIT_S if left_s is None else min(left_s, _WAIT_S))
             yield
         finally:
-            with self._changed:
-                if self._writer is own:
-                    self._writer = None
-                    self._changed.notify_all()
+            self._leave(own)
+
+    def _leave(self, own: _Waiting) -> None:
+        with self._lock:
+            if own in self._waiting:
+                self._waiting.remove(own)
+            if self._writer is not own:
+                return
+            waiting, self._waiting, self._writer = self._waiting, deque(), None
+            for other in waiting:
+                if other.is_done():
+                    other.woken.release()
+                elif self._writer is None:
+                    self._writer = other
+                    other.woken.release()
+                else:
+                    self._waiting.append(other)
+
+
+class _Waiting:
+    """A caller; `woken` is held until it may go on."""
+
+    __slots__ = ("is_done", "woken")
+
+    def __init__(self, is_done: Callable[[], bool]) -> None:
+        self.is_done = is_done
+        self.woken = threading.Lock()
+        self.woken.acquire()
