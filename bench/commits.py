@@ -13,7 +13,7 @@ import pyarrow as pa
 from bench.figures import Figure, alternate, rate
 from bench.records import RECORDS, batch, temporary_folder, topic_store, values
 from sparktxn import Producer
-from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.format import names
 from sparktxn.format.commands import Append, EndTxn, InitProducerId
@@ -123,8 +123,7 @@ def delta_writing(folder: str) -> Callable[[], None]:
 def age(store: Store, entries: int) -> None:
     """Lets a store's log grow to about `entries` entries, with a small segment named in each."""
     log = store.log
-    deadline = Deadline(SystemClock(), 600)
-    producer = log.submit([InitProducerId(log.ids.token(), "ager")], deadline)[0]
+    producer = log.submit([InitProducerId(log.ids.token(), "ager")])[0]
     topic = log.topic("t")
     assert topic is not None
     for number in range(1, entries - log.entry):
@@ -144,7 +143,7 @@ def age(store: Store, entries: int) -> None:
             number,
         )
         end = EndTxn("ager", producer.producer_id, producer.producer_epoch, number, True)
-        log.submit([append, end], deadline)
+        log.submit([append, end])
 
 
 def measure() -> list[Figure]:

@@ -74,7 +74,7 @@ class _Consumers:
         return consumer
 
     def entry(self) -> int:
-        return self.store.log.refresh(self.store.log.deadline(10))
+        return self.store.log.refresh()
 
     def _settle(self) -> None:
         """Poll all until the group's state gives each its share, and none owes a partition."""

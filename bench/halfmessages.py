@@ -168,7 +168,7 @@ def _pending_ms(count: int) -> dict[str, float]:
         try:
             for what in ("first look for what is due", "later look"):
                 started = time.perf_counter()
-                engine.log.refresh(engine.deadline())
+                engine.log.refresh()
                 due = engine.log.half_dues("bench", engine.log.clock.wall_ms())
                 found[what] = _ms_since(started)
                 assert len(due) >= _DUE
@@ -201,7 +201,6 @@ def _prepare(uri: str, count: int) -> None:
                     )
                     for number in range(first, first + _IN_A_LIST)
                 ],
-                store.log.deadline(60),
             )
         store.log.checkpoint()
     settings = {"bootstrap.servers": uri, "transaction.timeout.ms": 0, "transaction.check.poll.ms": 3_600_000}

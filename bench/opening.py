@@ -12,7 +12,7 @@ from bench.commits import age
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store
 from sparktxn.background import InlineBackground
-from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.format.commands import CreateTopic, InitProducerId
 from sparktxn.log.log import Log
@@ -42,12 +42,11 @@ def _open_ms(folder: str) -> float:
 def _wide(folder: str) -> None:
     """A store of 10,000 partitions and 100,000 transactional ids."""
     store = Store.open(folder, options={"store.fsync": "false"}, create=True)
-    deadline = Deadline(SystemClock(), 600)
     for number in range(10):
         store.create_topic(f"topic-{number}", 1_000)
     for number in range(0, _PRODUCERS, 2):
         commands = [InitProducerId(store.log.ids.token(), f"id-{number + more}") for more in (0, 1)]
-        store.log.submit(commands, deadline)
+        store.log.submit(commands)
     store.log.checkpoint()
     store.close()
 
@@ -89,11 +88,10 @@ def _s3_rounds() -> tuple[float, float]:
             )
 
         log = opened(objects())
-        deadline = Deadline(clock, 600)
         for number in range(10):
-            log.submit([CreateTopic(f"c{number}", f"topic-{number}", 2)], deadline)
+            log.submit([CreateTopic(f"c{number}", f"topic-{number}", 2)])
         for number in range(190):
-            log.submit([InitProducerId(f"i{number}", f"id-{number % 20}")], deadline)
+            log.submit([InitProducerId(f"i{number}", f"id-{number % 20}")])
         counting = _Counting(objects())
         started = time.perf_counter()
         opened(counting)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sparktxn.clock import Deadline, RandomIds, SystemClock
+from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, PartRef, digest, encode_head, encode_part, state_digest
 from sparktxn.format.commands import InitProducerId
@@ -36,7 +36,7 @@ def fill_with_segments(store: Store, topic: str, segments: int, *, files: bool =
     objects, ids = store.log.objects, RandomIds()
     view = store.view([topic])
     # A horizon of 1 is none: the replay would begin with the first entry.
-    store.log.submit([InitProducerId(ids.token())], Deadline(SystemClock(), 60))
+    store.log.submit([InitProducerId(ids.token())])
     store.log.checkpoint()
     head = usable_head(objects)
     assert head is not None

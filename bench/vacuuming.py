@@ -8,7 +8,6 @@ from typing import Any
 
 from bench.figures import Figure
 from bench.synthesis import RECORDS, fill_with_segments
-from sparktxn.clock import Deadline, SystemClock
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult, DeleteRecords, InitProducerId
 from sparktxn.maintenance import vacuum
@@ -43,7 +42,7 @@ class _Pages:
 
 
 def _submit(store: Store, command: Command) -> CommandResult:
-    return store.log.submit([command], Deadline(SystemClock(), 60))[0]
+    return store.log.submit([command])[0]
 
 
 def _delete(store: Store, vacuums: int) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from sparktxn.clock import Deadline, SystemClock
+from sparktxn.clock import Deadline, SystemClock, callers_own_time, time_left_s
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
 __all__ = ["Background", "InlineBackground", "ThreadBackground", "after_threads", "start_thread"]
@@ -313,13 +313,13 @@ def _end_threads() -> None:
     with _starting:
         _is_exiting = True
         threads = list(_started)
-    deadline = Deadline(SystemClock(), EXIT_S)
+    limit = Deadline(SystemClock(), EXIT_S)
     for is_first in (True, False):
         asked = [started for started in threads if started.ends_first or not is_first]
         for started in asked:
             started.finish()
-        with suppress(KeyboardInterrupt):
-            asked = _unfinished(asked, deadline)
+        with suppress(KeyboardInterrupt), limit.governs():
+            asked = _unfinished(asked)
     threads = asked
     for started in threads:
         started.give_up()
@@ -329,16 +329,17 @@ def _end_threads() -> None:
     while threads and not limit.passed():
         before = [(started, _activity(started.thread)) for started in threads]
         with suppress(KeyboardInterrupt):
-            threads = _unfinished(threads, Deadline(SystemClock(), _REST_S))
+            with Deadline(SystemClock(), _REST_S).governs():
+                threads = _unfinished(threads)
             if all(seen and seen == _activity(started.thread) for started, seen in before if started in threads):
                 break
     for work in _after_threads:
         work()
 
 
-def _unfinished(threads: Iterable[_Started], deadline: Deadline) -> list[_Started]:
-    """Return which threads are alive; wait for their ends until `deadline`."""
-    return [started for started in threads if _lives(started.thread, deadline.remaining_s())]
+def _unfinished(threads: Iterable[_Started]) -> list[_Started]:
+    """Return which threads are alive; wait for their ends until the caller's deadline."""
+    return [started for started in threads if _lives(started.thread, time_left_s())]
 
 
 def _lives(thread: threading.Thread, timeout_s: float | None) -> bool:
@@ -384,7 +385,8 @@ class InlineBackground:
         """Run `work` now."""
         future: Future[Result] = Future()
         try:
-            future.set_result(work())
+            with callers_own_time():  # as in a thread
+                future.set_result(work())
         except Exception as error:  # noqa: BLE001 - the future carries it to its owner
             future.set_exception(error)
         return future

@@ -1,7 +1,8 @@
 """Time and randomness: the only source of both, and the deadlines that requests keep.
 
 Everything that needs either takes a `Clock` or an `Ids`, so that the simulator can hold both in its hand. A deadline
-governs a thread while a public call runs in it: object stores read it, so no layer between has to pass it on.
+governs a thread while a public call runs in it. Whatever waits or makes a request asks for it (`time_left_s`,
+`is_time_up`), so nothing takes it as an argument. A worker has its own, unless it works `in_callers_time`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "acquired_in_time",
     "callers_own_time",
     "governing_deadline",
+    "in_callers_time",
     "in_time",
     "is_time_up",
     "time_left_s",
@@ -114,7 +116,10 @@ class Deadline:
         self._ended = True
 
     def governs(self) -> _Governs:
-        """Return a context in which every request to an object store, by this thread, keeps this deadline too."""
+        """Return a context in which every wait and request of this thread keeps this deadline too.
+
+        Of nested ones the earliest counts.
+        """
         return _Governs(self)
 
 
@@ -124,14 +129,14 @@ _governing: ContextVar[tuple[Deadline, ...]] = ContextVar("sparktxn_deadlines", 
 class _Governs:
     """The context of `Deadline.governs`; a class, because each commit enters it several times."""
 
-    __slots__ = ("_deadline", "_token")
+    __slots__ = ("_limit", "_token")
 
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
+    def __init__(self, limit: Deadline) -> None:
+        self._limit = limit
 
     def __enter__(self) -> Deadline:
-        self._token = _governing.set((*_governing.get(), self._deadline))
-        return self._deadline
+        self._token = _governing.set((*_governing.get(), self._limit))
+        return self._limit
 
     def __exit__(self, *_: object) -> None:
         _governing.reset(self._token)
@@ -157,7 +162,7 @@ def governing_deadline() -> Deadline | None:
     return found
 
 
-def time_left_s(limit_s: float | None) -> float | None:
+def time_left_s(limit_s: float | None = None) -> float | None:
     """Return `limit_s` (None: no limit), or the time left to this thread by its governing deadlines if that is less."""
     for deadline in _governing.get():
         remaining_s = deadline.remaining_s()
@@ -172,16 +177,33 @@ def acquired_in_time(lock: threading.Lock | threading.RLock, limit_s: float | No
     return lock.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX))
 
 
-def is_time_up(deadline: Deadline) -> bool:
-    """True once `deadline`, or another one that governs this thread, has passed."""
-    return time_left_s(deadline.remaining_s()) == 0.0
+def is_time_up() -> bool:
+    """True once a deadline that governs this thread has passed."""
+    return time_left_s() == 0.0
 
 
-def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a public call so that the argument `parameter`, in seconds, bounds every request that it makes.
+def in_callers_time(work: Callable[P, R]) -> Callable[P, R]:
+    """Return `work` for a thread that serves the calling one: it keeps the caller's deadlines and its own."""
+    callers = _governing.get()
 
-    `clock_of` gets the call's first argument. None or a number below 0 is no limit; a value of another type is left to
-    the call itself, which refuses it.
+    @functools.wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = _governing.set((*_governing.get(), *callers))
+        try:
+            return work(*args, **kwargs)
+        finally:
+            _governing.reset(token)
+
+    return call
+
+
+def in_time(
+    parameter: str, clock_of: Callable[[Any], Clock], own_time_s: Callable[[Any], float | None] = lambda _: None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a public call so that the argument `parameter`, in seconds, bounds every wait and request in it.
+
+    `clock_of` and `own_time_s` get the call's first argument. None or a number below 0 is what `own_time_s`
+    says, without it no limit. A value of another type is left to the call itself, which refuses it.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -193,14 +215,16 @@ def in_time(parameter: str, clock_of: Callable[[Any], Clock]) -> Callable[[Calla
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             seconds = args[position] if position < len(args) else kwargs.get(parameter, default)
-            if not isinstance(seconds, Real):
+            if seconds is not None and not isinstance(seconds, Real):
                 return function(*args, **kwargs)
             try:
-                limit_s = float(seconds)
-                clock = clock_of(args[0] if args else kwargs.get(first))
+                limit_s = -1.0 if seconds is None else float(seconds)
+                handle = args[0] if args else kwargs.get(first)
+                clock = clock_of(handle)
+                own_s = own_time_s(handle) if limit_s < 0 else limit_s
             except (AttributeError, OverflowError):  # no handle at all, or no limit: the call says what it expects
                 return function(*args, **kwargs)
-            with Deadline(clock, limit_s).governs():
+            with Deadline(clock, own_s).governs():
                 return function(*args, **kwargs)
 
         call.bounded_by = parameter  # type: ignore[attr-defined]

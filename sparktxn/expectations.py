@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.log.log import Log
 from sparktxn.state.internal import INTERNAL_TOPICS
@@ -14,9 +13,7 @@ from sparktxn.structs import TopicState
 __all__ = ["expectations"]
 
 
-def expectations(
-    log: Log, expect: Mapping[tuple[str, int], int] | None, deadline: Deadline
-) -> tuple[tuple[int, int, int], ...]:
+def expectations(log: Log, expect: Mapping[tuple[str, int], int] | None) -> tuple[tuple[int, int, int], ...]:
     """Return argument `expect`, log end offsets by (topic, partition), as (topic id, partition, log end offset) each.
 
     Raises:
@@ -33,14 +30,14 @@ def expectations(
         name = arguments.identifier("a topic in expect", key[0])
         partition = arguments.integer("a partition in expect", key[1], 0, arguments.INT32_MAX)
         log_end_offset = arguments.integer(f"expect[{name!r}, {partition}]", end, 0)
-        found.append((_topic(log, name, partition, deadline).topic_id, partition, log_end_offset))
+        found.append((_topic(log, name, partition).topic_id, partition, log_end_offset))
     return tuple(found)
 
 
-def _topic(log: Log, name: str, partition: int, deadline: Deadline) -> TopicState:
+def _topic(log: Log, name: str, partition: int) -> TopicState:
     topic = log.topic(name)
     if topic is None or partition >= topic.partition_count:
-        log.refresh(deadline)
+        log.refresh()
         topic = log.topic(name)
     if topic is None or partition >= topic.partition_count or name in INTERNAL_TOPICS:
         reason = f"expect names topic {name!r}, partition {partition}, which does not exist or is internal"

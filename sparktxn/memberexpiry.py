@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format import names
 from sparktxn.format.commands import ExpireMember
@@ -231,27 +230,26 @@ def overdue_members(
 # What becomes of them
 
 
-def expire_overdue(log: Log, group_ids: Collection[str], deadline: Deadline) -> None:
+def expire_overdue(log: Log, group_ids: Collection[str]) -> None:
     """Take the overdue members out of groups before a call that meets members.
 
     It costs nothing for groups without members, if the log has been read in the last second. It never fails: a process
     that may not write, or that meets a store without times, sees the members that the log has.
     """
-    left_s = deadline.remaining_s()
     try:
-        with log.deadline(_LOOK_S if left_s is None else min(left_s, _LOOK_S)).governs() as until:
-            log.refresh(until, max_age_s=_FRESH_S)
+        with log.within(_LOOK_S):
+            log.refresh(max_age_s=_FRESH_S)
             with_members = [group_id for group_id in group_ids if log.group(group_id) is not None]
             if not with_members:
                 return
             now_ms = store_now_ms(log.objects, log.clock, log.ids)
             for group_id in with_members:
-                propose_expiry(log, group_id, overdue_members(log, group_id, now_ms), until)
+                propose_expiry(log, group_id, overdue_members(log, group_id, now_ms))
     except KafkaException as error:
         logger.debug("the members of groups %s were not looked at: %s", group_ids, error)
 
 
-def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> list[Overdue]:
+def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
     """Propose that members expire, again for those whose epoch an expiry has raised; return those that are out.
 
     Raises:
@@ -260,7 +258,7 @@ def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue], deadline
     gone: list[Overdue] = []
     left = list(overdue)
     while left:
-        gone += _send(log, group_id, left, deadline)
+        gone += _send(log, group_id, left)
         again = []
         for late in left:
             member = log.member(group_id, late.member.member_id)
@@ -275,14 +273,14 @@ def propose_expiry(log: Log, group_id: str, overdue: Sequence[Overdue], deadline
     return gone
 
 
-def _send(log: Log, group_id: str, overdue: Sequence[Overdue], deadline: Deadline) -> list[Overdue]:
+def _send(log: Log, group_id: str, overdue: Sequence[Overdue]) -> list[Overdue]:
     """Propose once, in as few entries as possible; return those that are no members any more."""
     proposals = [(late, log.send([_expiry(group_id, late)])) for late in overdue]
     gone = []
     try:
         for late, ticket in proposals:
             with suppress(CommandRefused):
-                ticket.wait(deadline)
+                ticket.wait()
             if log.member(group_id, late.member.member_id) is None:
                 gone.append(late)
                 logger.info(

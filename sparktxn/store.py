@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.clock import Clock, Deadline, acquired_in_time, in_time
+from sparktxn.clock import Clock, acquired_in_time, in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.dropped import give_back_later
@@ -145,9 +145,6 @@ class Store(NoCopies):
             raise RuntimeError("this store is closed")
         self._fork.check("store")
 
-    def _deadline(self, timeout_s: object) -> Deadline:
-        return self.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-
     @in_time("timeout_s", _clock_of)
     def create_topic(
         self,
@@ -169,11 +166,11 @@ class Store(NoCopies):
         name = check_topic_name(arguments.text("name", name))
         refuse_change(name)
         partition_count = arguments.integer("partition_count", partition_count)
-        deadline = self._deadline(timeout_s)
+        arguments.timeout_s("timeout_s", timeout_s)
         checked = check_topic_settings(arguments.mapping("settings", settings))
         columns = check_schema(schema) if schema is not None else None
         command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
-        self.log.submit([command], deadline)
+        self.log.submit([command])
         return self._existing(name)
 
     @in_time("timeout_s", _clock_of)
@@ -193,7 +190,8 @@ class Store(NoCopies):
         name = check_topic_name(arguments.text("topic", topic))
         refuse_change(name)
         checked = check_schema(schema)
-        add_columns(self.log, name, checked, self._deadline(timeout_s))
+        arguments.timeout_s("timeout_s", timeout_s)
+        add_columns(self.log, name, checked)
         return self._existing(name)
 
     def _existing(self, name: str) -> TopicState:
@@ -207,7 +205,8 @@ class Store(NoCopies):
         """All topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
         self._check()
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
-        self.log.refresh(self._deadline(timeout_s), max_age_s=max_age_s)
+        arguments.timeout_s("timeout_s", timeout_s)
+        self.log.refresh(max_age_s=max_age_s)
         return self.log.topics()
 
     @in_time("timeout_s", _clock_of)
@@ -233,7 +232,8 @@ class Store(NoCopies):
         entry = arguments.integer_or_none("entry", entry, 0)
         timestamp_ms = arguments.integer_or_none("timestamp_ms", timestamp_ms, 0)
         at_least_entry = arguments.integer_or_none("at_least_entry", at_least_entry, 0)
-        view = self.log.view(names, self._deadline(timeout_s), entry=entry, timestamp_ms=timestamp_ms)
+        arguments.timeout_s("timeout_s", timeout_s)
+        view = self.log.view(names, entry=entry, timestamp_ms=timestamp_ms)
         if at_least_entry is not None and view.entry < at_least_entry:
             raise CommandRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -366,7 +366,8 @@ class Store(NoCopies):
             ViewExpired: vacuum has passed the entry.
         """
         self._check()
-        return plan_table(self.log, table, selection, self._deadline(timeout_s))
+        arguments.timeout_s("timeout_s", timeout_s)
+        return plan_table(self.log, table, selection)
 
     @in_time("timeout_s", _clock_of)
     def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
@@ -376,7 +377,8 @@ class Store(NoCopies):
             ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
         """
         self._check()
-        return committing_entry(self.log, arguments.text("transaction", transaction), self._deadline(timeout_s))
+        arguments.timeout_s("timeout_s", timeout_s)
+        return committing_entry(self.log, arguments.text("transaction", transaction))
 
     def plan_commits(
         self,
@@ -462,7 +464,8 @@ class Store(NoCopies):
         for topic in topics:
             refuse_change(topic)
         max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
-        born = self.log.refresh(self._deadline(timeout_s), max_age_s=max_age_s)
+        arguments.timeout_s("timeout_s", timeout_s)
+        born = self.log.refresh(max_age_s=max_age_s)
         known = {name: self.log.topic(name) for name in topics}
         if None in known.values():
             known |= self.view(topics, timeout_s=timeout_s).topics
@@ -520,18 +523,18 @@ class Store(NoCopies):
         if offsets is not None and name is None:
             raise ConfigurationError("offsets are given without transactional_id: expected the id of their transaction")
         arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
-        deadline = self._deadline(timeout_s)
-        expected = expectations(self.log, expect, deadline)
+        arguments.timeout_s("timeout_s", timeout_s)
+        expected = expectations(self.log, expect)
         # Two threads that commit under one id would take each other's transaction for their own.
         if not acquired_in_time(self._committing):
             raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
         try:
-            group = None if offsets is None else self._group_offsets(offsets, deadline)
-            return self._commits.commit(segments, name, batch, deadline, on_replay_mismatch, group, expected)
+            group = None if offsets is None else self._group_offsets(offsets)
+            return self._commits.commit(segments, name, batch, on_replay_mismatch, group, expected)
         finally:
             self._committing.release()
 
-    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions, deadline: Deadline) -> GroupOffsets:
+    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions) -> GroupOffsets:
         """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them.
 
         A topic that this handle does not know makes it read the log's newest.
@@ -539,9 +542,9 @@ class Store(NoCopies):
         try:
             found = GroupOffsets(*offsets_to_commit(self.log, offsets))
         except KafkaException:
-            self.log.refresh(deadline)
+            self.log.refresh()
             found = GroupOffsets(*offsets_to_commit(self.log, offsets))
-        expire_overdue(self.log, [found.group_id], deadline)
+        expire_overdue(self.log, [found.group_id])
         return found
 
     @in_time("timeout_s", _clock_of)
@@ -553,7 +556,8 @@ class Store(NoCopies):
         """
         self._check()
         group_id = arguments.identifier("group_id", group_id)
-        self.log.refresh(self._deadline(timeout_s))
+        arguments.timeout_s("timeout_s", timeout_s)
+        self.log.refresh()
         return committed_offsets(self.log, group_id)
 
     @in_time("timeout_s", _clock_of)
@@ -566,9 +570,9 @@ class Store(NoCopies):
             OutcomeUnknown: not known by the deadline: call again, which does no harm.
         """
         self._check()
-        deadline = self._deadline(timeout_s)
-        group = self._group_offsets(offsets, deadline)
-        self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)], deadline)
+        arguments.timeout_s("timeout_s", timeout_s)
+        group = self._group_offsets(offsets)
+        self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)])
 
 
 def read_task(

@@ -200,7 +200,8 @@ class HalfWorld(ClockedWorld):
     def halves(self) -> dict[str, HalfState]:
         """The half transactions that are not settled, by transaction id."""
         log = self.reader.log
-        log.refresh(log.deadline(10))
+        with log.within(10):
+            log.refresh()
         return {half.transaction_id: half for half in log.halves()}
 
     def discarded(self) -> int:
@@ -224,7 +225,8 @@ class HalfWorld(ClockedWorld):
 
     def entry(self) -> int:
         """The newest entry."""
-        return self.reader.log.refresh(self.reader.log.deadline(10))
+        with self.reader.log.within(10):
+            return self.reader.log.refresh()
 
     def close(self) -> None:
         for process in self.processes:

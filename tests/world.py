@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline, Ids, RandomIds, SystemClock
+from sparktxn.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
@@ -145,7 +145,8 @@ class World:
 
     def entry(self) -> int:
         """The newest entry's number."""
-        return self.store.log.refresh(self.store.log.deadline(10))
+        with self.store.log.within(10):
+            return self.store.log.refresh()
 
     def topic_id(self, name: str) -> int:
         topic = self.store.log.topic(name)
@@ -153,10 +154,12 @@ class World:
         return topic.topic_id
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.store.log.submit(commands, self.store.log.deadline(60))
+        with self.store.log.within(60):
+            return self.store.log.submit(commands)
 
     def committed(self, group: str, topic: str = "t", partition: int = 0) -> int | None:
-        self.store.log.refresh(self.store.log.deadline(10))
+        with self.store.log.within(10):
+            self.store.log.refresh()
         found = self.store.log.committed_offset(group, self.topic_id(topic), partition)
         return None if found is None else found.offset
 
@@ -176,7 +179,8 @@ class World:
             ticket = send(commands)
             if len(sent) > times:
                 return ticket
-            ticket.wait(log.deadline(10))
+            with log.within(10):
+                ticket.wait()
             return Answered([OutcomeUnknown("the answer was lost")], send=lambda: ticket, ticket=ticket)
 
         with pytest.MonkeyPatch.context() as patched:
@@ -245,11 +249,11 @@ class Answered:
         self._send = send
         self._ticket = ticket
 
-    def wait(self, deadline: Deadline) -> list[CommandResult]:
+    def wait(self) -> list[CommandResult]:
         if self._errors:
             raise self._errors.pop(0)
         self._ticket = self._ticket or self._send()
-        return self._ticket.wait(deadline)
+        return self._ticket.wait()
 
     def withdraw(self) -> bool:
         if self._ticket is None:

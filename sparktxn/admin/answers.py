@@ -98,14 +98,11 @@ class AnsweringClient(WithoutCredentials):
             self._store = Store.open(self._uri, options=self._options, create=create)
         return self._store.log
 
-    def _refreshed(self, timeout_s: float | None) -> Log:
+    def _refreshed(self) -> Log:
         self._check()
         log = self._log()
-        log.refresh(log.deadline(timeout_s))
+        log.refresh()
         return log
-
-    def _deadline(self, timeout_s: float | None) -> Deadline:
-        return self._log().deadline(timeout_s)
 
     def _answer(self, call: Callable[[], Result]) -> Future[Result]:
         self._check()

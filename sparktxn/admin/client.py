@@ -72,7 +72,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         ``INVALID_CONFIG``.
         """
         arguments.timeout_s("operation_timeout", operation_timeout)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
@@ -80,7 +80,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             # Before the store is made: a wrong topic must not leave an empty one behind.
             topiccalls.checked(new, "")
             log = self._log(create=not validate_only)
-            topiccalls.create_topic(log, new, log.deadline(request_timeout), validate_only=validate_only)
+            topiccalls.create_topic(log, new, validate_only=validate_only)
 
         return self._each(list_of("new_topics", new_topics, NewTopic), lambda new: new.topic, create)
 
@@ -94,11 +94,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[None]]:
         """Deletes topics with all their records; {name: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("topics", topics),
             lambda name: name,
-            lambda name: topiccalls.delete_topic(self._log(), name, self._deadline(request_timeout)),
+            lambda name: topiccalls.delete_topic(self._log(), name),
         )
 
     @in_time("request_timeout", clock_of)
@@ -112,13 +112,12 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[None]]:
         """Adds empty partitions to topics; {name: Future}. The futures may raise ``INVALID_PARTITIONS``."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
         def grow(new: NewPartitions) -> None:
-            deadline = self._deadline(request_timeout)
-            topiccalls.create_partitions(self._log(), new, deadline, validate_only=validate_only)
+            topiccalls.create_partitions(self._log(), new, validate_only=validate_only)
 
         return self._each(list_of("new_partitions", new_partitions, NewPartitions), lambda new: new.topic, grow)
 
@@ -134,15 +133,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         A column that a topic has with the same type is left as it is. The futures may raise ``INVALID_CONFIG``.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         validate_only = arguments.boolean("validate_only", validate_only)
         given = arguments.mapping("new_columns", new_columns)
 
         def add(item: tuple[str, pa.Schema]) -> None:
             name = arguments.identifier("a topic of new_columns", item[0])
             schema = arguments.instance(f"new_columns[{name!r}]", item[1], pa.Schema)
-            deadline = self._deadline(request_timeout)
-            topiccalls.add_columns(self._log(), name, schema, deadline, validate_only=validate_only)
+            topiccalls.add_columns(self._log(), name, schema, validate_only=validate_only)
 
         return self._each(list(given.items()), lambda item: item[0], add)
 
@@ -153,9 +151,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         Raises:
             StoreNotFound: there is no store.
         """
-        timeout = arguments.timeout_s("timeout", timeout)
+        arguments.timeout_s("timeout", timeout)
         topic = arguments.text_or_none("topic", topic)
-        return cluster_metadata(self._uri, listed(self._refreshed(timeout).topics(), topic), topic)
+        return cluster_metadata(self._uri, listed(self._refreshed().topics(), topic), topic)
 
     @in_time("request_timeout", clock_of)
     def describe_topics(
@@ -167,14 +165,12 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[str, Future[TopicDescription]]:
         """Describes topics; {name: Future}. There are no access control lists: all operations are authorized."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         names = topics.topic_names if isinstance(topics, TopicCollection) else topics
         return self._each(
             names_of("topics", names),
             lambda name: name,
-            lambda name: topiccalls.describe_topic(
-                self._refreshed(request_timeout), self._uri, name, operations=included
-            ),
+            lambda name: topiccalls.describe_topic(self._refreshed(), self._uri, name, operations=included),
         )
 
     @in_time("request_timeout", clock_of)
@@ -185,11 +181,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         The store is ``ConfigResource("BROKER", "0")``: what it sets is the default of topics that do not set it.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("resources", resources, ConfigResource),
             lambda resource: resource,
-            lambda resource: configs.describe_configs(self._refreshed(request_timeout), resource),
+            lambda resource: configs.describe_configs(self._refreshed(), resource),
         )
 
     @in_time("request_timeout", clock_of)
@@ -201,7 +197,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[ConfigResource, Future[None]]:
         """Set and remove settings of topics, or of the store, as `incremental_configs` say; {resource: Future}."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         validate_only = arguments.boolean("validate_only", validate_only)
 
@@ -209,8 +205,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         def alter(resource: ConfigResource) -> None:
             configs.check_given_once(resource, given)
-            deadline = self._deadline(request_timeout)
-            configs.alter_configs(self._log(), resource, deadline, validate_only=validate_only)
+            configs.alter_configs(self._log(), resource, validate_only=validate_only)
 
         return self._each(given, lambda resource: resource, alter)
 
@@ -226,15 +221,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         Prefer `incremental_alter_configs`, which leaves other settings as they are.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         validate_only = arguments.boolean("validate_only", validate_only)
 
         given = list_of("resources", resources, ConfigResource)
 
         def alter(resource: ConfigResource) -> None:
             configs.check_given_once(resource, given)
-            deadline = self._deadline(request_timeout)
-            configs.replace_configs(self._log(), resource, deadline, validate_only=validate_only)
+            configs.replace_configs(self._log(), resource, validate_only=validate_only)
 
         return self._each(given, lambda resource: resource, alter)
 
@@ -249,7 +243,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """One offset for each partition; {partition: Future}. The keys have as their offset what was asked for."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         offsets = _offset_specs(topic_partition_offsets)
         arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -257,8 +251,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         def one(item: tuple[TopicPartition, OffsetSpec]) -> ListOffsetsResultInfo:
             partition, spec = item
-            deadline = self._deadline(request_timeout)
-            return records.list_offset(self._log(), self._uri, partition, spec, isolation, deadline)
+            return records.list_offset(self._log(), self._uri, partition, spec, isolation)
 
         return self._each(list(offsets.items()), lambda item: asked_of(*item), one)
 
@@ -272,11 +265,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Deletes the records before each partition's offset (OFFSET_END: all); {partition: Future}."""
         arguments.timeout_s("operation_timeout", operation_timeout)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("topic_partition_offsets", topic_partition_offsets, TopicPartition),
             lambda partition: partition,
-            lambda partition: records.delete_records(self._log(), partition, self._deadline(request_timeout)),
+            lambda partition: records.delete_records(self._log(), partition),
         )
 
     # Transactions (KIP-664)
@@ -296,14 +289,14 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         `duration_filter_ms` lets those pass whose last transaction began longer ago; the pattern is a regular
         expression for the whole id. A state that does not exist is reported by a warning.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         named = None if states is None else arguments.items("states", states, str)
         ids = None if producer_ids is None else _producer_ids(producer_ids)
         duration_filter_ms = arguments.integer("duration_filter_ms", duration_filter_ms)
         transactional_id_pattern = arguments.text_or_none("transactional_id_pattern", transactional_id_pattern)
         return self._answer(
             lambda: transactions.list_transactions(
-                self._refreshed(request_timeout), named, ids, duration_filter_ms, transactional_id_pattern
+                self._refreshed(), named, ids, duration_filter_ms, transactional_id_pattern
             )
         )
 
@@ -312,11 +305,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         self, transactional_ids: Sequence[str], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[str, Future[TransactionDescription]]:
         """Describes transactional ids; {id: Future}. The futures may raise ``TRANSACTIONAL_ID_NOT_FOUND``."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("transactional_ids", transactional_ids),
             lambda name: name,
-            lambda name: transactions.describe_transaction(self._refreshed(request_timeout), name),
+            lambda name: transactions.describe_transaction(self._refreshed(), name),
         )
 
     @in_time("request_timeout", clock_of)
@@ -324,11 +317,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         self, topic_partitions: Sequence[TopicPartition], *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, Future[PartitionProducerState]]:
         """The producers of partitions; {partition: Future}."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             list_of("topic_partitions", topic_partitions, TopicPartition),
             lambda partition: partition,
-            lambda partition: producers.describe_producers(self._refreshed(request_timeout), partition),
+            lambda partition: producers.describe_producers(self._refreshed(), partition),
         )
 
     @in_time("request_timeout", clock_of)
@@ -340,9 +333,9 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         The future may raise ``INVALID_TXN_STATE`` (it is not open there), ``INVALID_PRODUCER_EPOCH``,
         ``TRANSACTION_COORDINATOR_FENCED``.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         arguments.instance("spec", spec, AbortTransactionSpec)
-        return self._answer(lambda: transactions.abort_transaction(self._log(), spec, self._deadline(request_timeout)))
+        return self._answer(lambda: transactions.abort_transaction(self._log(), spec))
 
     @in_time("request_timeout", clock_of)
     def fence_producers(
@@ -352,11 +345,11 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
 
         {id: Future of the identity that this has taken}.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         def fence(transactional_id: str) -> ProducerIdAndEpoch:
-            log = self._refreshed(request_timeout)
-            return transactions.fence_producer(log, transactional_id, log.deadline(request_timeout))
+            log = self._refreshed()
+            return transactions.fence_producer(log, transactional_id)
 
         return self._each(names_of("transactional_ids", transactional_ids), lambda name: name, fence)
 
@@ -374,7 +367,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
         Raises:
             ValueError: a partition is given without its topic.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         topic = arguments.text_or_none("topic", topic)
         partition = arguments.integer_or_none("partition", partition, 0, arguments.INT32_MAX)
         max_transaction_timeout_ms = arguments.integer("max_transaction_timeout_ms", max_transaction_timeout_ms)
@@ -382,7 +375,7 @@ class AdminClient(GroupCalls, HalfMessageCalls, UnsupportedCalls):
             raise ValueError(f"partition {partition} of which topic? give topic=, too")
 
         def find() -> list[HangingTransaction]:
-            log = self._refreshed(request_timeout)
+            log = self._refreshed()
             where = log.topics() if topic is None else [topiccalls.existing_topic(log, topic)]
             return transactions.find_hanging_transactions(log, where, partition, max_transaction_timeout_ms)
 

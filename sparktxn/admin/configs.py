@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sparktxn import arguments
 from sparktxn.admin.topics import changeable_topic, existing_topic, refusal
-from sparktxn.clock import Deadline
 from sparktxn.config.topic import (
     IGNORED_TOPIC_SETTINGS,
     STORE_WIDE_SETTINGS,
@@ -57,29 +56,29 @@ def describe_configs(log: Log, resource: ConfigResource) -> dict[str, ConfigEntr
     return entries
 
 
-def alter_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
+def alter_configs(log: Log, resource: ConfigResource, *, validate_only: bool) -> None:
     """Set and remove settings of a topic or of the store, all or none.
 
     Raises:
         KafkaException: ``INVALID_CONFIG``: a name or a value is wrong; those of `describe_configs`.
     """
     is_store = _is_store(resource)
-    log.refresh(deadline)
+    log.refresh()
     if not is_store:
         changeable_topic(log, resource.name)
     changes = _changes(resource.incremental_configs, is_store=is_store)
     if not validate_only:
-        _submit(log, resource, changes, deadline)
+        _submit(log, resource, changes)
 
 
-def replace_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, validate_only: bool) -> None:
+def replace_configs(log: Log, resource: ConfigResource, *, validate_only: bool) -> None:
     """Give a topic or the store the settings of `set_config` alone: its others return to their defaults.
 
     Raises:
         KafkaException: ``INVALID_CONFIG``: a name or a value is wrong; those of `describe_configs`.
     """
     is_store = _is_store(resource)
-    log.refresh(deadline)
+    log.refresh()
     known = log.store_state().topic_defaults if is_store else changeable_topic(log, resource.name).settings
     try:
         wanted = _check_of(is_store)(resource.set_config_dict)
@@ -87,15 +86,15 @@ def replace_configs(log: Log, resource: ConfigResource, deadline: Deadline, *, v
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
     changes: dict[str, str | None] = {**dict.fromkeys(known), **wanted}
     if changes and not validate_only:
-        _submit(log, resource, changes, deadline)
+        _submit(log, resource, changes)
 
 
-def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None], deadline: Deadline) -> None:
+def _submit(log: Log, resource: ConfigResource, changes: dict[str, str | None]) -> None:
     if _is_store(resource):
-        log.submit([AlterStore(log.ids.token(), changes)], deadline)
+        log.submit([AlterStore(log.ids.token(), changes)])
         return
     topic = changeable_topic(log, resource.name)
-    log.submit([AlterTopic(log.ids.token(), topic.name, topic.topic_id, changes)], deadline)
+    log.submit([AlterTopic(log.ids.token(), topic.name, topic.topic_id, changes)])
 
 
 def _is_store(resource: ConfigResource) -> bool:

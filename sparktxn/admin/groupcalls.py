@@ -44,14 +44,14 @@ class GroupCalls(AnsweringClient):
 
         An empty list of states or of types, as confluent-kafka's, leaves no group out.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         wanted_states = None if states is None else arguments.items("states", states, ConsumerGroupState)
         wanted_types = None if types is None else arguments.items("types", types, ConsumerGroupType)
 
         def found() -> ListConsumerGroupsResult:
             listed = [
                 group
-                for group in groups.list_groups(self._without_overdue(request_timeout))
+                for group in groups.list_groups(self._without_overdue())
                 if (not wanted_states or group.state in wanted_states)
                 and (not wanted_types or group.type in wanted_types)
             ]
@@ -62,9 +62,9 @@ class GroupCalls(AnsweringClient):
     @in_time("timeout", clock_of)
     def list_groups(self, group: str | None = None, timeout: float | None = -1.0) -> list[GroupMetadata]:
         """Return all groups, or the one named, as confluent-kafka's oldest call of this kind does."""
-        timeout = arguments.timeout_s("timeout", timeout)
+        arguments.timeout_s("timeout", timeout)
         group = arguments.text_or_none("group", group)
-        log = self._without_overdue(timeout, None if group is None else [group])
+        log = self._without_overdue(None if group is None else [group])
         return groups.group_metadata(log, self._uri, group)
 
     @in_time("request_timeout", clock_of)
@@ -77,12 +77,12 @@ class GroupCalls(AnsweringClient):
     ) -> dict[str, Future[ConsumerGroupDescription]]:
         """Describes groups with their members; {group id: Future}. A group that does not exist is DEAD."""
         included = arguments.boolean("include_authorized_operations", include_authorized_operations)
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
             lambda group_id: groups.describe_group(
-                self._without_overdue(request_timeout, [group_id]), self._uri, group_id, operations=included
+                self._without_overdue([group_id]), self._uri, group_id, operations=included
             ),
         )
 
@@ -99,15 +99,13 @@ class GroupCalls(AnsweringClient):
         The end is the last stable offset, or with ``READ_UNCOMMITTED`` the log end. Partitions are those that have a
         committed offset or a member.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         arguments.integer("isolation_level", isolation_level, 0, 1)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
-            lambda group_id: groups.group_lag(
-                self._without_overdue(request_timeout, [group_id]), group_id, committed=committed
-            ),
+            lambda group_id: groups.group_lag(self._without_overdue([group_id]), group_id, committed=committed),
         )
 
     @in_time("request_timeout", clock_of)
@@ -123,15 +121,15 @@ class GroupCalls(AnsweringClient):
         Consumers that still run are fenced, and may join again. The future may raise ``UNKNOWN_MEMBER_ID``: there is no
         member with an instance id; no member is removed then.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         group_id = arguments.identifier("group_id", group_id)
         named = None
         if group_instance_ids is not None:
             named = arguments.identifiers("group_instance_ids", group_instance_ids)
 
         def remove() -> list[str]:
-            log = self._without_overdue(request_timeout, [group_id])
-            return groups.remove_members(log, group_id, named, self._deadline(request_timeout))
+            log = self._without_overdue([group_id])
+            return groups.remove_members(log, group_id, named)
 
         return self._answer(remove)
 
@@ -144,12 +142,12 @@ class GroupCalls(AnsweringClient):
         request_timeout: float | None = REQUEST_TIMEOUT_S,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         """Committed offsets of groups; {group id: Future}."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         require_stable = arguments.boolean("require_stable", require_stable)
 
         def offsets(asked: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            return groups.group_offsets(self._refreshed(request_timeout), asked, require_stable=require_stable)
+            return groups.group_offsets(self._refreshed(), asked, require_stable=require_stable)
 
         asked = list_of(
             "list_consumer_group_offsets_request", list_consumer_group_offsets_request, ConsumerGroupTopicPartitions
@@ -167,11 +165,11 @@ class GroupCalls(AnsweringClient):
 
         The futures may raise ``UNKNOWN_MEMBER_ID``: the group has members.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         def alter(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            log = self._without_overdue(request_timeout, [wanted.group_id])
-            return groups.alter_group_offsets(log, wanted, self._deadline(request_timeout))
+            log = self._without_overdue([wanted.group_id])
+            return groups.alter_group_offsets(log, wanted)
 
         wanted = list_of(
             "alter_consumer_group_offsets_request", alter_consumer_group_offsets_request, ConsumerGroupTopicPartitions
@@ -190,11 +188,11 @@ class GroupCalls(AnsweringClient):
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``GROUP_SUBSCRIBED_TO_TOPIC`` or ``NON_EMPTY_GROUP``: the group
         has members.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
 
         def delete(wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
-            log = self._without_overdue(request_timeout, [wanted.group_id])
-            return groups.delete_group_offsets(log, wanted, self._deadline(request_timeout))
+            log = self._without_overdue([wanted.group_id])
+            return groups.delete_group_offsets(log, wanted)
 
         wanted = list_of(
             "delete_consumer_group_offsets_request", delete_consumer_group_offsets_request, ConsumerGroupTopicPartitions
@@ -209,18 +207,16 @@ class GroupCalls(AnsweringClient):
 
         The futures may raise ``GROUP_ID_NOT_FOUND``; ``NON_EMPTY_GROUP``: the group has members.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         return self._each(
             names_of("group_ids", group_ids),
             lambda group_id: group_id,
-            lambda group_id: groups.delete_group(
-                self._without_overdue(request_timeout, [group_id]), group_id, self._deadline(request_timeout)
-            ),
+            lambda group_id: groups.delete_group(self._without_overdue([group_id]), group_id),
         )
 
-    def _without_overdue(self, timeout_s: float | None, group_ids: Sequence[str] | None = None) -> Log:
+    def _without_overdue(self, group_ids: Sequence[str] | None = None) -> Log:
         """Return the log at its newest entry, after the overdue members of some groups, or of all, were taken out."""
-        log = self._refreshed(timeout_s)
+        log = self._refreshed()
         named = [group.group_id for group in log.groups()] if group_ids is None else group_ids
-        expire_overdue(log, named, self._deadline(timeout_s))
+        expire_overdue(log, named)
         return log

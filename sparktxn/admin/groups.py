@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sparktxn.admin.topics import existing_topic, refusal
-from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.format.commands import Command, DeleteGroup, LeaveGroup, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.admin import node_of
@@ -169,13 +168,13 @@ def _end_offset(log: Log, topic_id: int, partition: int, *, committed: bool) -> 
     return last_stable_offset(found[0]) if committed else found[0].log_end_offset
 
 
-def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None, deadline: Deadline) -> list[str]:
+def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None) -> list[str]:
     """Remove the members with these instance ids, or all of them (None), in one entry; return their member ids.
 
     Raises:
         KafkaException: ``UNKNOWN_MEMBER_ID``: no member has an instance id.
     """
-    log.refresh(deadline)
+    log.refresh()
     members = log.group_members(group_id)
     if instance_ids is not None:
         known = {member.instance_id: member for member in members if member.instance_id}
@@ -189,7 +188,7 @@ def remove_members(log: Log, group_id: str, instance_ids: Sequence[str] | None, 
         members = [known[instance_id] for instance_id in dict.fromkeys(instance_ids)]
     commands: list[Command] = [LeaveGroup(log.ids.token(), group_id, member.member_id) for member in members]
     if commands:
-        log.submit(commands, deadline)
+        log.submit(commands)
     return [member.member_id for member in members]
 
 
@@ -232,9 +231,7 @@ def _offset_of(log: Log, group_id: str, partition: TopicPartition, require_stabl
     return answer
 
 
-def alter_group_offsets(
-    log: Log, wanted: ConsumerGroupTopicPartitions, deadline: Deadline
-) -> ConsumerGroupTopicPartitions:
+def alter_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
     """Sets a group's offsets, all or none.
 
     Raises:
@@ -244,20 +241,18 @@ def alter_group_offsets(
     if not wanted.topic_partitions:
         raise refusal(ErrorCode.INVALID_REQUEST, f"no offsets are given for group {wanted.group_id!r}")
     partitions = topic_partitions("topic_partitions", wanted.topic_partitions)
-    log.refresh(deadline)
+    log.refresh()
     offsets = []
     for partition in partitions:
         topic = existing_topic(log, partition.topic)
         leader_epoch = -1 if partition.leader_epoch is None else partition.leader_epoch
         where = (topic.topic_id, partition.partition)
         offsets.append(OffsetToCommit(*where, partition.offset, partition.metadata, leader_epoch))
-    log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))], deadline)
+    log.submit([OffsetCommit(log.ids.token(), wanted.group_id, tuple(offsets))])
     return ConsumerGroupTopicPartitions(wanted.group_id, partitions)
 
 
-def delete_group_offsets(
-    log: Log, wanted: ConsumerGroupTopicPartitions, deadline: Deadline
-) -> ConsumerGroupTopicPartitions:
+def delete_group_offsets(log: Log, wanted: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
     """Forgets a group's offsets for some partitions, also those that wait for the end of a transaction.
 
     Raises:
@@ -268,7 +263,7 @@ def delete_group_offsets(
     if not wanted.topic_partitions:
         raise refusal(ErrorCode.INVALID_REQUEST, f"no partitions are given for group {group_id!r}")
     partitions = topic_partitions("topic_partitions", wanted.topic_partitions)
-    log.refresh(deadline)
+    log.refresh()
     subscribed = {name for member in log.group_members(group_id) for name in member.topics}
     places = set()
     for partition in partitions:
@@ -278,11 +273,11 @@ def delete_group_offsets(
                 f"a member of group {group_id!r} subscribes to topic {partition.topic!r}: close the consumer first",
             )
         places.add((existing_topic(log, partition.topic).topic_id, partition.partition))
-    _forget(log, group_id, places, deadline)
+    _forget(log, group_id, places)
     return ConsumerGroupTopicPartitions(group_id, partitions)
 
 
-def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:
+def delete_group(log: Log, group_id: str) -> None:
     """Forgets a group: its committed offsets, and those that wait for the end of a transaction (K109).
 
     Offsets that are committed while this runs make the group anew.
@@ -293,11 +288,11 @@ def delete_group(log: Log, group_id: str, deadline: Deadline) -> None:
     """
     if not group_id:
         raise refusal(ErrorCode.INVALID_REQUEST, "the group id is empty")
-    log.refresh(deadline)
-    _forget(log, group_id, None, deadline)
+    log.refresh()
+    _forget(log, group_id, None)
 
 
-def _forget(log: Log, group_id: str, places: set[tuple[int, int]] | None, deadline: Deadline) -> None:
+def _forget(log: Log, group_id: str, places: set[tuple[int, int]] | None) -> None:
     """Forget the group's offsets for `places`, or all of them (None); a group without members and offsets is none."""
     offsets = log.group_offsets(group_id)
     pending = [(known, one) for known in log.group_pending_offsets(group_id) for one in known.offsets]
@@ -317,4 +312,4 @@ def _forget(log: Log, group_id: str, places: set[tuple[int, int]] | None, deadli
             if places is None or (known.topic_id, known.partition) in places
         ),
     )
-    log.submit([command], deadline)
+    log.submit([command])

@@ -72,12 +72,12 @@ class HalfMessageCalls(AnsweringClient):
         Raises:
             ConfigurationError: a state is unknown.
         """
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         groups = None if group_ids is None else set(arguments.identifiers("group_ids", group_ids))
         wanted = set(HalfMessageState) if states is None else _states(states)
 
         def find() -> list[HalfMessageListing]:
-            halves = self._refreshed(request_timeout).halves()
+            halves = self._refreshed().halves()
             found = [_listing(half) for half in halves if groups is None or half.group_id in groups]
             kept = [listing for listing in found if listing.state in wanted]
             return sorted(kept, key=lambda listing: (listing.prepared_entry, listing.id.transaction_id))
@@ -89,8 +89,8 @@ class HalfMessageCalls(AnsweringClient):
         self, *, request_timeout: float | None = REQUEST_TIMEOUT_S
     ) -> Future[dict[str, HalfMessageCounts]]:
         """How many messages wait, or are discarded, by topic; topics without any are left out."""
-        request_timeout = arguments.timeout_s("request_timeout", request_timeout)
-        return self._answer(lambda: _counts(self._refreshed(request_timeout).halves()))
+        arguments.timeout_s("request_timeout", request_timeout)
+        return self._answer(lambda: _counts(self._refreshed().halves()))
 
     @in_time("request_timeout", clock_of)
     def discard_half_messages(
@@ -135,12 +135,12 @@ class HalfMessageCalls(AnsweringClient):
     def _decide(
         self, half_messages: Any, request_timeout: Any, command: Callable[[Log, HalfMessageId], Command]
     ) -> dict[HalfMessageId, Future[None]]:
-        timeout_s = arguments.timeout_s("request_timeout", request_timeout)
+        arguments.timeout_s("request_timeout", request_timeout)
         named = arguments.items("half_messages", half_messages, HalfMessageId)
 
         def decide(id_: HalfMessageId) -> None:
-            log = self._refreshed(timeout_s)
-            log.submit([command(log, id_)], log.deadline(timeout_s))
+            log = self._refreshed()
+            log.submit([command(log, id_)])
 
         return self._each(named, lambda id_: id_, decide)
 

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparktxn.admin.topics import refusal
-from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.internaltopics import refuse_change
@@ -34,14 +33,14 @@ def _partition_view(view: ReadView, partition: TopicPartition) -> PartitionView:
 
 
 def list_offset(
-    log: Log, uri: str, partition: TopicPartition, spec: OffsetSpec, isolation: Isolation, deadline: Deadline
+    log: Log, uri: str, partition: TopicPartition, spec: OffsetSpec, isolation: Isolation
 ) -> ListOffsetsResultInfo:
     """One offset of a partition; -1 if there is none.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``.
     """
-    whole = log.view([partition.topic], deadline)
+    whole = log.view([partition.topic])
     view = _partition_view(whole, partition)
     if spec.earliest_:
         return ListOffsetsResultInfo(view.log_start_offset, -1)
@@ -106,14 +105,14 @@ def _newest_of_history(log: Log, uri: str, whole: ReadView, view: PartitionView)
     return best
 
 
-def delete_records(log: Log, partition: TopicPartition, deadline: Deadline) -> DeletedRecords:
+def delete_records(log: Log, partition: TopicPartition) -> DeletedRecords:
     """Deletes the records before `partition.offset`, or all of them if it is OFFSET_END.
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``OFFSET_OUT_OF_RANGE``: the offset is past the end, or below 0.
     """
     refuse_change(partition.topic)
-    view = _partition_view(log.view([partition.topic], deadline), partition)
+    view = _partition_view(log.view([partition.topic]), partition)
     command = DeleteRecords(log.ids.token(), view.topic.topic_id, partition.partition, partition.offset)
-    (result,) = log.submit([command], deadline)
+    (result,) = log.submit([command])
     return DeletedRecords(result.base_offset)

@@ -6,7 +6,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn.clock import Deadline
 from sparktxn.config.topic import check_topic_settings
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaError, KafkaException, did_you_mean
 from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteTopic
@@ -93,7 +92,7 @@ def checked(new: NewTopic, request_id: str) -> CreateTopic:
     return CreateTopic(request_id, new.topic, count, settings, columns)
 
 
-def create_topic(log: Log, new: NewTopic, deadline: Deadline, *, validate_only: bool) -> None:
+def create_topic(log: Log, new: NewTopic, *, validate_only: bool) -> None:
     """Create a topic, or raise the reason why it could not be created.
 
     Raises:
@@ -101,27 +100,27 @@ def create_topic(log: Log, new: NewTopic, deadline: Deadline, *, validate_only: 
     """
     command = checked(new, log.ids.token())
     if not validate_only:
-        log.submit([command], deadline)
+        log.submit([command])
         return
-    log.refresh(deadline)
+    log.refresh()
     if log.topic(new.topic) is not None:
         raise CommandRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {new.topic!r} already exists")
 
 
-def delete_topic(log: Log, name: str, deadline: Deadline) -> None:
+def delete_topic(log: Log, name: str) -> None:
     """Deletes a topic with all its records."""
-    log.refresh(deadline)
+    log.refresh()
     topic = changeable_topic(log, name)
-    log.submit([DeleteTopic(log.ids.token(), name, topic.topic_id)], deadline)
+    log.submit([DeleteTopic(log.ids.token(), name, topic.topic_id)])
 
 
-def create_partitions(log: Log, new: NewPartitions, deadline: Deadline, *, validate_only: bool) -> None:
+def create_partitions(log: Log, new: NewPartitions, *, validate_only: bool) -> None:
     """Adds empty partitions.
 
     Raises:
         KafkaException: ``INVALID_PARTITIONS``: the count is not above the present one.
     """
-    log.refresh(deadline)
+    log.refresh()
     topic = changeable_topic(log, new.topic)
     if not topic.partition_count < new.new_total_count <= PARTITION_COUNT_MAX:
         reason = (
@@ -131,10 +130,10 @@ def create_partitions(log: Log, new: NewPartitions, deadline: Deadline, *, valid
         raise refusal(ErrorCode.INVALID_PARTITIONS, reason)
     if not validate_only:
         command = CreatePartitions(log.ids.token(), new.topic, topic.topic_id, new.new_total_count)
-        log.submit([command], deadline)
+        log.submit([command])
 
 
-def add_columns(log: Log, name: str, schema: pa.Schema, deadline: Deadline, *, validate_only: bool) -> None:
+def add_columns(log: Log, name: str, schema: pa.Schema, *, validate_only: bool) -> None:
     """Add nullable columns to a typed topic; those that it has with the same type are left as they are.
 
     Raises:
@@ -142,7 +141,7 @@ def add_columns(log: Log, name: str, schema: pa.Schema, deadline: Deadline, *, v
     """
     refuse_change(name)
     try:
-        newcolumns.add_columns(log, name, check_schema(schema), deadline, validate_only=validate_only)
+        newcolumns.add_columns(log, name, check_schema(schema), validate_only=validate_only)
     except ConfigurationError as error:
         raise refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -13,7 +13,6 @@ from msgspec.structs import force_setattr
 
 from sparktxn import arguments
 from sparktxn.admin.topics import existing_topic, refusal
-from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import EndTxn, InitProducerId
 from sparktxn.kafka.message import TopicPartition
@@ -183,14 +182,14 @@ def describe_transaction(log: Log, transactional_id: str) -> TransactionDescript
     )
 
 
-def abort_transaction(log: Log, spec: AbortTransactionSpec, deadline: Deadline) -> None:
+def abort_transaction(log: Log, spec: AbortTransactionSpec) -> None:
     """Aborts an open transaction in all its partitions, and fences its producer, which gets the reason (K126).
 
     Raises:
         KafkaException: ``UNKNOWN_TOPIC_OR_PARTITION``; ``INVALID_TXN_STATE``: it is not open there (any more);
             ``INVALID_PRODUCER_EPOCH``, ``TRANSACTION_COORDINATOR_FENCED``: the partition has seen other epochs.
     """
-    log.refresh(deadline)
+    log.refresh()
     where = spec.topic_partition
     topic = existing_topic(log, where.topic)
     located = log.partition(topic.topic_id, where.partition)
@@ -214,7 +213,7 @@ def abort_transaction(log: Log, spec: AbortTransactionSpec, deadline: Deadline) 
         committed=False,
         fence_reason=_ABORTED,
     )
-    log.submit([command], deadline)
+    log.submit([command])
 
 
 def _check_epochs(spec: AbortTransactionSpec, producer: ProducerState) -> None:
@@ -240,7 +239,7 @@ def _owner(log: Log, opened: OpenTransaction, topic: TopicState, partition: int)
     return record if is_in and published_by == opened.producer_id else None
 
 
-def fence_producer(log: Log, transactional_id: str, deadline: Deadline) -> ProducerIdAndEpoch:
+def fence_producer(log: Log, transactional_id: str) -> ProducerIdAndEpoch:
     """Initialises a transactional id, so that its producer is fenced and its open transaction aborted (K127).
 
     The abort holds for a prepared transaction too. An id that is not known is made.
@@ -248,7 +247,7 @@ def fence_producer(log: Log, transactional_id: str, deadline: Deadline) -> Produ
     record = log.transaction(transactional_id)
     timeout_ms = record.timeout_ms if record is not None else 60_000
     command = InitProducerId(log.ids.token(), transactional_id, timeout_ms, fence_reason=_FENCED)
-    (result,) = log.submit([command], deadline)
+    (result,) = log.submit([command])
     return ProducerIdAndEpoch(result.producer_id, result.producer_epoch)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time
 from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
@@ -140,21 +140,21 @@ class Consumer(Lookups):
                     return self._ready.popleft()
             finally:
                 self._leave()
-        with self._reads(timeout) as (has_turn, deadline):
-            return self._next(deadline) if has_turn else None
+        with self._reads(timeout) as has_turn:
+            return self._next() if has_turn else None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message]:
         """Up to `num_messages` messages: fewer only if `timeout` seconds pass."""
         num_messages = arguments.integer("num_messages", num_messages, 0)
-        with self._reads(timeout) as (has_turn, deadline):
-            return self._gather(num_messages, deadline) if has_turn else []
+        with self._reads(timeout) as has_turn:
+            return self._gather(num_messages) if has_turn else []
 
-    def _gather(self, num_messages: int, deadline: Deadline) -> list[Message]:
+    def _gather(self, num_messages: int) -> list[Message]:
         messages: list[Message] = []
         try:
             while len(messages) < num_messages:
                 try:
-                    message = self._next(deadline)
+                    message = self._next()
                 except KafkaException:
                     # What has been taken must not be lost; the error comes again.
                     if not messages:
@@ -187,7 +187,7 @@ class Consumer(Lookups):
             elif error is not None and error.code() != ErrorCode.LOCAL_PARTITION_EOF:
                 raise KafkaException(error)
 
-    def _next(self, deadline: Deadline) -> Message | None:
+    def _next(self) -> Message | None:
         while True:
             may_read = self._keep_house()
             if self._reading.events:
@@ -196,20 +196,20 @@ class Consumer(Lookups):
                 return None
             if self._ready:
                 return self._ready.popleft()
-            if not self._reading.fill() and (self._reading.is_interrupted or not self._waits(deadline)):
+            if not self._reading.fill() and (self._reading.is_interrupted or not self._waits()):
                 return None
 
-    def _waits(self, deadline: Deadline) -> bool:
+    def _waits(self) -> bool:
         """Wait for records while other threads use this consumer. Return False if the call is to end."""
-        return self._turns.waits(self._reading.wait, deadline)
+        return self._turns.waits(self._reading.wait)
 
     @contextmanager
-    def _reads(self, timeout: float | None) -> Iterator[tuple[bool, Deadline]]:
-        """Take the turn to read within `timeout` seconds; yield whether it was taken, and until when it may take."""
-        deadline = self._log.deadline(arguments.timeout_s("timeout", timeout))
+    def _reads(self, timeout: float | None) -> Iterator[bool]:
+        """Take the turn to read within `timeout` seconds, which govern the block too; yield whether it was taken."""
+        timeout_s = arguments.timeout_s("timeout", timeout)
         self._check()
-        with self._turns.reads(deadline) as has_turn:
-            yield has_turn, deadline
+        with self._log.within(timeout_s), self._turns.reads() as has_turn:
+            yield has_turn
 
     def consume_arrow(self, num_records: int = _ARROW_RECORDS, timeout: float | None = -1.0) -> pa.Table | None:
         """Up to `num_records` records as a table; None if there were none within `timeout` seconds.
@@ -222,10 +222,10 @@ class Consumer(Lookups):
             KafkaException: what `poll` returns as a message's error(), but for the end of a partition.
         """
         num_records = arguments.integer("num_records", num_records, 1)
-        with self._reads(timeout) as (has_turn, deadline):
-            return self._next_table(num_records, deadline) if has_turn else None
+        with self._reads(timeout) as has_turn:
+            return self._next_table(num_records) if has_turn else None
 
-    def _next_table(self, num_records: int, deadline: Deadline) -> pa.Table | None:
+    def _next_table(self, num_records: int) -> pa.Table | None:
         while True:
             may_read = self._keep_house()
             self._reading.give_back()
@@ -234,11 +234,11 @@ class Consumer(Lookups):
                 return None
             chunk = self._reading.next_chunk(num_records, None)
             if chunk is not None:
-                return self._table(chunk, num_records, deadline)
-            if not self._reading.events and not self._waits(deadline):
+                return self._table(chunk, num_records)
+            if not self._reading.events and not self._waits():
                 return None
 
-    def _table(self, chunk: Chunk | None, num_records: int, deadline: Deadline) -> pa.Table:
+    def _table(self, chunk: Chunk | None, num_records: int) -> pa.Table:
         batches: list[pa.RecordBatch] = []
         rows = 0
         while chunk is not None:
@@ -251,7 +251,7 @@ class Consumer(Lookups):
             if rows >= num_records:
                 break
             try:
-                chunk = self._reading.more_in_view(num_records - rows, deadline)
+                chunk = self._reading.more_in_view(num_records - rows)
             except StoreError:
                 # What has been taken must not be lost; the error comes again.
                 break
@@ -434,8 +434,8 @@ class Consumer(Lookups):
         """
         self._check()
         given = topic_partitions("partitions", partitions)
-        timeout = arguments.timeout_s("timeout", timeout)
-        return self._offsets.committed(given, -1.0 if timeout is None else timeout)
+        arguments.timeout_s("timeout", timeout)
+        return self._offsets.committed(given)
 
     @in_turn
     def commit(
@@ -540,16 +540,16 @@ class Consumer(Lookups):
         with self._turns.state:
             self._turns.waits_for_callbacks(CLOSE_TIMEOUT_S)  # such as the on_revoke of another thread's close()
             if not (self._closed or self._is_closing):
-                with self._log.deadline(CLOSE_TIMEOUT_S).governs() as deadline:
-                    self._close(deadline)
+                with self._log.within(CLOSE_TIMEOUT_S):
+                    self._close()
 
-    def _close(self, deadline: Deadline) -> None:
+    def _close(self) -> None:
         self._is_closing = True
         try:
             try:
                 self._rebalancing.leave()
             finally:  # on_revoke may raise: the group is left even so
-                self._commits.close(deadline)
+                self._commits.close()
             self._commits.collect()
         finally:
             self._closed = True

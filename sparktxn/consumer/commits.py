@@ -15,7 +15,7 @@ from typing import Final
 
 from sparktxn import arguments
 from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline
+from sparktxn.clock import Clock, time_left_s
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Speech
 from sparktxn.consumer.turns import Turns
@@ -99,13 +99,14 @@ class Commits:
         Raises:
             KafkaException: ``_NO_OFFSET``: there is none to commit; else as `GroupOffsets.commit`.
         """
-        deadline = self._offsets.deadline()
-        if not self.wait(deadline):
-            raise OutcomeUnknown(f"an earlier offset commit has not ended in {deadline.seconds:g} s: call again")
-        valid = _valid(offsets)
-        if not valid:
-            raise KafkaException(KafkaError(ErrorCode.LOCAL_NO_OFFSET, "no offset is stored that could be committed"))
-        self._offsets.commit(valid, deadline)
+        with self._offsets.limited() as limit:
+            if not self.wait():
+                raise OutcomeUnknown(f"an earlier offset commit has not ended in {limit.seconds:g} s: call again")
+            valid = _valid(offsets)
+            if not valid:
+                reason = "no offset is stored that could be committed"
+                raise KafkaException(KafkaError(ErrorCode.LOCAL_NO_OFFSET, reason))
+            self._offsets.commit(valid)
         self._note(valid)
         return valid
 
@@ -141,10 +142,10 @@ class Commits:
         if self._settings.enable_auto_commit and stored and not self._under_way and not self.held:
             self.commit_beside(stored)
 
-    def wait(self, deadline: Deadline) -> bool:
+    def wait(self) -> bool:
         """Waits for all commits that are under way; False if the deadline came first."""
         while self._under_way:
-            if not self._under_way[0].ended.wait(deadline.remaining_s()):
+            if not self._under_way[0].ended.wait(time_left_s()):
                 return False
             self._settle(self._under_way.popleft())
         return True
@@ -164,9 +165,9 @@ class Commits:
         """Return the ends of the commits that are under way."""
         return [commit.ended for commit in self._under_way]
 
-    def close(self, deadline: Deadline) -> None:
+    def close(self) -> None:
         """Waits for what is under way, and takes back what the deadline leaves unsent."""
-        if self.wait(deadline):
+        if self.wait():
             return
         self._given_up = True
         self._background.close(0)
@@ -176,8 +177,8 @@ class Commits:
                 commit.ticket.let_go()
             partitions = ", ".join(map(str, commit.offsets))
             _LOGGER.warning(
-                "closing a consumer of group %s gave up an offset commit that the store did not answer in %g s: %s",
-                self._settings.group_id, deadline.seconds, partitions,
+                "closing a consumer of group %s gave up an offset commit that the store did not answer in time: %s",
+                self._settings.group_id, partitions,
             )  # fmt: skip
 
     def collect(self) -> None:
@@ -193,8 +194,7 @@ class Commits:
     def _work(self) -> None:
         """Makes, on the one worker, all commits that have been asked for: they share an entry if they can."""
         begun: list[_Commit] = []
-        deadline = self._offsets.deadline()
-        with self._turn, deadline.governs():
+        with self._offsets.limited(), self._turn:
             while self._asked:
                 begun.append(self._asked.popleft())
             for commit in begun:
@@ -202,7 +202,7 @@ class Commits:
                     if not self._given_up:
                         commit.ticket = self._offsets.send(commit.offsets, commit.speech, commit.with_it)
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
-                    self._end(commit, error, deadline)
+                    self._end(commit, error)
             for commit in begun:
                 if commit.ticket is None:
                     continue
@@ -211,14 +211,14 @@ class Commits:
                     if self._given_up:
                         commit.ticket.let_go()
                     # What is not reported as committed must not be committed by another client's later call.
-                    commit.ticket.wait_once(deadline)
+                    commit.ticket.wait_once()
                 except Exception as error:  # noqa: BLE001 - the caller's thread tells it
-                    self._end(commit, error, deadline)
+                    self._end(commit, error)
                 else:
                     commit.speech.note_good()
                     commit.end()
 
-    def _end(self, commit: _Commit, error: Exception, deadline: Deadline) -> None:
+    def _end(self, commit: _Commit, error: Exception) -> None:
         """Note how a commit has failed; offsets that are refused do not hold up what was to take effect with them."""
         if (
             commit.with_it is not None
@@ -227,7 +227,7 @@ class Commits:
             and not self._given_up
         ):
             with suppress(KafkaException):
-                self._offsets.send_alone(commit.with_it).wait_once(deadline)
+                self._offsets.send_alone(commit.with_it).wait_once()
         commit.end(error)
 
     def _settle(self, commit: _Commit) -> None:

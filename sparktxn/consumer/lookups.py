@@ -55,7 +55,7 @@ class Lookups(WithoutCredentials):
         timeout = arguments.timeout_s("timeout", timeout)
         if arguments.boolean("cached", cached):
             return self._reading.watermarks_in_view((partition.topic, partition.partition))
-        view = self._view_of(partition, timeout)
+        view = self._view_of(partition)
         return view.log_start_offset, end_of(view, self._settings.isolation)
 
     @in_time("timeout", clock_of)
@@ -76,20 +76,20 @@ class Lookups(WithoutCredentials):
         for partition in given:
             answer = TopicPartition(partition.topic, partition.partition, partition.offset)
             if partition.offset >= 0:
-                view = self._view_of(partition, timeout)
+                view = self._view_of(partition)
                 offset = offset_for_time(self._log.objects, view, partition.offset, self._settings.isolation)
                 answer.offset = OFFSET_END if offset is None else offset
             elif partition.offset in (OFFSET_BEGINNING, OFFSET_END):
-                view = self._view_of(partition, timeout)
+                view = self._view_of(partition)
                 begins = partition.offset == OFFSET_BEGINNING
                 answer.offset = view.log_start_offset if begins else end_of(view, self._settings.isolation)
             found.append(answer)
         return found
 
-    def _view_of(self, partition: TopicPartition, timeout: float | None) -> PartitionView:
-        deadline = self._log.deadline(_TIMEOUT_S if timeout is None else timeout)
+    def _view_of(self, partition: TopicPartition) -> PartitionView:
         try:
-            view = self._log.view([partition.topic], deadline)
+            with self._log.within(_TIMEOUT_S):
+                view = self._log.view([partition.topic])
             found = view.partitions.get((partition.topic, partition.partition))
         except CommandRefused:
             found = None

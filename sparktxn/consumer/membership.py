@@ -221,7 +221,7 @@ class Membership:
 
     # On a worker
 
-    def attend(self, life: Life, topics: tuple[str, ...], deadline: Deadline) -> KafkaError | None:
+    def attend(self, life: Life, topics: tuple[str, ...]) -> KafkaError | None:
         """Join the group, or change its topics. Return why the group does not take this member, if it does not.
 
         Raises:
@@ -233,14 +233,14 @@ class Membership:
         try:
             if not life.joined:
                 life.topics = topics
-                self._submit_join(self._join(life, topics), deadline)
+                self._submit_join(self._join(life, topics))
                 life.joined = True
                 if life.left:
                     # Its user has left meanwhile, and that may have come first.
-                    self._log.submit([self._leave(life)], deadline)
+                    self._log.submit([self._leave(life)])
                     return None
             elif topics != life.topics:
-                self._log.submit([self._update(life, topics)], deadline)
+                self._log.submit([self._update(life, topics)])
                 life.topics = topics
             else:
                 return None
@@ -253,15 +253,15 @@ class Membership:
         self._pulse.add(life)
         return None
 
-    def _submit_join(self, join: JoinGroup, deadline: Deadline) -> None:
+    def _submit_join(self, join: JoinGroup) -> None:
         """Join; where another member is in the way, take out those that are overdue, and join again."""
         try:
-            self._log.submit([join], deadline)
+            self._log.submit([join])
         except CommandRefused as refused:
             if refused.error.code() not in _REFUSALS_BY_MEMBERS:
                 raise
-            expire_overdue(self._log, [join.group_id], deadline)
-            self._log.submit([join], deadline)
+            expire_overdue(self._log, [join.group_id])
+            self._log.submit([join])
 
     def see(self, life: Life) -> Seen:
         """Return what the state says of a life, as last known.
@@ -336,9 +336,9 @@ def _leave_dropped() -> None:
             worker.close(_ABANDON_S)
     try:
         tickets = [_ticket_to_leave(membership) for membership in dropped]
-        for ticket, deadline in filter(None, tickets):
-            with suppress(KafkaException):
-                ticket.wait_once(deadline)
+        for ticket, limit in filter(None, tickets):
+            with suppress(KafkaException), limit.governs():
+                ticket.wait_once()
     finally:
         for membership in dropped:
             membership.let_go()
@@ -348,4 +348,4 @@ def _ticket_to_leave(membership: Membership) -> tuple[Ticket, Deadline] | None:
     leave = membership.leaving() if membership.status is not Status.OUT else None
     if leave is None:
         return None
-    return membership.log.send([leave]), membership.log.deadline(_ABANDON_S)
+    return membership.log.send([leave]), Deadline(membership.log.clock, _ABANDON_S)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, is_time_up, time_left_s
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
 from sparktxn.consumer.membership import Speaker
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
@@ -129,7 +130,7 @@ class GroupOffsets:
         """The committed offset as last known."""
         return self._log.committed_offset(self._group_id, topic_id, partition)
 
-    def committed(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The committed offsets, once no open transaction holds one for any of the partitions.
 
         Raises:
@@ -137,17 +138,17 @@ class GroupOffsets:
             StoreUnavailable, OutcomeUnknown: the log could not be read.
         """
         wanted = list(partitions)
-        deadline = self._log.deadline(timeout_s)
         wait_s = _UNSTABLE_RETRY_S
         while True:
-            self._log.refresh(self.deadline())
+            with self.limited():
+                self._log.refresh()
             found = [self._committed_as_known(partition) for partition in wanted]
             unstable = [partition for partition, stable in found if not stable]
             if not unstable:
                 return [partition for partition, _ in found]
-            remaining_s = deadline.remaining_s()
+            remaining_s = time_left_s()
             self._log.clock.sleep(wait_s if remaining_s is None else min(wait_s, remaining_s))
-            if deadline.passed():
+            if is_time_up():
                 reason = f"an open transaction holds group {self._group_id!r}'s offset for {unstable[0]}: call again"
                 raise KafkaException(KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, reason, retriable=True))
             wait_s = min(2 * wait_s, _UNSTABLE_RETRY_S_MAX)
@@ -165,7 +166,7 @@ class GroupOffsets:
             answer.leader_epoch = found.leader_epoch if found.leader_epoch >= 0 else None
         return answer, self.is_stable(topic.topic_id, partition.partition)
 
-    def commit(self, offsets: Sequence[TopicPartition], deadline: Deadline) -> None:
+    def commit(self, offsets: Sequence[TopicPartition]) -> None:
         """Commits offsets, all or none; they are durable, and visible to every new reader, when this returns.
 
         Raises:
@@ -174,9 +175,8 @@ class GroupOffsets:
             OutcomeUnknown, StoreUnavailable: retriable.
         """
         speech = self.speech(offsets)
-        with deadline.governs():
-            self._make_room(speech, deadline)
-            self._log.submit([self._command(offsets, speech)], deadline)
+        self._make_room(speech)
+        self._log.submit([self._command(offsets, speech)])
         speech.note_good()
 
     def speech(self, offsets: Sequence[TopicPartition]) -> Speech:
@@ -196,22 +196,22 @@ class GroupOffsets:
         Raises:
             KafkaException: as `commit`.
         """
-        self._make_room(speech, self.deadline())
+        self._make_room(speech)
         commands: list[Command] = [self._command(offsets, speech)] if offsets else []
         return self._log.send([*commands, with_it] if with_it is not None else commands)
 
-    def _make_room(self, speech: Speech, deadline: Deadline) -> None:
+    def _make_room(self, speech: Speech) -> None:
         """Take out overdue members before a commit of a consumer that is none: a group with members refuses it."""
         if speech.speaker.life is None:
-            expire_overdue(self._log, [self._group_id], deadline)
+            expire_overdue(self._log, [self._group_id])
 
     def send_alone(self, command: Command) -> Ticket:
         """Queue a command of the group without offsets."""
         return self._log.send([command])
 
-    def deadline(self) -> Deadline:
-        """The deadline of an offset commit that begins now."""
-        return self._log.deadline(_COMMIT_TIMEOUT_S)
+    def limited(self) -> AbstractContextManager[Deadline]:
+        """Return a context that limits an offset commit that begins now."""
+        return self._log.within(_COMMIT_TIMEOUT_S)
 
     def _command(self, offsets: Sequence[TopicPartition], speech: Speech) -> OffsetCommit:
         speaker = speech.speaker
@@ -228,7 +228,8 @@ class GroupOffsets:
     def _to_commit(self, partition: TopicPartition, starts: Starts) -> OffsetToCommit:
         topic = self._log.topic(partition.topic)
         if topic is None:
-            self._log.refresh(self.deadline())
+            with self.limited():
+                self._log.refresh()
             topic = self._log.topic(partition.topic)
         if topic is None or not 0 <= partition.partition < topic.partition_count:
             raise KafkaException(unknown_partition(partition))

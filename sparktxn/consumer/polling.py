@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparktxn.background import Background
-from sparktxn.clock import Deadline
+from sparktxn.clock import Deadline, is_time_up, time_left_s
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
 from sparktxn.consumer.membership import Membership, Seen
@@ -258,19 +258,19 @@ class Reading:
             self._found, self._idle_s = True, _IDLE_S_MIN
         return chunk
 
-    def more_in_view(self, rows_max: int, deadline: Deadline) -> Chunk | None:
+    def more_in_view(self, rows_max: int) -> Chunk | None:
         """The next rows of the pinned view, if a worker has them, or finds them in a moment."""
-        gathering = self._log.deadline(_GATHER_S)
+        gathering = Deadline(self._log.clock, _GATHER_S)
         while True:
             self._arrived.clear()
             chunk = self.chunk_in_view(rows_max, None)
-            if chunk is not None or not self._fetcher.is_busy or gathering.passed() or deadline.passed():
+            if chunk is not None or not self._fetcher.is_busy or gathering.passed() or is_time_up():
                 return chunk
-            self._arrived.wait(min(gathering.remaining_s() or 0.0, deadline.remaining_s() or _GATHER_S))
+            self._arrived.wait(min(gathering.remaining_s() or 0.0, time_left_s() or _GATHER_S))
 
-    def wait(self, deadline: Deadline) -> bool:
+    def wait(self) -> bool:
         """Waits for what a worker finds, or for the next look; False if the deadline comes first."""
-        remaining_s = deadline.remaining_s()
+        remaining_s = time_left_s()
         if self._look is not None or self._fetcher.is_busy:
             is_short = remaining_s is not None and remaining_s < _WAIT_S_MAX
             return self._arrived.wait(remaining_s if is_short else _WAIT_S_MAX) or not is_short
@@ -365,11 +365,11 @@ class Reading:
     def _work(self, look: _Look) -> None:
         """What a worker does; it touches nothing but `look`."""
         try:
-            deadline = self._log.deadline(_LOOK_TIMEOUT_S)
-            if look.commits is not None:
-                self._await(look.commits, deadline)
-            wanted, refusal = self._attend(look, deadline)
-            look.view = self._newest_view(look, wanted, deadline)
+            with self._log.within(_LOOK_TIMEOUT_S):
+                if look.commits is not None:
+                    self._await(look.commits)
+                wanted, refusal = self._attend(look)
+                look.view = self._newest_view(look, wanted)
             if look.life is not None:
                 look.group = self._membership.see(look.life)
                 if refusal is not None:
@@ -422,10 +422,10 @@ class Reading:
         unplaced = any(progress.key not in view.partitions for progress in self._assignment)
         self._look_forced = (self._look_forced and unplaced) or self._needs_offsets
 
-    def _await(self, commits: list[threading.Event], deadline: Deadline) -> None:
+    def _await(self, commits: list[threading.Event]) -> None:
         """Waits for this consumer's own commits: where it goes on must not be older than they are."""
         for ended in commits:
-            if not ended.wait(deadline.remaining_s()):
+            if not ended.wait(time_left_s()):
                 raise OutcomeUnknown(f"an offset commit of this consumer has not ended in {_LOOK_TIMEOUT_S:g} s")
 
     def _would_change(self, look: _Look) -> bool:
@@ -437,7 +437,7 @@ class Reading:
             return True
         return (now.assigned, now.revoking) != (before.assigned, before.revoking)
 
-    def _attend(self, look: _Look, deadline: Deadline) -> tuple[set[str], KafkaError | None]:
+    def _attend(self, look: _Look) -> tuple[set[str], KafkaError | None]:
         """Note in the group what this consumer subscribes to, on a worker.
 
         Return the topics to view, and why the group refuses this consumer, if it does.
@@ -447,19 +447,19 @@ class Reading:
             return wanted, None
         subscribed = set(subscription.names)
         if subscription.has_patterns:
-            self._log.refresh(deadline)
+            self._log.refresh()
             known = [topic.name for topic in self._log.topics()]
             if not self._settings.exclude_internal_topics:
                 known += INTERNAL_TOPICS
             subscribed |= subscription.matching(known)
-        refusal = self._membership.attend(look.life, tuple(sorted(subscribed)), deadline)
+        refusal = self._membership.attend(look.life, tuple(sorted(subscribed)))
         return wanted | subscribed, refusal
 
-    def _newest_view(self, look: _Look, wanted: set[str], deadline: Deadline) -> ReadView:
+    def _newest_view(self, look: _Look, wanted: set[str]) -> ReadView:
         """The newest view of what `look` wants, on a worker."""
         while True:
             try:
-                return self._log.view(sorted(wanted), deadline)
+                return self._log.view(sorted(wanted))
             except CommandRefused as refused:
                 if refused.error.code() != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise

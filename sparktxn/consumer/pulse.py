@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from sparktxn.clock import Deadline
 from sparktxn.consumer.lease import Lease, Reference, watcher_place
 from sparktxn.errors import KafkaException, StoreUnavailable
 from sparktxn.format import names
@@ -198,8 +197,8 @@ class Pulse:
             interval_s = min(life.interval_s for life in members)
             group.due_s = self._now_s() + interval_s
             try:
-                with self._log.deadline(min(interval_s, _REQUEST_S_MAX)).governs() as deadline:
-                    self._watch(group_id, group, members, deadline)
+                with self._log.within(min(interval_s, _REQUEST_S_MAX)):
+                    self._watch(group_id, group, members)
             except KafkaException as error:
                 logger.debug("the members of group %s were not watched: %s", group_id, error)
         now_s = self._now_s()
@@ -222,7 +221,7 @@ class Pulse:
             self._leave(life)
         elif now_s >= life.renew_at_s:
             try:
-                with self._log.deadline(min(life.interval_s, _REQUEST_S_MAX)).governs():
+                with self._log.within(min(life.interval_s, _REQUEST_S_MAX)):
                     self._show(life)
             except StoreUnavailable as error:
                 life.renew_at_s = self._now_s() + life.interval_s / _RETRY_PART
@@ -249,20 +248,21 @@ class Pulse:
         )  # fmt: skip
         leave = LeaveGroup(self._log.ids.token(), life.group_id, life.member_id, life.is_static)
         try:
-            self._log.submit([leave], self._log.deadline(_REQUEST_S_MAX))
+            with self._log.within(_REQUEST_S_MAX):
+                self._log.submit([leave])
         except KafkaException as error:
             logger.debug("member %s of group %s has not left it, and its session ends: %s", *_named(life), error)
 
     # The others
 
-    def _watch(self, group_id: str, group: _Group, lives: Sequence[Life], deadline: Deadline) -> None:
+    def _watch(self, group_id: str, group: _Group, lives: Sequence[Life]) -> None:
         """Look for members of other processes that are silent, and propose that they expire.
 
         Raises:
             KafkaException: the store did not answer; nothing is known.
         """
         interval_s = min(life.interval_s for life in lives)
-        self._log.refresh(deadline, max_age_s=interval_s / 2)
+        self._log.refresh(max_age_s=interval_s / 2)
         state = self._log.group(group_id)
         members = self._log.group_members(group_id)
         known = {member.member_id for member in members}
@@ -289,7 +289,7 @@ class Pulse:
             overdue += [
                 late for late in self._by_store_clock(group_id, lives[0], others) if late.member.member_id not in found
             ]
-        propose_expiry(self._log, group_id, overdue, deadline)
+        propose_expiry(self._log, group_id, overdue)
 
     def _by_own_clock(
         self,

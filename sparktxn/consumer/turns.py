@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from sparktxn.clock import Deadline, acquired_in_time, callers_own_time, time_left_s
+from sparktxn.clock import acquired_in_time, callers_own_time, time_left_s
 from sparktxn.fork import ForkGuard
 
 __all__ = ["Turns", "in_turn"]
@@ -36,13 +36,13 @@ class Turns:
         self._returned = threading.Condition(self.state)
 
     @contextmanager
-    def reads(self, deadline: Deadline) -> Iterator[bool]:
+    def reads(self) -> Iterator[bool]:
         """Take the turn to read; False, without it, if other threads' calls have not ended by the deadline."""
-        if not acquired_in_time(self._reading, deadline.remaining_s()):
+        if not acquired_in_time(self._reading):
             yield False
             return
         try:
-            if not acquired_in_time(self.state, deadline.remaining_s()):
+            if not acquired_in_time(self.state):
                 yield False
                 return
             try:
@@ -54,7 +54,7 @@ class Turns:
         finally:
             self._reading.release()
 
-    def waits(self, wait: Callable[[Deadline], bool], deadline: Deadline) -> bool:
+    def waits(self, wait: Callable[[], bool]) -> bool:
         """Run `wait` and let other threads in meanwhile; for a call that has the turn to read.
 
         Return what `wait` returns, or False if the deadline has passed before the others' calls have ended. The call
@@ -62,9 +62,9 @@ class Turns:
         """
         self.state.release()
         try:
-            goes_on = wait(deadline)
+            goes_on = wait()
         finally:
-            self._has_state = acquired_in_time(self.state, deadline.remaining_s())
+            self._has_state = acquired_in_time(self.state)
         return goes_on and self._has_state
 
     @contextmanager

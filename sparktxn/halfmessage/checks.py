@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.background import start_thread
-from sparktxn.clock import callers_own_time, time_left_s
+from sparktxn.clock import Deadline, callers_own_time, time_left_s
 from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
 from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
 from sparktxn.halfmessage.engine import HalfEngine
@@ -83,7 +83,7 @@ class Checks:
         self._ask = ask
         self._sightings = Sightings()
         self._bell = _Bell()
-        self._life = engine.log.deadline()
+        self._life = Deadline(engine.log.clock, None)
 
     def start(self) -> None:
         """Begin to poll, on a thread of its own.
@@ -123,10 +123,9 @@ class Checks:
         claimed = 0
         sent: list[tuple[HalfDue, Ticket]] = []
         with self._life.governs():
-            deadline = engine.deadline()
             try:
-                with deadline.governs():
-                    self._sightings.note(engine.log.refresh(deadline), engine.log.clock.monotonic_s())
+                with engine.within():
+                    self._sightings.note(engine.log.refresh(), engine.log.clock.monotonic_s())
                     due = self._due()
                 for found in due:
                     if self._bell.closed.is_set():
@@ -154,11 +153,10 @@ class Checks:
         half = log.half(*named)
         if half is None or half.discarded_entry or half.due_ms != due.due_ms:
             return False
-        deadline = engine.deadline()
         try:
-            with deadline.governs():
+            with engine.within():
                 if half.checks >= engine.settings.checks_max:
-                    log.submit([DiscardHalf(*named, half.checks)], deadline)
+                    log.submit([DiscardHalf(*named, half.checks)])
                     _LOGGER.warning(
                         "half transaction %r of group %r was discarded after %d checks: "
                         "AdminClient.resume_half_messages() makes it pending again",
@@ -169,7 +167,7 @@ class Checks:
                     return False
                 messages = engine.messages_of(half)
                 claim = CheckHalf(*named, half.checks, log.ids.token(), engine.settings.check_interval_ms)
-                log.submit([claim], deadline)
+                log.submit([claim])
                 self._sightings.note(log.entry, log.clock.monotonic_s())
         except CommandRefused as refused:
             # Settled meanwhile, or claimed by another process.
@@ -193,13 +191,12 @@ class Checks:
 
     def _wait(self, sent: Sequence[tuple[HalfDue, Ticket]]) -> None:
         """Wait for the settlements; one that is refused or unknown is left to the next check."""
-        deadline = self._engine.deadline()
-        for due, ticket in sent:
-            try:
-                with deadline.governs():
-                    ticket.wait_once(deadline)
-            except KafkaException as error:
-                _LOGGER.warning("half transaction %r was checked and not settled: %s", due.transaction_id, error)
+        with self._engine.within():
+            for due, ticket in sent:
+                try:
+                    ticket.wait_once()
+                except KafkaException as error:
+                    _LOGGER.warning("half transaction %r was checked and not settled: %s", due.transaction_id, error)
 
 
 def _serve(bell: _Bell, reference: weakref.ref[Checks], poll_s: float) -> None:

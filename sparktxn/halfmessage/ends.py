@@ -51,7 +51,7 @@ class Ends:
         self._carriers: set[object] = set()
         self._filled = threading.Event()
         self._closed = threading.Event()
-        self._life = log.deadline()
+        self._life = Deadline(log.clock, None)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -62,13 +62,15 @@ class Ends:
         """
         self._thread = start_thread("sparktxn-ends", self._serve, finish=self._finish, give_up=self._give_up)
 
-    def send(self, command: EndHalf, deadline: Deadline) -> None:
+    def send(self, command: EndHalf) -> None:
         """Queue an end, and return before it is stored.
 
-        It is reported in the log if the state refuses it, or if it is not known to be stored by `deadline`. What was
-        not put by then never is, and what was put is not put again.
+        It is reported in the log if the state refuses it, or if it is not known to be stored by the deadline of this
+        call. What was not put by then never is, and what was put is not put again.
         """
-        self._sent[command.transaction_id] = _End(command, self._log.send([command]), deadline)
+        self._sent[command.transaction_id] = _End(
+            command, self._log.send([command]), Deadline(self._log.clock, time_left_s())
+        )
         if not self._filled.is_set():
             self._filled.set()
 
@@ -136,7 +138,7 @@ class Ends:
         problem: Exception | None = None
         try:
             with end.deadline.governs():
-                end.ticket.wait_once(end.deadline)
+                end.ticket.wait_once()
         except Exception as error:  # noqa: BLE001 - of any kind: it is reported, and the other ends go on
             problem = error
         self._report(end, problem)

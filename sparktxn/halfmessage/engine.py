@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from sparktxn.clock import Deadline
 from sparktxn.config.topic import is_compacted, topic_setting
 from sparktxn.errors import (
     DamagedObject,
@@ -68,9 +68,9 @@ class HalfEngine:
         self._next_partition = int(self.log.ids.token()[:8], 32)
         self.ends = Ends(self.log)
 
-    def deadline(self, timeout_s: float = -1) -> Deadline:
-        """Return the deadline of one call; below 0 the setting's."""
-        return self.log.deadline(self.settings.send_timeout_s if timeout_s < 0 else timeout_s)
+    def within(self, timeout_s: float = -1) -> AbstractContextManager[object]:
+        """Return a context whose waits and requests keep the time-out of one call; below 0 the setting's."""
+        return self.log.within(self.settings.send_timeout_s if timeout_s < 0 else timeout_s)
 
     def check_process(self) -> None:
         """Raise RuntimeError in a forked child."""
@@ -90,7 +90,7 @@ class HalfEngine:
 
     # --- messages to segments --------------------------------------------------------------------------------------
 
-    def topic(self, name: str, deadline: Deadline, *, half: bool) -> TopicState:
+    def topic(self, name: str, *, half: bool) -> TopicState:
         """Return a topic that takes messages, half messages if `half`.
 
         Raises:
@@ -100,7 +100,7 @@ class HalfEngine:
         refuse_change(name)
         topic = self.log.topic(name)
         if topic is None:
-            self.log.refresh(deadline)
+            self.log.refresh()
             topic = self.log.topic(name)
         if topic is None:
             known = [other.name for other in self.log.topics()]
@@ -113,7 +113,7 @@ class HalfEngine:
             raise _refusal(ErrorCode.INVALID_TOPIC, f"topic {name!r} has declared columns: it takes no messages")
         if half and self._rejects(topic):
             # The entry decides; this state may be old. A refusal that stands is known before anything is uploaded.
-            self.log.refresh(deadline)
+            self.log.refresh()
             topic = self.log.topic(name) or topic
             if refusal := self._rejects(topic):
                 raise _refusal(refusal.code, refusal.reason)
@@ -127,7 +127,7 @@ class HalfEngine:
     def _rejects(self, topic: TopicState) -> Refusal | None:
         return half_rejection(topic, self.log.store_state())
 
-    def stage(self, records: Sequence[MessageRecord], deadline: Deadline, *, half: bool = True) -> StagedMessages:
+    def stage(self, records: Sequence[MessageRecord], *, half: bool = True) -> StagedMessages:
         """Make messages into segments, one for each partition; upload those that the entry does not carry.
 
         Raises:
@@ -138,7 +138,7 @@ class HalfEngine:
         topics: dict[str, TopicState] = {}
         partitions = []
         for record in records:
-            topic = topics.get(record.topic) or self.topic(record.topic, deadline, half=half)
+            topic = topics.get(record.topic) or self.topic(record.topic, half=half)
             topics[record.topic] = topic
             self._check_record(record, topic)
             partition = self._choose(record.key, topic.partition_count, self._pick)
@@ -146,14 +146,11 @@ class HalfEngine:
             by_place.setdefault((record.topic, partition), []).append(record)
         segments = []
         left_bytes = INLINE_LIST_BYTES_MAX
-        with deadline.governs():
-            for (name, partition), found in by_place.items():
-                stage = StageTopic.of(topics[name])
-                staged = self._inline(stage, partition, found, left_bytes) or self._upload(
-                    stage, partition, found, deadline
-                )
-                left_bytes -= len(staged.data)
-                segments.append(staged)
+        for (name, partition), found in by_place.items():
+            stage = StageTopic.of(topics[name])
+            staged = self._inline(stage, partition, found, left_bytes) or self._upload(stage, partition, found)
+            left_bytes -= len(staged.data)
+            segments.append(staged)
         carried = {staged.segment: staged.data for staged in segments if staged.data}
         return StagedMessages(tuple(partitions), tuple(map(_half_segment, segments)), carried)
 
@@ -166,11 +163,9 @@ class HalfEngine:
             return None
         return inline_segment(log.ids, topic, partition, record_table(records), bytes_max)
 
-    def _upload(
-        self, topic: StageTopic, partition: int, records: Sequence[MessageRecord], deadline: Deadline
-    ) -> StagedSegment:
+    def _upload(self, topic: StageTopic, partition: int, records: Sequence[MessageRecord]) -> StagedSegment:
         log, table = self.log, record_table(records)
-        born = log.born(deadline)
+        born = log.born()
         return upload_segment(log.objects, log.ids, born, topic, partition, table, clock=log.clock, count_payload=False)
 
     def _pick(self, partition_count: int) -> int:
@@ -202,7 +197,6 @@ class HalfEngine:
         transaction_id: str,
         staged: StagedMessages,
         immunity_ms: int,
-        deadline: Deadline,
         *,
         after: Sequence[HalfSegment] = (),
     ) -> None:
@@ -213,11 +207,10 @@ class HalfEngine:
             OutcomeUnknown: it may be stored: call again, or leave it to the checks.
             StoreUnavailable: it is not stored.
         """
-        with deadline.governs():
-            segments = (*after, *staged.segments)
-            self.log.submit([PrepareHalf(group_id, transaction_id, segments, immunity_ms, staged.records)], deadline)
+        segments = (*after, *staged.segments)
+        self.log.submit([PrepareHalf(group_id, transaction_id, segments, immunity_ms, staged.records)])
 
-    def send_at_once(self, group_id: str, transaction_id: str, staged: StagedMessages, deadline: Deadline) -> None:
+    def send_at_once(self, group_id: str, transaction_id: str, staged: StagedMessages) -> None:
         """Store messages outside of any transaction: prepared and committed by one entry.
 
         Raises:
@@ -227,22 +220,20 @@ class HalfEngine:
             PrepareHalf(group_id, transaction_id, staged.segments, 0, staged.records),
             EndHalf(group_id, transaction_id, True),
         ]
-        with deadline.governs():
-            self.log.submit(commands, deadline)
+        self.log.submit(commands)
 
-    def send_end(self, group_id: str, transaction_id: str, deadline: Deadline, *, committed: bool) -> None:
+    def send_end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
         """Settle a half transaction one way: this returns before that is stored, see `Ends.send`."""
-        self.ends.send(EndHalf(group_id, transaction_id, committed), deadline)
+        self.ends.send(EndHalf(group_id, transaction_id, committed))
 
-    def end(self, group_id: str, transaction_id: str, deadline: Deadline, *, committed: bool) -> None:
+    def end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
         """Settle a half transaction; the same settlement again changes nothing.
 
         Raises:
             CommandRefused: it was settled otherwise, discarded or forgotten; or a topic of it was deleted.
             OutcomeUnknown, StoreUnavailable: it may be pending still: call again, or leave it to the checks.
         """
-        with deadline.governs():
-            self.log.submit([EndHalf(group_id, transaction_id, committed)], deadline)
+        self.log.submit([EndHalf(group_id, transaction_id, committed)])
 
     def messages_of(self, half: HalfState) -> list[MessageRecord]:
         """Read the messages of a half transaction, in the order of its segments.

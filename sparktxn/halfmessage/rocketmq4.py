@@ -272,9 +272,9 @@ class TransactionMQProducer(NoCopies):
         engine = self._started()
         timeout_s = _seconds(timeout)
         record = self._record(message, engine)
-        deadline = engine.deadline(timeout_s)
-        staged = engine.stage([record], deadline, half=False)
-        engine.send_at_once(self._group, record.message_id, staged, deadline)
+        with engine.within(timeout_s):
+            staged = engine.stage([record], half=False)
+            engine.send_at_once(self._group, record.message_id, staged)
         return SendResult(SendStatus.SEND_OK, record.message_id, MessageQueue(record.topic, staged.partitions[0]))
 
     def send_message_in_transaction(
@@ -306,10 +306,9 @@ class TransactionMQProducer(NoCopies):
         record = self._record(message, engine)
         immunity_ms = immunity_ms_of(record.properties, self._settings.immunity_ms)
         named = (self._group, record.message_id)
-        deadline = engine.deadline(timeout_s)
-        with engine.ends.carrier():
-            staged = engine.stage([record], deadline)
-            engine.prepare(*named, staged, immunity_ms, deadline)
+        with engine.within(timeout_s), engine.ends.carrier():
+            staged = engine.stage([record])
+            engine.prepare(*named, staged, immunity_ms)
         shown = _shown(record, record.message_id, 0)
         state = _executed(listener, shown, arg)
         if state is not LocalTransactionState.UNKNOWN:
@@ -349,10 +348,12 @@ class TransactionMQProducer(NoCopies):
     def _settle(self, engine: HalfEngine, transaction_id: str, state: LocalTransactionState, timeout_s: float) -> None:
         named, committed = (self._group, transaction_id), state is LocalTransactionState.COMMIT_MESSAGE
         if not self._settings.end_waits:
-            engine.send_end(*named, engine.deadline(timeout_s), committed=committed)
+            with engine.within(timeout_s):
+                engine.send_end(*named, committed=committed)
             return
         try:
-            engine.end(*named, engine.deadline(timeout_s), committed=committed)
+            with engine.within(timeout_s):
+                engine.end(*named, committed=committed)
         except StoreError as error:
             _LOGGER.warning("half message %r is not settled yet, a check will ask for it: %s", transaction_id, error)
 

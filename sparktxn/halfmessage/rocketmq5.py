@@ -13,7 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
@@ -505,8 +505,8 @@ class Producer(NoCopies):
         self._engine.check_process()
         return self._engine
 
-    def _deadline(self) -> Any:
-        return self._started().deadline(self._configuration.request_timeout_s)
+    def _in_time(self) -> AbstractContextManager[object]:
+        return self._started().within(self._configuration.request_timeout_s)
 
     def _record(self, message: Message, *, is_half: bool = True) -> MessageRecord:
         """Return what is stored of a message, and give it its id."""
@@ -531,15 +531,14 @@ class Producer(NoCopies):
 
     def _stage(self, record: MessageRecord) -> StagedMessages:
         engine = self._started()
-        with as_client_errors():
-            return engine.stage([record], self._deadline())
+        with as_client_errors(), self._in_time():
+            return engine.stage([record])
 
     def _send_at_once(self, engine: HalfEngine, record: MessageRecord) -> SendReceipt:
         """Store a message that is visible when this returns. Called by any thread, until the store is given back."""
-        deadline = engine.deadline(self._configuration.request_timeout_s)
-        with as_client_errors():
-            staged = engine.stage([record], deadline, half=False)
-            engine.send_at_once(record.topic, record.message_id, staged, deadline)
+        with as_client_errors(), engine.within(self._configuration.request_timeout_s):
+            staged = engine.stage([record], half=False)
+            engine.send_at_once(record.topic, record.message_id, staged)
         return SendReceipt(record.message_id, "", MessageQueue(record.topic, staged.partitions[0]))
 
     def _prepare(
@@ -552,14 +551,14 @@ class Producer(NoCopies):
     ) -> None:
         engine = self._started()
         self._topics.setdefault(group_id)
-        with as_client_errors():
+        with as_client_errors(), self._in_time():
             immunity_ms = immunity_ms_of(record.properties, self._configuration.settings.immunity_ms)
-            engine.prepare(group_id, transaction_id, staged, immunity_ms, self._deadline(), after=before)
+            engine.prepare(group_id, transaction_id, staged, immunity_ms, after=before)
 
     def _end(self, group_id: str, transaction_id: str, *, committed: bool) -> None:
         engine = self._started()
-        with as_client_errors():
-            engine.end(group_id, transaction_id, self._deadline(), committed=committed)
+        with as_client_errors(), self._in_time():
+            engine.end(group_id, transaction_id, committed=committed)
 
 
 def _groups_of(reference: weakref.ref[Producer]) -> Sequence[str]:

@@ -6,6 +6,7 @@ All clients of a process share one `Log` per store: that is what makes their com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from sparktxn.background import Background
@@ -64,7 +65,7 @@ class Log(Known):
         follower = Follower(objects, clock, checkpoint_entries=settings.checkpoint_entries, hint=hint)
         super().__init__(
             follower,
-            deadline=lambda: self.deadline(settings.request_timeout_ms / 1000),
+            read_time=lambda: self.within(settings.request_timeout_ms / 1000),
             watch=lambda: self._timeouts.look_if_due(),
         )
         self._viewer = Viewer(objects, follower, window=settings.checkpoint_entries)
@@ -137,9 +138,12 @@ class Log(Known):
             clock_check=clock_check,
         )
 
-    def deadline(self, timeout_s: float | None = None) -> Deadline:
-        """A deadline by this log's clock; without `timeout_s` never."""
-        return Deadline(self.clock, timeout_s)
+    def within(self, timeout_s: float | None) -> AbstractContextManager[Deadline]:
+        """Return a context whose waits and requests keep `timeout_s` by this log's clock; None or below 0 is no limit.
+
+        An earlier deadline of the thread still counts.
+        """
+        return Deadline(self.clock, timeout_s).governs()
 
     def send(self, commands: Sequence[Command]) -> Ticket:
         """Queues a list of commands, all or nothing; it is written when a caller waits for it, or for another.
@@ -151,13 +155,13 @@ class Log(Known):
         """
         return self._committer.send(commands)
 
-    def submit(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
-        """Sends a list and waits for it; what is not known by the deadline is let go of: this process tries no more.
+    def submit(self, commands: Sequence[Command]) -> list[CommandResult]:
+        """Sends a list and waits for it; what is not known by the caller's deadline is let go of, and not tried again.
 
         Raises:
             CommandRefused, OutcomeUnknown, StoreUnavailable, DamagedObject: see `Ticket.wait_once`.
         """
-        return self.send(commands).wait_once(deadline)
+        return self.send(commands).wait_once()
 
     def _after_win(self) -> None:
         self._checkpointer.after_win()
@@ -182,18 +186,18 @@ class Log(Known):
         """The entry of the newest checkpoint that this process has written or adopted; 0 if there is none."""
         return self._follower.tail.checkpoint_entry
 
-    def refresh(self, deadline: Deadline, *, max_age_s: float = 0.0) -> int:
+    def refresh(self, *, max_age_s: float = 0.0) -> int:
         """Follows the log to its end, confirmed; the newest entry's number.
 
         Nothing is read if that was last done up to `max_age_s` ago.
 
         Raises:
-            OutcomeUnknown: another thread kept the log busy until the deadline.
+            OutcomeUnknown: another thread kept the log busy until the caller's deadline.
             StoreUnavailable, DamagedObject: the log cannot be read.
         """
         if 0 < max_age_s >= self.clock.monotonic_s() - self._follower.refreshed_s:
             return self._follower.tail.confirmed_entry
-        with self._follower.locked(deadline, "refresh"):
+        with self._follower.locked("refresh"):
             self._follower.refresh()
             entry = self._follower.tail.entry
         self._checkpointer.after_refresh()
@@ -206,15 +210,14 @@ class Log(Known):
         """
         return self._follower.read_by_s(entry)
 
-    def born(self, deadline: Deadline) -> int:
+    def born(self) -> int:
         """The newest entry known, for a segment's name: read from the log if that knowledge is over a minute old."""
-        self.refresh(deadline, max_age_s=_BORN_MAX_AGE_S)
+        self.refresh(max_age_s=_BORN_MAX_AGE_S)
         return self._follower.tail.entry
 
     def view(
         self,
         topics: Iterable[str] | None,
-        deadline: Deadline,
         *,
         entry: int | None = None,
         timestamp_ms: int | None = None,
@@ -229,12 +232,12 @@ class Log(Known):
             ViewExpired: vacuum has passed the entry.
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
         """
-        view = self._viewer.view(topics, deadline, entry, timestamp_ms)
+        view = self._viewer.view(topics, entry, timestamp_ms)
         self._checkpointer.after_refresh()
         self._timeouts.look_if_due()
         return view
 
-    def known_view(self, deadline: Deadline) -> ReadView:
+    def known_view(self) -> ReadView:
         """All topics at the newest entry that this process knows to be final: after its own write nothing is asked.
 
         A caller that must see what other processes have written takes `view`.
@@ -242,18 +245,17 @@ class Log(Known):
         Raises:
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `refresh`.
         """
-        return self._viewer.known_view(deadline)
+        return self._viewer.known_view()
 
     def snapshot(
         self,
         prefixes: Sequence[str],
-        deadline: Deadline,
         *,
         entry: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Snapshot:
         """The records of the parts whose names start with one of `prefixes`; at which entry, and errors, as `view`."""
-        return self._viewer.snapshot(prefixes, deadline, entry, timestamp_ms)
+        return self._viewer.snapshot(prefixes, entry, timestamp_ms)
 
     def close(self) -> None:
         """Wait for background work, up to the call's deadline or half a minute; calling twice is harmless."""

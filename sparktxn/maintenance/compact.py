@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time, is_time_up
 from sparktxn.config.maintenance import CompactSettings
 from sparktxn.config.topic import is_compacted
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, ViewExpired
@@ -107,19 +107,17 @@ def compact(
     parsed = CompactSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     report = CompactReport(dry_run=dry_run)
     if dry_run:
-        return _foreseen(_planned(log, parsed, deadline), report)
+        return _foreseen(_planned(log, parsed), report)
     for attempt in range(ATTEMPTS):
         report = replace(report, lost=(), unresolved=0)
-        tasks = _planned(log, parsed, deadline)
+        tasks = _planned(log, parsed)
         try:
-            for done in _done(log, tasks, deadline, run, store.options):
+            for done in _done(log, tasks, run, store.options):
                 report = (
-                    replace(report, unresolved=report.unresolved + 1)
-                    if done is None
-                    else _applied(log, done, deadline, report)
+                    replace(report, unresolved=report.unresolved + 1) if done is None else _applied(log, done, report)
                 )
         except ViewExpired as expired:
             report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
@@ -129,7 +127,7 @@ def compact(
 
 
 def _done(
-    log: Log, tasks: Sequence[CompactTask], deadline: Deadline, run: RunTasks | None, options: Mapping[str, Any]
+    log: Log, tasks: Sequence[CompactTask], run: RunTasks | None, options: Mapping[str, Any]
 ) -> Iterator[CompactedFiles | None]:
     """Do tasks, here or by `run`; None is yielded for one that is not begun.
 
@@ -137,11 +135,11 @@ def _done(
         ViewExpired: a vacuum has passed the view of this plan.
     """
     if run is not None:
-        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, deadline, _segments):
+        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, _segments):
             yield from some
         return
     for task in tasks:
-        yield None if deadline.passed() else copy_newest(log.objects, log.ids, log.clock, task)
+        yield None if is_time_up() else copy_newest(log.objects, log.ids, log.clock, task)
 
 
 def _segments(task: CompactTask) -> int:
@@ -177,17 +175,18 @@ def plan_compact(
     """
     log = arguments.instance("store", store, Store).log
     parsed = CompactSettings.parse(arguments.mapping("settings", settings))
-    return _planned(log, parsed, log.deadline(arguments.timeout_s("timeout_s", timeout_s)))
+    arguments.timeout_s("timeout_s", timeout_s)
+    return _planned(log, parsed)
 
 
-def _planned(log: Log, settings: CompactSettings, deadline: Deadline) -> list[CompactTask]:
+def _planned(log: Log, settings: CompactSettings) -> list[CompactTask]:
     def planned(view: ReadView) -> list[CompactTask]:
         _check_topics(view, settings)
         if not any(is_compacted(topic.settings) for topic in view.topics.values()):
             return []
         return list(plan_compaction(log.objects, view, settings, store_now_ms(log.objects, log.clock, log.ids)))
 
-    return on_a_view(log, settings.topics or None, deadline, planned)
+    return on_a_view(log, settings.topics or None, planned)
 
 
 def _check_topics(view: ReadView, settings: CompactSettings) -> None:
@@ -216,19 +215,16 @@ def apply_compact(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("compacted", compacted, CompactedFiles)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     report = CompactReport(dry_run=False)
     for item in items:
-        if deadline.passed():
-            report = replace(report, unresolved=report.unresolved + 1)
-        else:
-            report = _applied(log, item, deadline, report)
+        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, item, report)
     return report
 
 
-def _applied(log: Log, done: CompactedFiles, deadline: Deadline, report: CompactReport) -> CompactReport:
+def _applied(log: Log, done: CompactedFiles, report: CompactReport) -> CompactReport:
     """Replace the records of a partition, and return the report with what came of it."""
-    outcome = put_into_effect(log, lambda: _commands(log, done, deadline), deadline)
+    outcome = put_into_effect(log, lambda: _commands(log, done))
     if isinstance(outcome, CommandRefused):
         about = f"partition {done.partition} of topic {done.topic!r}"
         return replace(report, lost=(*report.lost, LostRace(about, outcome.error.str())))
@@ -249,7 +245,7 @@ def _applied(log: Log, done: CompactedFiles, deadline: Deadline, report: Compact
     )
 
 
-def _commands(log: Log, done: CompactedFiles, deadline: Deadline) -> list[Rewrite]:
+def _commands(log: Log, done: CompactedFiles) -> list[Rewrite]:
     """Write the manifests, and return the commands that name them: one list, which takes effect whole or not at all.
 
     A tombstone must not be removed without the older records of its key. So all ranges are replaced together.
@@ -258,6 +254,6 @@ def _commands(log: Log, done: CompactedFiles, deadline: Deadline) -> list[Rewrit
     runs = [done.segments[at : at + _SEGMENTS_PER_RUN] for at in range(0, len(done.segments), _SEGMENTS_PER_RUN)]
     starts = [done.base_offset, *(run[0].base_offset for run in runs[1:]), done.compaction.end_offset]
     return [
-        replacement(log, place, (start, end), run, done.planned_entry, deadline, done.compaction)
+        replacement(log, place, (start, end), run, done.planned_entry, done.compaction)
         for run, start, end in zip(runs, starts, starts[1:], strict=False)
     ]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sparktxn import arguments
 from sparktxn.background import ThreadBackground
-from sparktxn.clock import Deadline
+from sparktxn.clock import in_callers_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.log import CLOSE_TIMEOUT_S
@@ -33,15 +33,12 @@ _OBJECTS_PER_TASK: Final = 8
 class Work:
     """Does tasks: in other processes, by threads here, or one after the other."""
 
-    def __init__(
-        self, store: Store, target_options: StoreOptions, threads: int, run: RunTasks | None, deadline: Deadline
-    ) -> None:
+    def __init__(self, store: Store, target_options: StoreOptions, threads: int, run: RunTasks | None) -> None:
         self._clock = store.log.clock
         self._source_options = store.options
         self._target_options = target_options
         self._threads = threads
         self._run = run
-        self._deadline = deadline
 
     @property
     def objects_max(self) -> int:
@@ -66,9 +63,9 @@ class Work:
         background = ThreadBackground("sparktxn-copy", self._threads)
         waiting: deque[Future[CopiedObjects]] = deque()
 
+        @in_callers_time
         def work(task: CopyTask) -> CopiedObjects:
-            with self._deadline.governs():
-                return copy_objects(source, target, self._clock, task)
+            return copy_objects(source, target, self._clock, task)
 
         try:
             for task in tasks:

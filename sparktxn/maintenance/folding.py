@@ -129,13 +129,12 @@ class Folder:
 
     def _fold(self) -> bool:
         """Fold what has gathered, as far as bytes are left; True if nothing remains."""
-        deadline = self._log.deadline(_FOLD_S)
-        with deadline.governs():
+        with self._log.within(_FOLD_S):
             # What another process has done to the plan may be in entries that this one has not read.
-            view = self._log.view(None, deadline) if self._is_behind else self._log.known_view(deadline)
+            view = self._log.view(None) if self._is_behind else self._log.known_view()
             starts = self._starts(view)
             planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), self._affords)
-            report = do_tasks(self._log, planned, deadline, _Rests(self._log).rest)
+            report = do_tasks(self._log, planned, _Rests(self._log).rest)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
         self._is_behind = bool(report.lost)

@@ -117,7 +117,7 @@ def _checkpoint_new_entries(log: Log) -> None:
 
     A store in which nothing happens gets none: a vacuum's own entries are no reason for another.
     """
-    entry, horizon = log.refresh(log.deadline(None)), log.store_state().horizon
+    entry, horizon = log.refresh(), log.store_state().horizon
     if entry > log.checkpoint_entry and not _are_vacuums(log, horizon + 1, entry):
         log.checkpoint()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import ViewExpired
 from sparktxn.log.log import Log
 from sparktxn.log.look.views import ReadView
@@ -18,7 +17,7 @@ ATTEMPTS: Final = 3
 Result = TypeVar("Result")
 
 
-def on_a_view(log: Log, topics: Iterable[str] | None, deadline: Deadline, plan: Callable[[ReadView], Result]) -> Result:
+def on_a_view(log: Log, topics: Iterable[str] | None, plan: Callable[[ReadView], Result]) -> Result:
     """Return what `plan` makes of a read view; of a newer one if a vacuum has passed it.
 
     Raises:
@@ -28,7 +27,7 @@ def on_a_view(log: Log, topics: Iterable[str] | None, deadline: Deadline, plan: 
     names = None if topics is None else list(topics)
     for _ in range(ATTEMPTS - 1):
         try:
-            return plan(log.view(names, deadline))
+            return plan(log.view(names))
         except ViewExpired:
             continue
-    return plan(log.view(names, deadline))
+    return plan(log.view(names))

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import is_time_up
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.log.log import Log
@@ -38,9 +38,8 @@ class Proposals:
     `lost` are those that the state has refused. `unresolved` had no known outcome at the deadline, or were not made.
     """
 
-    def __init__(self, log: Log, deadline: Deadline) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._deadline = deadline
         self.lost: list[LostRace] = []
         self.unresolved = 0
 
@@ -55,7 +54,7 @@ class Proposals:
         """
         accepted = []
         for batch in _batches(commands):
-            if self._deadline.passed():
+            if is_time_up():
                 self.unresolved += len(batch)
                 continue
             tickets = [(command, self._log.send([command])) for command in batch]
@@ -71,7 +70,7 @@ class Proposals:
 
     def _result(self, ticket: Ticket, about: Callable[[], str]) -> CommandResult | None:
         try:
-            return ticket.wait_once(self._deadline)[0]
+            return ticket.wait_once()[0]
         except CommandRefused as refused:
             self.lost.append(LostRace(about(), refused.error.str()))
         except (OutcomeUnknown, StoreUnavailable):

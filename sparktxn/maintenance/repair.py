@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time, time_left_s
 from sparktxn.errors import DamagedObject, FormatVersionError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.checkpoint import (
@@ -100,9 +100,9 @@ def repair(store: Store, *, dry_run: bool = True, timeout_s: float | None = None
     """
     arguments.instance("store", store, Store)
     dry_run = arguments.boolean("dry_run", dry_run)
-    deadline = store.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     repaired: dict[str, RepairedObject] = {}
-    found = _problems(store, deadline)
+    found = _problems(store)
     # A part that can be read again names runs that may be damaged, too.
     for _ in range(1 if dry_run else _ROUNDS):
         made = _Repair(store, found).made()
@@ -113,13 +113,13 @@ def repair(store: Store, *, dry_run: bool = True, timeout_s: float | None = None
                 _write(store, wanted, data)
             repaired[wanted.name] = RepairedObject(wanted.name, wanted.kind, wanted.problem, len(data))
         if made and not dry_run:
-            found = _problems(store, deadline)
+            found = _problems(store)
     left = tuple(problem for name, problem in found.items() if name not in repaired)
     return RepairReport(dry_run=dry_run, repaired=tuple(repaired.values()), left=left)
 
 
-def _problems(store: Store, deadline: Deadline) -> dict[str, Problem]:
-    report = verify(store, read_records=False, timeout_s=deadline.remaining_s())
+def _problems(store: Store) -> dict[str, Problem]:
+    report = verify(store, read_records=False, timeout_s=time_left_s())
     return {problem.object_name: problem for problem in report.problems}
 
 

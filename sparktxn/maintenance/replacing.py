@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sparktxn.clock import Deadline
+from sparktxn.clock import is_time_up
 from sparktxn.errors import CommandRefused, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Rewrite
@@ -32,7 +32,6 @@ def replacement(
     offsets: tuple[int, int],
     segments: Sequence[SegmentRef],
     planned_entry: int,
-    deadline: Deadline,
     compaction: Compaction | None = None,
 ) -> Rewrite:
     """Write the manifest of a range, and return the command that names it.
@@ -43,14 +42,13 @@ def replacement(
         offsets: where the range begins, and the offset after its last one.
         segments: what the range has from then on, at least one, in offset order.
         planned_entry: the view that they were made from.
-        deadline: until when the log is followed.
         compaction: what was compacted, if that is what was done.
 
     Raises:
         StoreUnavailable: the store did not take the manifest.
     """
     # A folder's name bears a known entry, not the newest: the log's lock is not held for a request.
-    entry = log.born(deadline)
+    entry = log.born()
     run = names.sealed_folder(segments[0].base_offset, entry, log.ids.token())
     data = encode_manifest(segments)
     put_until_stored(log.objects, names.manifest(names.partition_folder(*place), run), data, log.clock)
@@ -80,7 +78,7 @@ def replacement(
     )
 
 
-def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]], deadline: Deadline) -> bool | CommandRefused:
+def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]]) -> bool | CommandRefused:
     """Make commands and submit them as one list.
 
     Returns:
@@ -90,13 +88,13 @@ def put_into_effect(log: Log, make: Callable[[], Sequence[Rewrite]], deadline: D
         StoreUnavailable: the store did not take them, or a manifest, before the deadline.
     """
     try:
-        log.submit(make(), deadline)
+        log.submit(make())
     except CommandRefused as refused:
         return refused
     except OutcomeUnknown:
         return False
     except StoreUnavailable:
-        if not deadline.passed():
+        if not is_time_up():
             raise
         return False
     return True

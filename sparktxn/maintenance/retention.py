@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time
 from sparktxn.config.topic import topic_setting
 from sparktxn.format.commands import DeleteRecords
 from sparktxn.log.log import Log
@@ -91,12 +91,12 @@ def apply_retention(
     log = arguments.instance("store", store, Store).log
     names = None if topics is None else arguments.identifiers("topics", topics)
     dry_run = arguments.boolean("dry_run", dry_run)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     now_ms = partial(store_now_ms, log.objects, log.clock, log.ids)
-    found = on_a_view(log, names, deadline, lambda view: _planned(log.objects, view, now_ms))
+    found = on_a_view(log, names, lambda view: _planned(log.objects, view, now_ms))
     if dry_run:
         return RetentionReport(dry_run=True, shortened=tuple(_shortened(partition, *end) for partition, end in found))
-    return _remove(log, found, deadline)
+    return _remove(log, found)
 
 
 _End = tuple[int, str]
@@ -187,10 +187,10 @@ def _shortened(partition: PartitionView, end: int, reason: str) -> ShortenedPart
     )
 
 
-def _remove(log: Log, found: Iterable[tuple[PartitionView, _End]], deadline: Deadline) -> RetentionReport:
+def _remove(log: Log, found: Iterable[tuple[PartitionView, _End]]) -> RetentionReport:
     """Propose the new log starts."""
     shortened = {_command(log, partition, end): _shortened(partition, *end) for partition, end in found}
-    proposals = Proposals(log, deadline)
+    proposals = Proposals(log)
     accepted = proposals.accepted(shortened, lambda command: _about(shortened[command]))
     return RetentionReport(
         dry_run=False,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from sparktxn import arguments
 from sparktxn.background import Background
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time, is_time_up
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import CommandRefused, ViewExpired
 from sparktxn.format.commands import Rewrite
@@ -48,7 +48,7 @@ RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTa
 _Results = Iterator[tuple[RewrittenFiles | None, bool]]
 """What came of each task (None: it was not begun), and whether what is done takes effect before the next begins."""
 
-_Work = Callable[[Iterable[RewriteTask], Deadline], _Results]
+_Work = Callable[[Iterable[RewriteTask]], _Results]
 
 _FILES_PER_ENTRY: Final = 500
 _SEGMENTS_PER_ENTRY: Final = 100_000
@@ -107,17 +107,15 @@ def rewrite(
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
     arguments.function("run", run)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     if dry_run:
-        return on_a_view(
-            log, parsed.topics or None, deadline, lambda view: _foreseen(plan_tasks(log.objects, view, parsed))
-        )
+        return on_a_view(log, parsed.topics or None, lambda view: _foreseen(plan_tasks(log.objects, view, parsed)))
     report = RewriteReport(dry_run=False)
     background = log.background.sibling("sparktxn-rewrite", 1)
     work = partial(_one_by_one, log, background) if run is None else partial(_elsewhere, run, store.options)
     try:
         for attempt in range(ATTEMPTS):
-            report = _round(log, parsed, deadline, replace(report, lost=(), unresolved=0), work)
+            report = _round(log, parsed, replace(report, lost=(), unresolved=0), work)
             if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
                 break
     finally:
@@ -132,25 +130,21 @@ def _foreseen(tasks: Iterable[RewriteTask]) -> RewriteReport:
     return report
 
 
-def _round(
-    log: Log, settings: RewriteSettings, deadline: Deadline, report: RewriteReport, work: _Work
-) -> RewriteReport:
-    view = log.view(settings.topics or None, deadline)
-    return _carried_out(log, work(plan_tasks(log.objects, view, settings), deadline), deadline, report)
+def _round(log: Log, settings: RewriteSettings, report: RewriteReport, work: _Work) -> RewriteReport:
+    view = log.view(settings.topics or None)
+    return _carried_out(log, work(plan_tasks(log.objects, view, settings)), report)
 
 
-def do_tasks(
-    log: Log, tasks: Iterable[RewriteTask], deadline: Deadline, rest: Callable[[], None] | None = None
-) -> RewriteReport:
+def do_tasks(log: Log, tasks: Iterable[RewriteTask], rest: Callable[[], None] | None = None) -> RewriteReport:
     """Do tasks here, one after the other, and put their files into effect; see `rewrite` for the report and the errors.
 
     Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken. `rest` is called
     again and again while records are copied, as `copy_records` does.
     """
-    return _carried_out(log, _one_by_one(log, None, tasks, deadline, rest), deadline, RewriteReport(dry_run=False))
+    return _carried_out(log, _one_by_one(log, None, tasks, rest), RewriteReport(dry_run=False))
 
 
-def _carried_out(log: Log, results: _Results, deadline: Deadline, report: RewriteReport) -> RewriteReport:
+def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteReport:
     waiting: list[RewrittenFiles] = []
     try:
         for done, ends_here in results:
@@ -158,23 +152,22 @@ def _carried_out(log: Log, results: _Results, deadline: Deadline, report: Rewrit
                 report = replace(report, unresolved=report.unresolved + 1)
                 continue
             if waiting and not _may_join(waiting, done):
-                report = _applied(log, waiting, deadline, report)
+                report = _applied(log, waiting, report)
                 waiting = []
             waiting.append(done)
             if ends_here:
-                report = _applied(log, waiting, deadline, report)
+                report = _applied(log, waiting, report)
                 waiting = []
     except ViewExpired as expired:
         # Tasks are planned one after the other: what is left of this plan is planned again.
         report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
-    return _applied(log, waiting, deadline, report) if waiting else report
+    return _applied(log, waiting, report) if waiting else report
 
 
 def _one_by_one(
     log: Log,
     background: Background | None,
     tasks: Iterable[RewriteTask],
-    deadline: Deadline,
     rest: Callable[[], None] | None = None,
 ) -> _Results:
     """Do tasks here, in their order; `background` encodes while records are read.
@@ -183,13 +176,13 @@ def _one_by_one(
         ViewExpired: a vacuum has passed the view of this plan.
     """
     for task in tasks:
-        done = None if deadline.passed() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
+        done = None if is_time_up() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
         yield done, False
 
 
-def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask], deadline: Deadline) -> _Results:
+def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
     """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
-    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, deadline, _segments):
+    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, _segments):
         for number, done in enumerate(some, 1):
             yield done, number == len(some)
 
@@ -229,12 +222,12 @@ def plan_rewrite(
     """
     log = arguments.instance("store", store, Store).log
     parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    return _planned(log, parsed, deadline)
+    arguments.timeout_s("timeout_s", timeout_s)
+    return _planned(log, parsed)
 
 
-def _planned(log: Log, settings: RewriteSettings, deadline: Deadline) -> list[RewriteTask]:
-    return on_a_view(log, settings.topics or None, deadline, lambda view: list(plan_tasks(log.objects, view, settings)))
+def _planned(log: Log, settings: RewriteSettings) -> list[RewriteTask]:
+    return on_a_view(log, settings.topics or None, lambda view: list(plan_tasks(log.objects, view, settings)))
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -252,13 +245,10 @@ def apply_rewrite(
     """
     log = arguments.instance("store", store, Store).log
     items = arguments.items("rewritten", rewritten, RewrittenFiles)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     report = RewriteReport(dry_run=False)
     for joined in _joined(items):
-        if deadline.passed():
-            report = replace(report, unresolved=report.unresolved + 1)
-        else:
-            report = _applied(log, joined, deadline, report)
+        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, joined, report)
     return report
 
 
@@ -284,9 +274,9 @@ def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
     return follows and same_plan and segments <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
 
 
-def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, report: RewriteReport) -> RewriteReport:
+def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -> RewriteReport:
     """Replace the range of `files`, and return the report with what came of it."""
-    outcome = put_into_effect(log, lambda: [_command(log, files, deadline)], deadline)
+    outcome = put_into_effect(log, lambda: [_command(log, files)])
     if isinstance(outcome, CommandRefused):
         return replace(report, lost=(*report.lost, LostRace(_about(files[0]), outcome.error.str())))
     if not outcome:
@@ -303,7 +293,7 @@ def _applied(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline, repo
     )
 
 
-def _command(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline) -> Rewrite:
+def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
     first = files[0]
     return replacement(
         log,
@@ -311,7 +301,6 @@ def _command(log: Log, files: Sequence[RewrittenFiles], deadline: Deadline) -> R
         (first.base_offset, files[-1].end_offset),
         [segment for each in files for segment in each.segments],
         first.planned_entry,
-        deadline,
     )
 
 

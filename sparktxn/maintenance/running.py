@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
+from sparktxn.clock import is_time_up
 from sparktxn.errors import ConfigurationError
 
 __all__ = ["TASKS_PER_RUN", "all_results", "in_other_processes", "waves"]
@@ -29,11 +29,11 @@ def in_other_processes(
     work: Callable[[Task], Result],
     tasks: Iterable[Task],
     kind: type[Result],
-    deadline: Deadline,
     segments: Callable[[Task], int],
 ) -> Iterator[list[Result | None]]:
     """Let `run` do tasks, some at a time, and yield their results together.
 
+    Tasks that are not begun by the caller's deadline are not done: None is yielded for each.
     What is done is kept if a later task fails: the caller puts these results into effect before it asks for the next.
 
     Args:
@@ -41,14 +41,13 @@ def in_other_processes(
         work: does one task; it is picklable.
         tasks: what is to be done, in the order of partitions and offsets.
         kind: the type of a result, which says which topic id, partition and base offset it is for.
-        deadline: tasks that are not begun by then are not done: None is yielded for each.
         segments: returns how many segments a task names.
 
     Raises:
         TypeError, ConfigurationError: `run` has returned something else than one result for each task.
     """
     for some in waves(tasks, segments):
-        if deadline.passed():
+        if is_time_up():
             yield [None for _ in some]
         else:
             yield [*sorted(all_results(run(work, some), kind, len(some)), key=_place)]

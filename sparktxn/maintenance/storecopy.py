@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, DamagedObject, StoreUnavailable
 from sparktxn.format import names
@@ -83,23 +83,20 @@ def copy_store(
     threads = arguments.integer("threads", threads, 1)
     arguments.function("run", run)
     arguments.function("on_progress", on_progress)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     check_apart(log.objects.uri, uri)
-    work = Work(store, options, threads, run, deadline)
-    copying = Copying(log, objects_of(uri, options), deadline, work, on_progress)
+    work = Work(store, options, threads, run)
+    copying = Copying(log, objects_of(uri, options), work, on_progress)
     return copying.run(dry_run=dry_run)
 
 
 class Copying:
     """One call: a first copy, or one that brings an earlier one forward."""
 
-    def __init__(
-        self, log: Log, target: ObjectStore, deadline: Deadline, work: Work, on_progress: OnProgress | None
-    ) -> None:
+    def __init__(self, log: Log, target: ObjectStore, work: Work, on_progress: OnProgress | None) -> None:
         self._log = log
         self._source = log.objects
         self._target = CopyTarget(log, target, work, on_progress)
-        self._deadline = deadline
         self._horizon = 1
 
     def run(self, *, dry_run: bool = False) -> CopyReport:
@@ -162,7 +159,7 @@ class Copying:
         Raises:
             Overtaken: a vacuum has passed that horizon.
         """
-        plan = plan_copy(self._source, self._horizon, self._log.refresh(self._deadline))
+        plan = plan_copy(self._source, self._horizon, self._log.refresh())
         if judge(self._source, Premise(self._horizon)) is not None:
             raise Overtaken
         return plan
@@ -212,7 +209,7 @@ class Copying:
         """
         end = max([newest.entry, *(number for name in sizes if (number := names.parse_entry(name)) is not None)])
         # The target was listed before this: its end is at most the source's, also if another copy brings it forward.
-        newest_of_source = self._log.refresh(self._deadline)
+        newest_of_source = self._log.refresh()
         self._horizon = read_horizon(self._source)
         if self._horizon > end + 1:
             raise ConfigurationError(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time, is_time_up
 from sparktxn.config.maintenance import SweepSettings
 from sparktxn.config.topic import offsets_retention_ms
 from sparktxn.errors import OutcomeUnknown, StoreUnavailable
@@ -101,11 +101,11 @@ class Sweeper:
             StoreUnavailable, DamagedObject, OutcomeUnknown: the state could not be read.
         """
         log = self._store.log
-        deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-        log.refresh(deadline)
+        arguments.timeout_s("timeout_s", timeout_s)
+        log.refresh()
         transactions = log.transactions()
         overdue = self._observations.overdue(transactions, log.clock.monotonic_s())
-        return _Round(self._store, self._settings, deadline).sweep(transactions, overdue)
+        return _Round(self._store, self._settings).sweep(transactions, overdue)
 
 
 @in_time("timeout_s", lambda store: store.log.clock)
@@ -130,22 +130,21 @@ def sweep(
     arguments.instance("store", store, Store)
     parsed = SweepSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
-    deadline = store.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
-    store.log.refresh(deadline)
+    arguments.timeout_s("timeout_s", timeout_s)
+    store.log.refresh()
     transactions = store.log.transactions()
-    round_ = _Round(store, parsed, deadline, dry_run=dry_run)
+    round_ = _Round(store, parsed, dry_run=dry_run)
     return round_.sweep(transactions, round_.overdue(transactions))
 
 
 class _Round:
     """One sweep, at one time of the store."""
 
-    def __init__(self, store: Store, settings: SweepSettings, deadline: Deadline, *, dry_run: bool = False) -> None:
+    def __init__(self, store: Store, settings: SweepSettings, *, dry_run: bool = False) -> None:
         self._log = store.log
         self._dry_run = dry_run
         self._settings = settings
-        self._deadline = deadline
-        self._proposals = Proposals(store.log, deadline)
+        self._proposals = Proposals(store.log)
         self._now_ms = store_now_ms(self._log.objects, self._log.clock, self._log.ids)
         self._ages = Ages(self._log, self._now_ms)
 
@@ -224,11 +223,11 @@ class _Round:
     def _taken_out(self, group_id: str, overdue: Sequence[OverdueMember]) -> Sequence[OverdueMember]:
         if not overdue:
             return ()
-        if self._deadline.passed():
+        if is_time_up():
             self._proposals.unresolved += len(overdue)
             return ()
         try:
-            return propose_expiry(self._log, group_id, overdue, self._deadline)
+            return propose_expiry(self._log, group_id, overdue)
         except (OutcomeUnknown, StoreUnavailable):
             self._proposals.unresolved += len(overdue)
             return ()

@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, in_time
+from sparktxn.clock import in_time
 from sparktxn.config.maintenance import VacuumSettings
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
@@ -106,10 +106,10 @@ def vacuum(
     log = arguments.instance("store", store, Store).log
     parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
     dry_run = arguments.boolean("dry_run", dry_run)
-    deadline = log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     for _ in range(_ATTEMPTS):
         try:
-            return _Round(log, parsed, deadline, dry_run=dry_run).run()
+            return _Round(log, parsed, dry_run=dry_run).run()
         except _Overtaken:
             continue
     state = log.store_state()
@@ -119,11 +119,10 @@ def vacuum(
 class _Round:
     """One attempt."""
 
-    def __init__(self, log: Log, settings: VacuumSettings, deadline: Deadline, *, dry_run: bool) -> None:
+    def __init__(self, log: Log, settings: VacuumSettings, *, dry_run: bool) -> None:
         self._log = log
         self._objects = log.objects
         self._settings = settings
-        self._deadline = deadline
         self._dry_run = dry_run
         self._horizon = 1
         self._hint: VacuumHint | None = None
@@ -150,7 +149,7 @@ class _Round:
 
     def _steps(self) -> VacuumReport:
         self._horizon = read_horizon(self._objects)
-        entry = self._log.refresh(self._deadline)
+        entry = self._log.refresh()
         state = self._log.store_state()
         now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
         self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
@@ -245,7 +244,7 @@ class _Round:
     def _win(self, horizon: int, floor: int) -> None:
         """Commit the new horizon and floor; succeed if they are already in force."""
         try:
-            self._log.submit([Vacuum(horizon, floor)], self._deadline)
+            self._log.submit([Vacuum(horizon, floor)])
         except CommandRefused:
             raise _Overtaken from None
         except OutcomeUnknown as unknown:

@@ -132,10 +132,10 @@ def verify(
     names_ = None if topics is None else arguments.identifiers("topics", topics)
     read_records = arguments.boolean("read_records", read_records)
     arguments.function("run", run)
-    deadline = store.log.deadline(arguments.timeout_s("timeout_s", timeout_s))
+    arguments.timeout_s("timeout_s", timeout_s)
     wanted = None
     if names_ is not None:
-        wanted = {topic.topic_id for topic in store.log.view(names_, deadline).topics.values()}
+        wanted = {topic.topic_id for topic in store.log.view(names_).topics.values()}
     for _ in range(_ATTEMPTS):
         try:
             return _Verification(store, wanted, read_records=read_records).report(run)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline, acquired_in_time, in_time
+from sparktxn.clock import Deadline, acquired_in_time, in_time, is_time_up, time_left_s
 from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.fork import ForkGuard
@@ -56,6 +56,11 @@ _CALLBACK_SETTINGS: Final = frozenset(
 _PAUSE_S: Final = 0.05
 _FULL_QUEUE_S: Final = 1.0  # how long poll(0) works on a transaction's queue that is full: it would stay so without
 _LOGGER: Final = logging.getLogger("sparktxn")
+
+
+def _own_time_s(producer: Producer) -> float | None:
+    """Return how long a call without a time-out may take: a transaction's own time."""
+    return None if producer._transactions is None else producer._settings.transaction_timeout_ms / 1000
 
 
 class Producer(Lookups):
@@ -249,13 +254,16 @@ class Producer(Lookups):
         if served or not self._may_wait(timeout_s):
             return served
         if self._transactions is not None and self._transactions.state is TransactionState.IN_TRANSACTION and len(self):
-            self._flush_transaction(timeout_s or _FULL_QUEUE_S)
+            with Deadline(
+                clock_of(self), timeout_s or _FULL_QUEUE_S if timeout_s >= 0 else _own_time_s(self)
+            ).governs():
+                self._flush_transaction()
         else:
             self._reports.wait(None if timeout_s < 0 else timeout_s)
             self._check()
         return self._reports.serve()
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def flush(self, timeout: float | None = -1) -> int:
         """Store what waits, and deliver the reports; how many records and reports are left.
 
@@ -263,12 +271,12 @@ class Producer(Lookups):
         only makes the records durable. What fails is reported by delivery reports and by the commit.
         """
         self._check()
-        timeout_s = seconds(timeout)
+        seconds(timeout)
         if self._transactions is not None:
-            self._flush_transaction(timeout_s)
+            self._flush_transaction()
             self._reports.serve()
         elif self._log is not None:
-            self._flush_linger(timeout_s)
+            self._flush_linger()
         return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -282,12 +290,12 @@ class Producer(Lookups):
         blocking = arguments.boolean("blocking", blocking)
         if not in_queue or self._outbox is None or self._log is None:
             return
-        with self._outbox.exclusive(self._log.deadline(-1.0 if blocking or in_flight else 0.0)):
+        with self._log.within(-1.0 if blocking or in_flight else 0.0), self._outbox.exclusive():
             self._outbox.discard(purged("the record was purged"))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def init_transactions(self, timeout: float = -1, *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over, once: fences an older producer and aborts what it left open.
 
@@ -299,24 +307,25 @@ class Producer(Lookups):
             StoreNotFound: there is no store at the address.
         """
         keep_prepared = arguments.boolean("keep_prepared", keep_prepared)
-        timeout_s = seconds(timeout)
-        self._transactional("init_transactions").init(self._connect, timeout_s, keep_prepared=keep_prepared)
+        seconds(timeout)
+        self._transactional("init_transactions").init(self._connect, keep_prepared=keep_prepared)
 
     def begin_transaction(self) -> None:
         """Opens a transaction; nothing is written before it publishes."""
         self._transactional("begin_transaction").begin()
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def send_offsets_to_transaction(
         self, positions: Sequence[TopicPartition], group_metadata: ConsumerGroupMetadata, timeout: float = -1
     ) -> None:
         """Commits a consumer group's positions with the transaction. Logical and invalid offsets are left out."""
+        seconds(timeout)
         transactions = self._transactional("send_offsets_to_transaction")
         expected = "what Consumer.consumer_group_metadata() gives"
         group = arguments.instance("group_metadata", group_metadata, ConsumerGroupMetadata, expected)
-        transactions.add_offsets(topic_partitions("positions", positions), group, seconds(timeout))
+        transactions.add_offsets(topic_partitions("positions", positions), group)
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def expect(self, topic: str, partition: int, log_end_offset: int, timeout: float = -1) -> None:
         """Makes commit_transaction() raise ExpectationFailed if another record is in the partition from an offset on.
 
@@ -329,9 +338,10 @@ class Producer(Lookups):
             KafkaException: INVALID_TOPIC, the topic is internal; _STATE, no transaction is open; _NOT_CONFIGURED.
             ConfigurationError: a number is out of range, or another offset is expected of the partition already.
         """
-        self._transactional("expect").expect(topic, partition, log_end_offset, seconds(timeout))
+        seconds(timeout)
+        self._transactional("expect").expect(topic, partition, log_end_offset)
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def prepare_transaction(self, timeout: float = -1) -> PreparedTransaction:
         """Stores all of the transaction, and leave its end to the keeper of what this returns (KIP-939).
 
@@ -341,12 +351,13 @@ class Producer(Lookups):
         Raises:
             ProducerFenced, TransactionAborted, KafkaException: as commit_transaction().
         """
+        seconds(timeout)
         try:
-            return self._transactional("prepare_transaction").prepare(seconds(timeout))
+            return self._transactional("prepare_transaction").prepare()
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float = -1) -> None:
         """Ends the prepared transaction: commits it if it is `prepared`, else aborts it.
 
@@ -358,12 +369,13 @@ class Producer(Lookups):
         """
         expected = "what prepare_transaction() gives, or PreparedTransaction.parse(text)"
         arguments.instance("prepared", prepared, PreparedTransaction, expected)
+        seconds(timeout)
         try:
-            self._transactional("complete_transaction").complete(prepared, seconds(timeout))
+            self._transactional("complete_transaction").complete(prepared)
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commits: when it returns, the transaction is durable and every new reader sees all of it.
 
@@ -372,16 +384,18 @@ class Producer(Lookups):
             TransactionAborted: the transaction must be aborted.
             KafkaException: test fatal(), txn_requires_abort(), retriable() in this order; retriable: call it again.
         """
+        seconds(timeout)
         try:
-            self._transactional("commit_transaction").commit(seconds(timeout))
+            self._transactional("commit_transaction").commit()
         finally:
             self._reports.serve()
 
-    @in_time("timeout", clock_of)
+    @in_time("timeout", clock_of, _own_time_s)
     def abort_transaction(self, timeout: float = -1) -> None:
         """Aborts: read_committed never sees any of it. The reports of records that wait carry _PURGE_QUEUE."""
+        seconds(timeout)
         try:
-            self._transactional("abort_transaction").abort(seconds(timeout))
+            self._transactional("abort_transaction").abort()
         finally:
             self._reports.serve()
 
@@ -438,7 +452,7 @@ class Producer(Lookups):
                 timeout_s = self._settings.delivery_timeout_s if self._transactions is None else CLOSE_TIMEOUT_S
             with Deadline(clock_of(self), timeout_s).governs():
                 try:
-                    self._finish(timeout_s)
+                    self._finish()
                 finally:
                     self._release()
         self._closed = True
@@ -544,34 +558,33 @@ class Producer(Lookups):
         """True if poll() may do more than look: also without a timeout once the queue is full, or it would stay so."""
         return timeout_s != 0 or len(self) >= self._settings.queue_messages_max
 
-    def _flush_transaction(self, timeout_s: float) -> None:
+    def _flush_transaction(self) -> None:
         transactions = self._transactions
         if transactions is None:
             return
         if self._settings.publish_on_flush:
-            transactions.publish(timeout_s)
+            transactions.publish()
         else:
-            transactions.upload(timeout_s)
+            transactions.upload()
 
-    def _flush_linger(self, timeout_s: float) -> None:
-        log, _ = self._connect()
-        deadline = log.deadline(timeout_s)
+    def _flush_linger(self) -> None:
+        self._connect()
         while True:
             self._reports.serve()
-            if not len(self) or self._linger is None or (deadline.passed() and timeout_s >= 0):
+            if not len(self) or self._linger is None or is_time_up():
                 return
             self._linger.hurry()
-            remaining_s = deadline.remaining_s()
+            remaining_s = time_left_s()
             self._reports.wait(_PAUSE_S if remaining_s is None else min(_PAUSE_S, remaining_s))
 
-    def _finish(self, timeout_s: float) -> None:
+    def _finish(self) -> None:
         """Leaves nothing open. A fenced producer has nothing to abort, and closing must not fail for it."""
         if self._transactions is None:
             if self._log is not None:
-                self._flush_linger(timeout_s)
+                self._flush_linger()
         elif self.transaction_state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR):
             try:
-                self._transactions.abort(timeout_s)
+                self._transactions.abort()
             except KafkaException as error:
                 _LOGGER.warning("closing %s left its transaction to the next init: %s", self._settings.client_id, error)
         self._reports.serve()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sparktxn.background import start_thread
-from sparktxn.clock import Deadline, time_left_s
+from sparktxn.clock import Deadline, callers_own_time, is_time_up, time_left_s
 from sparktxn.dropped import Held, hold
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.kafka.settings.producer import ProducerSettings
@@ -74,7 +74,7 @@ class Linger:
         self._on_round = on_round
         self._bell = _Bell()
         self._thread: threading.Thread | None = None
-        self._life = log.deadline()
+        self._life = Deadline(log.clock, None)
 
     def start(self) -> None:
         """Start the thread, before the first record is taken. Calling it again changes nothing.
@@ -113,7 +113,8 @@ class Linger:
             self._bell.hurried = self._bell.rung = True
             self._bell.changed.notify_all()
         if self._bell.is_exit and self._thread is not None and not self._thread.is_alive():
-            self.work()
+            with callers_own_time():  # in that thread's place
+                self.work()
 
     def close(self) -> None:
         """Stop the thread after the round under way, or give it up at the caller's deadline: it then sends no more."""
@@ -140,16 +141,15 @@ class Linger:
             bell.changed.notify_all()
             return True
 
-    def work(self, until: Deadline | None = None) -> bool:
+    def work(self) -> bool:
         """Publish in rounds until nothing waits; False if nothing did. Called by the thread."""
         worked = False
         with self._life.governs():
-            while self._gather() and not (until is not None and until.passed()):
+            while self._gather() and not is_time_up():
                 worked = True
-                deadline = self._log.deadline(self._settings.delivery_timeout_s)
                 try:
-                    with self._outbox.exclusive(deadline):
-                        self._round(deadline)
+                    with self._log.within(self._settings.delivery_timeout_s), self._outbox.exclusive():
+                        self._round()
                 except Exception as error:
                     _LOGGER.exception("the sender of producer %s has failed", self._settings.client_id)
                     self._outbox.discard(KafkaError(ErrorCode.LOCAL_FAIL, f"the sender has failed: {error}"))
@@ -158,7 +158,8 @@ class Linger:
 
     def finish_work(self) -> None:
         """Publish what waits of a producer that is gone; what fails for delivery.timeout.ms is given up."""
-        self.work(self._log.deadline(self._settings.delivery_timeout_s))
+        with self._log.within(self._settings.delivery_timeout_s):
+            self.work()
 
     def _gather(self) -> bool:
         """Waits for linger.ms or a full batch; False if no record waits, and once closed."""
@@ -167,7 +168,7 @@ class Linger:
             if not self._buffers.has_records():
                 bell.hurried = False
                 return False
-            linger = self._log.deadline(self._settings.linger_s)
+            linger = Deadline(self._log.clock, self._settings.linger_s)
             while not (
                 bell.closed or bell.hurried or bell.is_exit or bell.last_work or linger.passed()
                 or self._is_batch_full()
@@ -182,41 +183,41 @@ class Linger:
             or self._buffers.buffered_bytes() >= self._settings.batch_bytes_max
         )
 
-    def _round(self, deadline: Deadline) -> None:
+    def _round(self) -> None:
         """Publishes all that waits, or reports why not by the delivery timeout."""
         while True:
             try:
-                self._publish(deadline)
+                self._publish()
             except CommandRefused as refused:
                 self._outbox.discard(refused.error)
             except StoreError as error:
-                if error.error.retriable() and not deadline.passed() and not self._bell.closed:
+                if error.error.retriable() and not is_time_up() and not self._bell.closed:
                     self._log.clock.sleep(_RETRY_PAUSE_S)
                     continue
                 self._give_up(error)
             return
 
-    def _publish(self, deadline: Deadline) -> None:
+    def _publish(self) -> None:
         if self._outbox.identity == NO_IDENTITY:
-            self._outbox.initialise(deadline)
-        self._outbox.resolve(deadline)
-        segments = self._outbox.stage(deadline)
+            self._outbox.initialise()
+        self._outbox.resolve()
+        segments = self._outbox.stage()
         if not segments:
             return
         try:
             self._outbox.publish(Operation.PUBLISH, segments)
-            self._outbox.resolve(deadline)
+            self._outbox.resolve()
         except CommandRefused as refused:
             if refused.error.code() in _RENEWED_BY:
-                self._outbox.initialise(deadline)
-            self._publish_each(segments, deadline)
+                self._outbox.initialise()
+            self._publish_each(segments)
 
-    def _publish_each(self, segments: list[PendingSegment], deadline: Deadline) -> None:
+    def _publish_each(self, segments: list[PendingSegment]) -> None:
         """One list a segment: a deleted topic then fails its own records only."""
         for segment in segments:
             try:
                 self._outbox.publish(Operation.PUBLISH, [segment])
-                self._outbox.resolve(deadline)
+                self._outbox.resolve()
             except CommandRefused as refused:
                 self._outbox.discard(refused.error, lambda dropped, failed=segment: dropped is failed)  # type: ignore[misc]
 

@@ -35,9 +35,9 @@ class Lookups(WithoutCredentials):
         """All topics, or the one asked for, which carries an error if it does not exist."""
         self._check()
         topic = arguments.text_or_none("topic", topic)
-        timeout_s = seconds(timeout)
+        seconds(timeout)
         log, _ = self._connect()
-        log.refresh(log.deadline(timeout_s))
+        log.refresh()
         return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
 
     @in_time("timeout", clock_of)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.clock import Deadline, acquired_in_time
+from sparktxn.clock import acquired_in_time
 from sparktxn.errors import KafkaError, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.kafka.settings.producer import ProducerSettings
@@ -45,17 +45,16 @@ class Outbox(TransactionWriter):
         """Records that flush() has published, by (topic id, partition); a transaction empties it when it begins."""
 
     @contextmanager
-    def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Keep other threads of this producer from publishing; requests meanwhile keep `deadline`.
+    def exclusive(self) -> Iterator[None]:
+        """Keep other threads of this producer from publishing.
 
         Raises:
-            OutcomeUnknown: another thread published until the deadline.
+            OutcomeUnknown: another thread published until the caller's deadline.
         """
-        if not acquired_in_time(self._lock, deadline.remaining_s()):
+        if not acquired_in_time(self._lock):
             raise OutcomeUnknown("another thread of this producer was publishing until the deadline: call again")
         try:
-            with deadline.governs():
-                yield
+            yield
         finally:
             self._lock.release()
 
@@ -64,7 +63,7 @@ class Outbox(TransactionWriter):
         """What the list whose outcome is not known was sent for."""
         return self._operation if self.is_busy else None
 
-    def stage(self, deadline: Deadline) -> list[PendingSegment]:
+    def stage(self) -> list[PendingSegment]:
         """Make all that waits ready for a list that is sent next, and return it in order.
 
         The list carries what is small; the rest is uploaded.
@@ -74,16 +73,16 @@ class Outbox(TransactionWriter):
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
         stage_inline(self._buffers.take(), INLINE_LIST_BYTES_MAX)
-        return self.upload(deadline)
+        return self.upload()
 
-    def upload(self, deadline: Deadline) -> list[PendingSegment]:
+    def upload(self) -> list[PendingSegment]:
         """Upload all that waits, in parallel if it is more than one segment, and return it in order.
 
         Raises:
             OutcomeUnknown, StoreUnavailable: some is not uploaded; call again.
         """
         segments = self._buffers.take()
-        upload_missing(segments, deadline)
+        upload_missing(segments)
         return segments
 
     def waited_s(self) -> float:
@@ -106,14 +105,14 @@ class Outbox(TransactionWriter):
         self._before_count = len(before)
         self._operation, self._named = operation, segments
 
-    def resolve(self, deadline: Deadline, *, cancel: bool = False) -> list[CommandResult]:
+    def resolve(self, *, cancel: bool = False) -> list[CommandResult]:
         """Return the results of the list that is under way, if there is one, and queue its records' reports.
 
         Raises:
             CommandRefused, OutcomeLost: as TransactionWriter.resolve; the segments still wait.
             OutcomeUnknown, StoreUnavailable: not known by the deadline: call again.
         """
-        results = super().resolve(deadline, cancel=cancel)
+        results = super().resolve(cancel=cancel)
         if results:
             named, self._named = self._named, ()
             for segment, result in zip(named, results[self._before_count :], strict=False):

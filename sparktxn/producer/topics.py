@@ -52,7 +52,7 @@ class Topics:
         Keep all of them if the log is busy with a store that does not answer.
         """
         try:
-            with log.deadline(_LOOK_S).governs():
+            with log.within(_LOOK_S):
                 for name, topic in list(self._known.items()):
                     state = log.topic(name)
                     is_same = state is not None and StageTopic.of(state) == topic.stage
@@ -119,7 +119,8 @@ class Topics:
 
 
 def _refresh(log: Log) -> None:
-    log.refresh(log.deadline(log.settings.request_timeout_ms / 1000))
+    with log.within(log.settings.request_timeout_ms / 1000):
+        log.refresh()
 
 
 def too_large(topic: TopicBuffer, size: int) -> KafkaException:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
+from sparktxn.clock import is_time_up
 from sparktxn.errors import (
     CommandRefused,
     ConfigurationError,
@@ -100,7 +100,7 @@ class Transactions:
 
     # --- the calls -----------------------------------------------------------------------------------------------
 
-    def init(self, connect: Callable[[], tuple[Log, Outbox]], timeout_s: float, *, keep_prepared: bool = False) -> None:
+    def init(self, connect: Callable[[], tuple[Log, Outbox]], *, keep_prepared: bool = False) -> None:
         """Takes the transactional id over: fences older producers and aborts what they left open.
 
         With `keep_prepared` a prepared transaction stays, and is this producer's to end.
@@ -110,9 +110,8 @@ class Transactions:
             if self.state is _S.UNINITIALIZED:
                 self._states.move(_S.INITIALIZING)
             self._log, self._outbox = connect()
-            deadline = self._deadline(timeout_s)
-            with self._outbox.exclusive(deadline), self._classified(Operation.INIT):
-                result = self._initialise(deadline, keep_prepared=keep_prepared)
+            with self._outbox.exclusive(), self._classified(Operation.INIT):
+                result = self._initialise(keep_prepared=keep_prepared)
             self._number = result.transaction
             if result.prepared_producer_id == NO_PRODUCER_ID:
                 self._move(_S.READY)
@@ -135,32 +134,31 @@ class Transactions:
             self._opened().published_records = {}
             self._move(_S.IN_TRANSACTION)
 
-    def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata, timeout_s: float) -> None:
+    def add_offsets(self, positions: Iterable[TopicPartition], group: ConsumerGroupMetadata) -> None:
         """Adds a group's offsets: they take effect with the commit, or not at all. Logical offsets are left out."""
         with self._calls.call("send_offsets_to_transaction"):
             self._states.require("send_offsets_to_transaction", _S.IN_TRANSACTION)
-            deadline = self._deadline(timeout_s)
             started_from = {(topic_id, partition): entry for _, partition, topic_id, entry in group.started_from}
             found = {}
             for position in positions:
                 if position.offset >= 0:
-                    offset = self._offset(position, started_from, deadline)
+                    offset = self._offset(position, started_from)
                     found[offset.topic_id, offset.partition] = offset
             if found:
                 if not group.member_id:
                     # A group with members refuses these offsets: those that are overdue are not to be in the way.
                     assert self._log is not None  # narrows the type: a transaction is open
-                    expire_overdue(self._log, [group.group_id], deadline)
+                    expire_overdue(self._log, [group.group_id])
                 self._offsets = _with_offsets(self._offsets, replace(group, started_from=()), found)
 
-    def expect(self, topic: str, partition: int, log_end_offset: int, timeout_s: float) -> None:
+    def expect(self, topic: str, partition: int, log_end_offset: int) -> None:
         """Lets the commit pass only if the partition ends at `log_end_offset`, this transaction's records aside."""
         with self._calls.call("expect"):
             self._states.require("expect", _S.IN_TRANSACTION)
             refuse_change(arguments.identifier("topic", topic))
             partition = arguments.integer("partition", partition, 0, arguments.INT32_MAX)
             log_end_offset = arguments.integer("log_end_offset", log_end_offset, 0)
-            where = (self._existing(topic, partition, "expect() names", self._deadline(timeout_s)), partition)
+            where = (self._existing(topic, partition, "expect() names"), partition)
             known = self._expected.setdefault(where, log_end_offset)
             if known != log_end_offset:
                 raise ConfigurationError(
@@ -168,26 +166,25 @@ class Transactions:
                     f"transaction expects {known}: expected one value in a transaction"
                 )
 
-    def prepare(self, timeout_s: float) -> PreparedTransaction:
+    def prepare(self) -> PreparedTransaction:
         """Publishes what waits and prepares, in one list; what the end is decided by."""
         with self._calls.call("prepare_transaction"):
             self._states.require("prepare_transaction", _S.IN_TRANSACTION, _S.PREPARING_TRANSACTION)
             if self.state is _S.IN_TRANSACTION:
                 self._move(_S.PREPARING_TRANSACTION)
-            deadline = self._deadline(timeout_s)
             outbox = self._opened()
-            with outbox.exclusive(deadline), self._classified(Operation.PREPARE):
+            with outbox.exclusive(), self._classified(Operation.PREPARE):
                 if outbox.under_way is not Operation.PREPARE:
-                    self._resolve_published(deadline)
-                    self._send_prepare(self._stage(deadline))
-                self._resolved(deadline)
+                    self._resolve_published()
+                    self._send_prepare(self._stage())
+                self._resolved()
             self._published = True
             self._offsets = {}
             self._prepared = PreparedTransaction(outbox.identity.producer_id, outbox.identity.producer_epoch)
             self._move(_S.PREPARED_TRANSACTION)
             return self._prepared
 
-    def complete(self, prepared: PreparedTransaction, timeout_s: float) -> None:
+    def complete(self, prepared: PreparedTransaction) -> None:
         """Commits the prepared transaction if it is `prepared`, else aborts it; with none open there is nothing to do.
 
         Raises:
@@ -197,66 +194,64 @@ class Transactions:
             allowed = (_S.READY, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION, _S.ABORTING_TRANSACTION)
             self._states.require("complete_transaction", *allowed)
             if self.state is _S.READY:
-                self._check_completed(prepared, self._deadline(timeout_s))
+                self._check_completed(prepared)
                 return
             commits = prepared == self._prepared
             if self.state is (_S.ABORTING_TRANSACTION if commits else _S.COMMITTING_TRANSACTION):
                 reason = "the outcome of complete_transaction() with another value is not known: call it with that one"
                 raise KafkaException(KafkaError(ErrorCode.LOCAL_CONFLICT, reason, retriable=True))
             if commits:
-                self._commit(timeout_s)
+                self._commit()
             else:
-                self._abort(timeout_s)
+                self._abort()
 
-    def commit(self, timeout_s: float) -> None:
+    def commit(self) -> None:
         """Publishes what waits and commits, in one list."""
         with self._calls.call("commit_transaction"):
             allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.COMMITTING_TRANSACTION)
             self._states.require("commit_transaction", *allowed)
-            self._commit(timeout_s)
+            self._commit()
 
-    def abort(self, timeout_s: float) -> None:
+    def abort(self) -> None:
         """Drops what was not published, and ends what was."""
         with self._calls.call("abort_transaction"):
             allowed = (_S.IN_TRANSACTION, _S.PREPARED_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION)
             self._states.require("abort_transaction", *allowed)
-            self._abort(timeout_s)
+            self._abort()
 
-    def publish(self, timeout_s: float) -> None:
+    def publish(self) -> None:
         """Publishes what waits, offsets too, under the open transaction: flush(). Errors are kept for the next call."""
-        self._settle(timeout_s, self._publish)
+        self._settle(self._publish)
 
-    def upload(self, timeout_s: float) -> None:
+    def upload(self) -> None:
         """Makes what waits durable, unpublished: flush() with transaction.publish=commit."""
-        self._settle(timeout_s, self._upload)
+        self._settle(self._upload)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _commit(self, timeout_s: float) -> None:
+    def _commit(self) -> None:
         if self.state is not _S.COMMITTING_TRANSACTION:
             self._move(_S.COMMITTING_TRANSACTION)
-        deadline = self._deadline(timeout_s)
         outbox = self._opened()
-        with outbox.exclusive(deadline), self._classified(Operation.END):
+        with outbox.exclusive(), self._classified(Operation.END):
             if outbox.under_way is not Operation.END:
-                self._resolve_published(deadline)
-                self._send_end(self._stage(deadline))
-            results = self._resolved(deadline)
+                self._resolve_published()
+                self._send_end(self._stage())
+            results = self._resolved()
             if results:
                 self._published = True
                 self._take_next_identity(results)
         self._ended()
 
-    def _abort(self, timeout_s: float) -> None:
+    def _abort(self) -> None:
         if self.state is not _S.ABORTING_TRANSACTION:
             self._move(_S.ABORTING_TRANSACTION)
-        deadline = self._deadline(timeout_s)
         outbox = self._opened()
-        with outbox.exclusive(deadline), self._classified(Operation.ABORT):
+        with outbox.exclusive(), self._classified(Operation.ABORT):
             outbox.discard(purged("the transaction was aborted before the record was published"))
-            self._abort_published(deadline)
+            self._abort_published()
             if self._needs_bump:
-                initialised = self._initialise(deadline, previous=outbox.identity)
+                initialised = self._initialise(previous=outbox.identity)
                 # It has ended what was published; of a transactional id that had expired it knows no transaction.
                 self._number = initialised.transaction
                 self._published = False
@@ -267,11 +262,11 @@ class Transactions:
         if results and results[-1].producer_id != NO_PRODUCER_ID:
             self._opened().take_identity(ProducerIdAndEpoch(results[-1].producer_id, results[-1].producer_epoch))
 
-    def _check_completed(self, prepared: PreparedTransaction, deadline: Deadline) -> None:
+    def _check_completed(self, prepared: PreparedTransaction) -> None:
         """Nothing is open: what `prepared` names has been committed or aborted before. Only the former is as wanted."""
         log = self._log
         assert log is not None  # narrows the type: this producer is initialised
-        log.refresh(deadline)
+        log.refresh()
         known = log.transaction(self._transactional_id)
         outcome = known.last_prepared if known is not None else None
         if outcome is None or outcome.committed:
@@ -285,42 +280,41 @@ class Transactions:
             )
             raise KafkaException(KafkaError(ErrorCode.INVALID_TXN_STATE, reason))
 
-    def _settle(self, timeout_s: float, work: Callable[[Deadline], object]) -> None:
+    def _settle(self, work: Callable[[], object]) -> None:
         if self.state is not _S.IN_TRANSACTION:
             return
-        deadline = self._deadline(timeout_s)
         try:
-            with self._opened().exclusive(deadline), self._classified(Operation.PUBLISH):
+            with self._opened().exclusive(), self._classified(Operation.PUBLISH):
                 if self.state is _S.IN_TRANSACTION:
-                    work(deadline)
+                    work()
         except KafkaException:
             # flush() and poll() return how much is left, never an error: reports carry it, and the state keeps it.
             return
 
-    def _publish(self, deadline: Deadline) -> None:
+    def _publish(self) -> None:
         outbox = self._opened()
-        self._resolve_published(deadline)
-        segments = self._stage(deadline)
+        self._resolve_published()
+        segments = self._stage()
         identity = self._identity()
         offsets = self._offset_commands(identity)
         if segments or offsets:
             outbox.publish(Operation.PUBLISH, segments, offsets, identity)
             # Sent once: of two commits of a group the one sent later stands, so these keep their place (K108).
             self._sent_offsets, self._offsets = self._offsets, {}
-            self._resolve_published(deadline)
+            self._resolve_published()
 
-    def _stage(self, deadline: Deadline) -> list[PendingSegment]:
+    def _stage(self) -> list[PendingSegment]:
         """All that waits, ready for a list that is sent next; errors are those of `_upload`."""
-        return self._in_delivery_time(lambda: self._opened().stage(deadline))
+        return self._in_delivery_time(lambda: self._opened().stage())
 
-    def _upload(self, deadline: Deadline) -> list[PendingSegment]:
+    def _upload(self) -> list[PendingSegment]:
         """All that waits, uploaded.
 
         Raises:
             CommandRefused: _MSG_TIMED_OUT: some of it could not be uploaded within delivery.timeout.ms (K116).
             OutcomeUnknown, StoreUnavailable: call again.
         """
-        return self._in_delivery_time(lambda: self._opened().upload(deadline))
+        return self._in_delivery_time(lambda: self._opened().upload())
 
     def _in_delivery_time(self, work: Callable[[], list[PendingSegment]]) -> list[PendingSegment]:
         try:
@@ -329,7 +323,7 @@ class Transactions:
             self._check_delivery_time(error)
             raise
 
-    def _resolved(self, deadline: Deadline) -> list[CommandResult]:
+    def _resolved(self) -> list[CommandResult]:
         """The results of the list that is under way.
 
         Raises:
@@ -339,7 +333,7 @@ class Transactions:
         """
         outbox = self._opened()
         try:
-            return outbox.resolve(deadline)
+            return outbox.resolve()
         except StoreUnavailable as error:
             if outbox.waited_s() >= self._delivery_timeout_s and outbox.withdraw():
                 self._check_delivery_time(error)
@@ -351,9 +345,9 @@ class Transactions:
             reason = f"not stored within delivery.timeout.ms, tried for {waited_s:.0f} s: {error.error.str()}"
             raise CommandRefused(ErrorCode.LOCAL_MSG_TIMED_OUT, reason) from error
 
-    def _resolve_published(self, deadline: Deadline) -> None:
+    def _resolve_published(self) -> None:
         try:
-            if self._resolved(deadline):
+            if self._resolved():
                 self._published = True
         except CommandRefused:
             later, self._offsets = self._offsets, self._sent_offsets
@@ -414,59 +408,54 @@ class Transactions:
             for group, offsets in self._offsets.items()
         ]
 
-    def _abort_published(self, deadline: Deadline) -> None:
+    def _abort_published(self) -> None:
         outbox = self._opened()
         if outbox.under_way is Operation.PUBLISH and not outbox.withdraw():
-            self._resolve_flush_before_abort(deadline)
+            self._resolve_flush_before_abort()
         outbox.discard(purged("the transaction was aborted before the record was published"))
         if outbox.under_way is None and self._published and not self._needs_bump:
             outbox.publish(Operation.ABORT, (), [self._identity().end(committed=False)])
         try:
-            self._take_next_identity(outbox.resolve(deadline))
+            self._take_next_identity(outbox.resolve())
         except CommandRefused as refused:
             # The log has forgotten this producer: the init that follows makes it known again, and nothing is open.
             if refused.error.code() not in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
                 raise
             self._needs_bump = True
 
-    def _resolve_flush_before_abort(self, deadline: Deadline) -> None:
+    def _resolve_flush_before_abort(self) -> None:
         """Learns whether the flush that was under way has published; a refusal has not, and hinders no abort."""
         try:
-            self._resolve_published(deadline)
+            self._resolve_published()
         except CommandRefused as refused:
             self._needs_bump = self._needs_bump or refused.error.code() in BUMPING_CODES
 
-    def _initialise(
-        self, deadline: Deadline, *, previous: ProducerIdAndEpoch = NO_IDENTITY, keep_prepared: bool = False
-    ) -> CommandResult:
+    def _initialise(self, *, previous: ProducerIdAndEpoch = NO_IDENTITY, keep_prepared: bool = False) -> CommandResult:
         """Take the transactional id over, or bump its epoch; wait for what may pass."""
         log, outbox = self._log, self._opened()
         assert log is not None  # narrows the type: set together with the outbox
         while True:
             try:
                 return outbox.initialise(
-                    deadline,
                     transactional_id=self._transactional_id,
                     timeout_ms=self._timeout_ms,
                     previous=previous,
                     keep_prepared=keep_prepared,
                 )
             except CommandRefused as refused:
-                if failure_of(refused, Operation.INIT)[0] is not Failure.RETRY or deadline.passed():
+                if failure_of(refused, Operation.INIT)[0] is not Failure.RETRY or is_time_up():
                     raise
                 log.clock.sleep(_INIT_RETRY_S)
             except OutcomeLost:
                 # Whatever that one has done, this one takes over from it.
                 continue
 
-    def _offset(
-        self, position: TopicPartition, started_from: Mapping[tuple[int, int], int], deadline: Deadline
-    ) -> OffsetToCommit:
+    def _offset(self, position: TopicPartition, started_from: Mapping[tuple[int, int], int]) -> OffsetToCommit:
         leader_epoch = -1 if position.leader_epoch is None else position.leader_epoch
-        where = (self._existing(position.topic, position.partition, "offsets name", deadline), position.partition)
+        where = (self._existing(position.topic, position.partition, "offsets name"), position.partition)
         return OffsetToCommit(*where, position.offset, position.metadata, leader_epoch, started_from.get(where, -1))
 
-    def _existing(self, name: str, partition: int, who: str, deadline: Deadline) -> int:
+    def _existing(self, name: str, partition: int, who: str) -> int:
         """The id of a topic that has the partition; `who` begins the sentence that says it does not.
 
         Raises:
@@ -476,7 +465,7 @@ class Transactions:
         assert log is not None  # narrows the type: a transaction is open
         topic = log.topic(name)
         if topic is None or partition >= topic.partition_count:
-            log.refresh(deadline)
+            log.refresh()
             topic = log.topic(name)
         if topic is None or not 0 <= partition < topic.partition_count:
             reason = f"{who} topic {name!r}, partition {partition}, which does not exist"
@@ -507,11 +496,6 @@ class Transactions:
         if self._outbox is None:
             raise AssertionError("a transactional call before init_transactions() has passed its state check")
         return self._outbox
-
-    def _deadline(self, timeout_s: float) -> Deadline:
-        """The call's deadline; below 0 the transaction's own time."""
-        assert self._log is not None  # narrows the type: connected before any deadline is made
-        return self._log.deadline(self._timeout_ms / 1000 if timeout_s < 0 else timeout_s)
 
     def _move(self, state: TransactionState, error: KafkaException | None = None) -> None:
         self._states.move(state, error)

@@ -6,7 +6,6 @@ import re
 from typing import Final, NamedTuple
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.commands import EndTxn, SinkBatchCommit
 from sparktxn.log.log import Log
@@ -34,7 +33,7 @@ class _Named(NamedTuple):
         return end.committed and batch is not None and (batch.writer_id, batch.batch_id) == self.batch
 
 
-def committing_entry(log: Log, name: str, deadline: Deadline) -> int:
+def committing_entry(log: Log, name: str) -> int:
     """Return the entry that committed the transaction that `name` names.
 
     Recent ones are found in the state. For others the log's entries are read from the newest to the oldest.
@@ -44,7 +43,7 @@ def committing_entry(log: Log, name: str, deadline: Deadline) -> int:
         DamagedObject: an entry is missing or damaged.
     """
     named = _parsed(name)
-    log.refresh(deadline)
+    log.refresh()
     oldest, newest = first_entry(log.objects), log.entry
     start = oldest
     for record in log.transactions():

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import parse_type
 from sparktxn.log.log import Log
@@ -160,7 +159,7 @@ class TableTask(Struct, frozen=True):
     entries: tuple[int, int] | None = None
 
 
-def plan_table(log: Log, table: str, selection: TableSelection | None, deadline: Deadline) -> list[TableTask]:
+def plan_table(log: Log, table: str, selection: TableSelection | None) -> list[TableTask]:
     """Return the tasks that give what is selected of a system table; None selects all of it, now.
 
     Raises:
@@ -180,14 +179,14 @@ def plan_table(log: Log, table: str, selection: TableSelection | None, deadline:
         )
     uri, entry, timestamp_ms = log.objects.uri, selection.entry, selection.timestamp_ms
     if table == "segments":
-        view = log.view(selection.topics, deadline, entry=entry, timestamp_ms=timestamp_ms)
+        view = log.view(selection.topics, entry=entry, timestamp_ms=timestamp_ms)
         return [TableTask(uri, table, partition=partition) for partition in view.partitions.values()]
     if table == "entries":
-        at = log.view([], deadline, entry=entry, timestamp_ms=timestamp_ms).entry
+        at = log.view([], entry=entry, timestamp_ms=timestamp_ms).entry
         first, last = _entries_of(log.objects, at, selection)
         return [TableTask(uri, table, entries=(first, last))] if first <= last else []
     prefixes, rows_of = _STATE_TABLES[table]
-    snapshot = log.snapshot(prefixes, deadline, entry=entry, timestamp_ms=timestamp_ms)
+    snapshot = log.snapshot(prefixes, entry=entry, timestamp_ms=timestamp_ms)
     rows = rows_of(snapshot, log.clock.wall_ms())
     return [TableTask(uri, table, rows=batch) for batch in _batches(table, rows)]
 

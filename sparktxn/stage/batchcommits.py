@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import (
     BatchRefused,
     CommandRefused,
@@ -97,20 +96,19 @@ class BatchCommits:
         staged: Sequence[StagedSegment],
         transactional_id: str | None,
         sink: SinkCommit | None,
-        deadline: Deadline,
         on_replay_mismatch: OnReplayMismatch = "fail",
         group: GroupOffsets | None = None,
         expected: Expectations = (),
     ) -> CommitResult:
         """Commit the segments as one transaction; see `Store.commit`."""
         if transactional_id is None:
-            return CommitResult(*self._shared.commit(staged, deadline, expected))
+            return CommitResult(*self._shared.commit(staged, expected))
         contents = Contents.of(staged, sink, group, expected)
         writer = self._writers.get(transactional_id)
         if writer is None:
             writer = self._writers[transactional_id] = PendingCommit(self.log)
-        writer.settle(contents, deadline)
-        self.log.refresh(deadline)
+        writer.settle(contents)
+        self.log.refresh()
         if sink is not None:
             replayed = self._replayed(staged, transactional_id, sink, on_replay_mismatch)
             if replayed is not None:
@@ -120,9 +118,9 @@ class BatchCommits:
         stored = writer.stored_entry(contents)
         if stored is not None:
             return CommitResult(stored, replayed=True)
-        state = self._initialised(writer.transactions, transactional_id, deadline)
+        state = self._initialised(writer.transactions, transactional_id)
         try:
-            self._submit(writer, staged, state, contents, deadline)
+            self._submit(writer, staged, state, contents)
         except CommandRefused as refused:
             # Another driver may have committed the very batch since the last refresh.
             replayed = None if sink is None else self._replayed(staged, transactional_id, sink, on_replay_mismatch)
@@ -137,7 +135,6 @@ class BatchCommits:
         staged: Sequence[StagedSegment],
         state: TransactionState,
         contents: Contents,
-        deadline: Deadline,
     ) -> None:
         identity = TransactionIdentity(
             state.transactional_id, state.producer_id, state.producer_epoch, state.transaction + 1
@@ -147,7 +144,7 @@ class BatchCommits:
         if contents.group is not None:
             group = contents.group
             after.insert(0, TxnOffsetCommit(*identity.names(), group_id=group.group_id, offsets=group.offsets))
-        writer.send(contents, staged, identity, before=before, after=after, deadline=deadline)
+        writer.send(contents, staged, identity, before=before, after=after)
 
     def _replayed(
         self,
@@ -177,13 +174,11 @@ class BatchCommits:
         mismatch = ReplayMismatch(batch.fingerprint, None if known is None else known.fingerprint, known is last)
         return CommitResult((known or last).entry, replayed=True, mismatch=mismatch)
 
-    def _initialised(
-        self, transactions: TransactionWriter, transactional_id: str, deadline: Deadline
-    ) -> TransactionState:
+    def _initialised(self, transactions: TransactionWriter, transactional_id: str) -> TransactionState:
         """Return the transactional id's state under this handle's own epoch; it is initialised once per handle."""
         state = self.log.transaction(transactional_id)
         if state is None or transactions.identity == NO_IDENTITY:
-            transactions.initialise(deadline, transactional_id=transactional_id)
+            transactions.initialise(transactional_id=transactional_id)
             state = self.log.transaction(transactional_id)
         if state is None:
             raise OutcomeUnknown(f"transactional id {transactional_id!r} expired at once")

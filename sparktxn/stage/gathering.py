@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.segment import InlineSegment, decode_inline, stored_schema
 from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline, upload_missing
@@ -38,7 +37,7 @@ def check_carried(staged: Sequence[StagedSegment]) -> None:
             raise ConfigurationError(f"staged[{place}], segment {segment.segment!r}, has {problem}: {_STAGE_AGAIN}")
 
 
-def gathered(log: Log, staged: Sequence[StagedSegment], deadline: Deadline) -> list[StagedSegment]:
+def gathered(log: Log, staged: Sequence[StagedSegment]) -> list[StagedSegment]:
     """Return segments with the records of `staged`, of which one list can carry those that are not uploaded.
 
     Neighbours of one partition whose records are not in the store become one segment. It is carried if it is small
@@ -54,8 +53,8 @@ def gathered(log: Log, staged: Sequence[StagedSegment], deadline: Deadline) -> l
     parts = list(_parts(log, staged))
     pending = [part for part in parts if isinstance(part, PendingSegment)]
     stage_inline(pending, INLINE_LIST_BYTES_MAX)
-    upload_missing(pending, deadline)
-    return [part.finish(deadline) if isinstance(part, PendingSegment) else part for part in parts]
+    upload_missing(pending)
+    return [part.finish() if isinstance(part, PendingSegment) else part for part in parts]
 
 
 def _parts(log: Log, staged: Sequence[StagedSegment]) -> Iterator[StagedSegment | PendingSegment]:

@@ -7,7 +7,6 @@ from typing import Final
 import pyarrow as pa
 from msgspec.structs import replace
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.format.commands import AlterTopic
 from sparktxn.format.schema import check_columns, check_schema
@@ -64,7 +63,7 @@ def with_columns(topic: TopicState, schema: pa.Schema) -> TopicState:
     return replace(topic, schema=(*(topic.schema or ()), *columns_to_add(topic, check_schema(schema))))
 
 
-def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, validate_only: bool = False) -> None:
+def add_columns(log: Log, name: str, columns: Columns, *, validate_only: bool = False) -> None:
     """Add those of `columns` that the topic lacks; if it has them all, nothing is written.
 
     Another writer may add some of them at the same time: what is missing is then found again.
@@ -74,7 +73,7 @@ def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, va
         CommandRefused: there is no such topic.
     """
     for attempt in range(_ATTEMPTS):
-        log.refresh(deadline)
+        log.refresh()
         topic = log.topic(name)
         if topic is None:
             known = did_you_mean(name, [known.name for known in log.topics()])
@@ -83,7 +82,7 @@ def add_columns(log: Log, name: str, columns: Columns, deadline: Deadline, *, va
         if not missing or validate_only:
             return
         try:
-            log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, {}, missing)], deadline)
+            log.submit([AlterTopic(log.ids.token(), name, topic.topic_id, {}, missing)])
         except CommandRefused as refused:
             if refused.error.code() != ErrorCode.INVALID_CONFIG or attempt == _ATTEMPTS - 1:
                 raise

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from sparktxn import arguments
-from sparktxn.clock import Deadline
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -112,7 +111,6 @@ class PendingCommit:
         *,
         before: Sequence[Command],
         after: Sequence[Command],
-        deadline: Deadline,
     ) -> None:
         """Send a transaction and wait; while its outcome is unknown this handle keeps it, and begins no other.
 
@@ -121,11 +119,11 @@ class PendingCommit:
             OutcomeUnknown, StoreUnavailable: not known by the deadline.
         """
         expectations = [ExpectEndOffset(*identity.names(), *expected) for expected in contents.expected]
-        named = gathered(self._log, staged, deadline)
+        named = gathered(self._log, staged)
         self.transactions.send(named, before=[*expectations, *before], after=after, transaction=identity)
         self._sent = contents
         try:
-            self.transactions.resolve(deadline)
+            self.transactions.resolve()
         except OutcomeLost as lost:
             self._lost = (contents, lost)
             raise
@@ -134,7 +132,7 @@ class PendingCommit:
         finally:
             self.transactions.withdraw()
 
-    def settle(self, contents: Contents, deadline: Deadline) -> None:
+    def settle(self, contents: Contents) -> None:
         """Learn what has become of the list whose outcome is unknown; one with other contents is cancelled.
 
         Two transactions would have one number and the same sequences: the second could be taken for the first.
@@ -148,7 +146,7 @@ class PendingCommit:
         if not self.transactions.is_busy or sent is None:
             return
         try:
-            self.transactions.resolve(deadline, cancel=sent != contents)
+            self.transactions.resolve(cancel=sent != contents)
         except (OutcomeUnknown, StoreUnavailable) as error:
             if isinstance(error, OutcomeLost):
                 self._lost = (sent, error)

@@ -59,7 +59,7 @@ class Uploads(NamedTuple):
     ids: Ids
     clock: Clock
     background: Background
-    born: Callable[[Deadline], int]
+    born: Callable[[], int]
     timeout_s: float
     threads: int
     counts_payload: bool
@@ -202,7 +202,7 @@ class PendingSegment:
             self._records = None
             return self.staged.size_bytes
 
-    def finish(self, deadline: Deadline) -> StagedSegment:
+    def finish(self) -> StagedSegment:
         """The uploaded segment: waits for the background, or uploads on this thread; again after an error.
 
         An upload that the deadline might cut short is left to the background, where it goes on for the next call.
@@ -211,7 +211,7 @@ class PendingSegment:
             OutcomeUnknown: the deadline passed while it was under way.
             StoreUnavailable: the object store does not answer.
         """
-        remaining_s = time_left_s(deadline.remaining_s())
+        remaining_s = time_left_s()
         is_patient = remaining_s is None or remaining_s >= self._uploads.timeout_s
         if not is_patient:
             self.start()
@@ -249,10 +249,12 @@ class PendingSegment:
                 return
             uploads = self._uploads
             records, timestamps_ms = _columns(self._records)
+            with Deadline(uploads.clock, uploads.timeout_s).governs():
+                born = uploads.born()
             self.staged = upload_segment(
                 uploads.objects,
                 uploads.ids,
-                uploads.born(Deadline(uploads.clock, uploads.timeout_s)),
+                born,
                 self.topic,
                 self.partition,
                 records,
@@ -323,7 +325,7 @@ def stage_inline(segments: Iterable[PendingSegment], bytes_max: int) -> None:
             left_bytes = left_bytes - carried_bytes if carried_bytes else 0
 
 
-def upload_missing(segments: Iterable[PendingSegment], deadline: Deadline) -> None:
+def upload_missing(segments: Iterable[PendingSegment]) -> None:
     """Upload those that are neither in the store nor carried, in parallel if it is more than one.
 
     Raises:
@@ -333,7 +335,7 @@ def upload_missing(segments: Iterable[PendingSegment], deadline: Deadline) -> No
     for segment in missing[1:]:
         segment.start()
     for segment in missing:
-        segment.finish(deadline)
+        segment.finish()
 
 
 def purged(reason: str) -> KafkaError:

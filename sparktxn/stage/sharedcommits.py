@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import Command, ExpireProducers, ExpireTransactionalId, InitProducerId
 from sparktxn.stage.pendingcommits import Contents, Expectations, PendingCommit, prescriptive
@@ -56,9 +55,7 @@ class SharedCommits:
         """Give up what is under way: this process puts it no more."""
         self._pending.transactions.let_go()
 
-    def commit(
-        self, staged: Sequence[StagedSegment], deadline: Deadline, expected: Expectations = ()
-    ) -> tuple[int, bool]:
+    def commit(self, staged: Sequence[StagedSegment], expected: Expectations = ()) -> tuple[int, bool]:
         """Commit the segments; return an entry from which on they are visible, and whether an earlier call did it.
 
         Raises:
@@ -67,8 +64,8 @@ class SharedCommits:
             OutcomeUnknown, StoreUnavailable: see `Store.commit`.
         """
         contents = Contents.of(staged, expected=expected)
-        self._pending.settle(contents, deadline)
-        self._log.refresh(deadline)
+        self._pending.settle(contents)
+        self._log.refresh()
         self._forget_own_producers()
         if contents.is_empty():
             return self._log.entry, False
@@ -77,23 +74,23 @@ class SharedCommits:
             return stored, True
         # Two lists with one number differ by their segments. Without any each caller needs a number of its own.
         for _ in range(_SHARED_ATTEMPTS if staged else 0):
-            identity = self._next_shared(staged, deadline)
+            identity = self._next_shared(staged)
             if identity is None:
                 break
             try:
-                self._send(contents, staged, identity, [], deadline)
+                self._send(contents, staged, identity, [])
             except CommandRefused as refused:
                 if refused.error.code() not in _OUTRUN:
                     raise prescriptive(refused) from None
             else:
                 return self._log.entry, False
-        return self._commit_as_own(contents, staged, deadline), False
+        return self._commit_as_own(contents, staged), False
 
-    def _next_shared(self, staged: Sequence[StagedSegment], deadline: Deadline) -> TransactionIdentity | None:
+    def _next_shared(self, staged: Sequence[StagedSegment]) -> TransactionIdentity | None:
         """Return what the next transaction of the shared id must name; None if a transaction is open in it."""
         state = self._log.transaction(SHARED_ID)
         if state is None:
-            self._log.submit([InitProducerId(self._log.ids.token(), SHARED_ID)], deadline)
+            self._log.submit([InitProducerId(self._log.ids.token(), SHARED_ID)])
             state = self._log.transaction(SHARED_ID)
         if state is None or state.status is TransactionStatus.ONGOING:
             return None
@@ -110,10 +107,10 @@ class SharedCommits:
             if producer is not None and producer.batches and producer.producer_epoch == identity.producer_epoch
         }
 
-    def _commit_as_own(self, contents: Contents, staged: Sequence[StagedSegment], deadline: Deadline) -> int:
+    def _commit_as_own(self, contents: Contents, staged: Sequence[StagedSegment]) -> int:
         """Commit under an id that the same entry forgets; return the entry."""
         transactional_id = f"{SHARED_ID}-{self._log.ids.token()}"
-        self._pending.transactions.initialise(deadline, transactional_id=transactional_id)
+        self._pending.transactions.initialise(transactional_id=transactional_id)
         taken = self._pending.transactions.identity
         producer_id, epoch = taken.producer_id, taken.producer_epoch
         identity = TransactionIdentity(transactional_id, producer_id, epoch, 1)
@@ -125,7 +122,7 @@ class SharedCommits:
         for where, count in rows.items():
             forgotten.append(ExpireProducers(*where, ((producer_id, epoch, next_sequence(0, count - 1), entry),)))
         try:
-            self._send(contents, staged, identity, forgotten, deadline)
+            self._send(contents, staged, identity, forgotten)
         except CommandRefused as refused:
             raise prescriptive(refused) from None
         entry = self._log.entry
@@ -138,10 +135,9 @@ class SharedCommits:
         staged: Sequence[StagedSegment],
         identity: TransactionIdentity,
         forgotten: Sequence[Command],
-        deadline: Deadline,
     ) -> None:
         after = [identity.end(committed=True), *forgotten]
-        self._pending.send(contents, staged, identity, before=[], after=after, deadline=deadline)
+        self._pending.send(contents, staged, identity, before=[], after=after)
 
     def _forget_own_producers(self) -> None:
         """Forget the producers of an id of its own that its entry has left.
@@ -160,7 +156,8 @@ class SharedCommits:
         if not commands:
             return
         try:
-            self._log.submit(commands, self._log.deadline(self._log.settings.request_timeout_ms / 1000))
+            with self._log.within(self._log.settings.request_timeout_ms / 1000):
+                self._log.submit(commands)
         except KafkaException as error:
             logger.debug("producer %d is not forgotten yet: %s", producer_id, error)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.background import Background, InlineBackground
-from sparktxn.clock import Clock, Deadline, Ids, SystemClock
+from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
@@ -99,7 +99,7 @@ class SegmentStager:
             ids,
             self._clock,
             self._background,
-            lambda _: born,
+            lambda: born,
             _REQUEST_TIMEOUT_S,
             STAGING_THREADS,
             counts_payload=True,
@@ -181,7 +181,7 @@ class SegmentStager:
         ready = segments[:excess]
         ready += takewhile(lambda segment: not segment.is_under_way, segments[excess:])
         try:
-            self._uploaded += [segment.finish(Deadline(self._clock, None)) for segment in ready]
+            self._uploaded += [segment.finish() for segment in ready]
         except Exception as error:
             self._fail(error)
             raise

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
 from sparktxn.stage.staged import StagedSegment
@@ -77,7 +76,6 @@ class TransactionWriter:
 
     def initialise(
         self,
-        deadline: Deadline,
         *,
         transactional_id: str | None = None,
         timeout_ms: int = InitProducerId("").timeout_ms,
@@ -93,7 +91,7 @@ class TransactionWriter:
         asked = (transactional_id, timeout_ms, previous.producer_id, previous.producer_epoch, keep_prepared)
         if self._request is None or self._request[0] != asked:
             self._request = (asked, self._log.ids.token())
-        result = self._log.submit([InitProducerId(self._request[1], *asked)], deadline)[0]
+        result = self._log.submit([InitProducerId(self._request[1], *asked)])[0]
         self._request = None
         self.take_identity(ProducerIdAndEpoch(result.producer_id, result.producer_epoch))
         return result
@@ -124,7 +122,7 @@ class TransactionWriter:
         if self._given_up:
             ticket.let_go()
 
-    def resolve(self, deadline: Deadline, *, cancel: bool = False) -> list[CommandResult]:
+    def resolve(self, *, cancel: bool = False) -> list[CommandResult]:
         """Return the results of the list that is under way, in the order of its commands; empty if there is no list.
 
         With `cancel` the list is cancelled unless it has taken effect: then it never will.
@@ -140,8 +138,8 @@ class TransactionWriter:
             return []
         try:
             if cancel:
-                sent.ticket.cancel(deadline)
-            results = sent.ticket.wait(deadline)
+                sent.ticket.cancel()
+            results = sent.ticket.wait()
         except CommandRefused:
             self._under_way = None
             raise

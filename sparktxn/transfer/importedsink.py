@@ -14,6 +14,6 @@ def sink_of(store: Store, transactional_id: str) -> SinkState | None:
     Raises:
         StoreUnavailable, DamagedObject: the log cannot be read.
     """
-    store.log.refresh(store.log.deadline())
+    store.log.refresh()
     transaction = store.log.transaction(transactional_id)
     return None if transaction is None else transaction.sink

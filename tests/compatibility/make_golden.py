@@ -107,16 +107,16 @@ def _write_what_a_vacuum_passes(workload: Any) -> None:
 def _prepare_halves(workload: Any) -> None:
     """Half messages that their entries carry: one is committed after a vacuum has passed its entry, one is pending."""
     engine = half_engine(workload.uri)
-    deadline = engine.deadline(10)
     for name in HALVES:
-        staged = engine.stage([MessageRecord("halves", name.encode(), name, 1_700_000_000_000)], deadline)
-        engine.prepare("shop", name, staged, 2_592_000_000, deadline)
+        staged = engine.stage([MessageRecord("halves", name.encode(), name, 1_700_000_000_000)])
+        engine.prepare("shop", name, staged, 2_592_000_000)
     engine.close()
 
 
 def _commit_a_half(workload: Any) -> None:
     engine = half_engine(workload.uri)
-    engine.end("shop", HALVES[0], engine.deadline(10), committed=True)
+    with engine.within(10):
+        engine.end("shop", HALVES[0], committed=True)
     engine.close()
 
 
@@ -169,7 +169,8 @@ def write(folder: Path) -> None:
         workload.produce_typed(large, LARGE_APPENDS)
     with Store.open(workload.uri, options=settings) as store:
         workload.join(store, EMPTY, "gone", ("orders",))
-        store.log.submit([LeaveGroup("leave", EMPTY, "gone")], store.log.deadline(10))
+        with store.log.within(10):
+            store.log.submit([LeaveGroup("leave", EMPTY, "gone")])
         workload.join(store, MEMBERS, "member 1", ("orders", "typed"))
         store.log.checkpoint()
         workload.join(store, MEMBERS, "member 2", ("orders",))

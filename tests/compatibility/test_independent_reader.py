@@ -186,7 +186,8 @@ def test_committed_offsets(workload: Workload, state: Replay) -> None:
 
 def test_transactional_ids_and_sinks(workload: Workload, state: Replay) -> None:
     with Store.open(workload.uri, options=workload.options) as store:
-        store.log.refresh(store.log.deadline(10))
+        with store.log.within(10):
+            store.log.refresh()
         for transactional_id in ("shop-1", "shop-2", "sink", "open", "old"):
             found = msgspec.to_builtins(store.log.transaction(transactional_id))
             assert json.loads(json.dumps(found)) == state.get("transaction", transactional_id)

@@ -30,12 +30,14 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workload]:
 
 def forget_half(store: Store) -> None:
     """Deletes every other offset of the group, in one entry with a commit of them all before and after."""
-    store.log.refresh(store.log.deadline(10))
+    with store.log.within(10):
+        store.log.refresh()
     known = store.log.group_offsets(GROUP)
     command = DeleteGroup("forget", GROUP, tuple((k.topic_id, k.partition, k.entry) for k in known[::2]))
     again = tuple(OffsetToCommit(k.topic_id, k.partition, k.offset + 1) for k in known)
     commands: list[Command] = [OffsetCommit("a", "other", again), command, OffsetCommit("b", "other", again)]
-    store.log.submit(commands, store.log.deadline(10))
+    with store.log.within(10):
+        store.log.submit(commands)
 
 
 @pytest.fixture(scope="module")

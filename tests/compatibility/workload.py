@@ -220,7 +220,7 @@ class Workload:
     def halves(self) -> None:
         """Half transactions: committed by their producer and by a check, rolled back, pending, discarded, deleted."""
         with Store.open(self.uri, options=self.options) as store:
-            log, deadline = store.log, store.log.deadline(10)
+            log = store.log
             for name in ("committed", "checked", "rolled back", "pending", "discarded", "deleted", "resumed"):
                 stager = store.stage_plan(["orders", "audit.log"]).open(seed=1)
                 rows = {"topic": ["orders", "audit.log"], "key": [b"k", None], "value": [name.encode(), b"2"]}
@@ -239,27 +239,24 @@ class Workload:
                     )
                     for staged in stager.finish()
                 )
-                log.submit([PrepareHalf("shop", name, segments[:1], 6_000)], deadline)
-                log.submit([PrepareHalf("shop", name, segments, 7_000)], deadline)
-            log.submit([EndHalf("shop", "committed", True), EndHalf("shop", "rolled back", False)], deadline)
-            log.submit([CheckHalf("shop", "checked", 0, "checker", 30_000)], deadline)
-            log.submit([EndHalf("shop", "checked", True, True)], deadline)
+                log.submit([PrepareHalf("shop", name, segments[:1], 6_000)])
+                log.submit([PrepareHalf("shop", name, segments, 7_000)])
+            log.submit([EndHalf("shop", "committed", True), EndHalf("shop", "rolled back", False)])
+            log.submit([CheckHalf("shop", "checked", 0, "checker", 30_000)])
+            log.submit([EndHalf("shop", "checked", True, True)])
             discards = [DiscardHalf("shop", name, 0) for name in ("discarded", "deleted", "resumed")]
-            log.submit([*discards, DeleteHalf("shop", "deleted"), ResumeHalf("shop", "resumed", 1_000)], deadline)
+            log.submit([*discards, DeleteHalf("shop", "deleted"), ResumeHalf("shop", "resumed", 1_000)])
         self._carried_halves()
 
     def _carried_halves(self) -> None:
         """Half transactions whose entries carry their messages: committed later, in two steps, and pending."""
         engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": self.uri, **self.options}))
-        deadline = engine.deadline()
         for name in ("carried", "carried and pending"):
-            first, second = (
-                engine.stage([MessageRecord(topic, b"c", "id", 1)], deadline) for topic in ("carried", "orders")
-            )
+            first, second = (engine.stage([MessageRecord(topic, b"c", "id", 1)]) for topic in ("carried", "orders"))
             assert first.records
-            engine.prepare("shop", name, first, 6_000, deadline)
-            engine.prepare("shop", name, second, 6_000, deadline, after=first.segments)
-        engine.end("shop", "carried", deadline, committed=True)
+            engine.prepare("shop", name, first, 6_000)
+            engine.prepare("shop", name, second, 6_000, after=first.segments)
+        engine.end("shop", "carried", committed=True)
         engine.close()
 
     def change_settings(self) -> None:
@@ -290,14 +287,13 @@ class Workload:
             hung, done = log.transaction("late"), log.transaction("idle")
             assert hung is not None
             assert done is not None
-            deadline = log.deadline(10)
-            log.submit([timeout_abort(Overdue(hung, 60_001))], deadline)
-            log.submit([ExpireTransactionalId("idle", done.producer_id, done.producer_epoch, 1)], deadline)
+            log.submit([timeout_abort(Overdue(hung, 60_001))])
+            log.submit([ExpireTransactionalId("idle", done.producer_id, done.producer_epoch, 1)])
             for topic_id, partition in done_partitions(log.all_producers(), done.producer_id):
                 known = log.producer(topic_id, partition, done.producer_id)
                 assert known is not None
                 seen = (done.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
-                log.submit([ExpireProducers(topic_id, partition, (seen,))], deadline)
+                log.submit([ExpireProducers(topic_id, partition, (seen,))])
             report = sweep(store)
         assert report.expired_producers > 0, "the topic that was deleted has left no producer behind"
 
@@ -308,11 +304,13 @@ class Workload:
             assert topic is not None
             ids = [f"{log.ids.token()}-{index}" for index in range(3)]
             commit = OffsetCommit(log.ids.token(), GROUP, (OffsetToCommit(topic.topic_id, 1, 1),))
-            log.submit([SettleIntent(ids[0], log.entry, 1), commit], log.deadline(10))
+            with log.within(10):
+                log.submit([SettleIntent(ids[0], log.entry, 1), commit])
             refused = SettleIntent(
                 ids[1], log.entry - 1, refused_code=ErrorCode.INVALID_TXN_STATE, reason="out of turn"
             )
-            log.submit([refused, CancelIntent(ids[2], log.entry)], log.deadline(10))
+            with log.within(10):
+                log.submit([refused, CancelIntent(ids[2], log.entry)])
 
     def join(
         self, store: Store, group_id: str, member_id: str, topics: tuple[str, ...], *, instance_id: str = ""
@@ -324,7 +322,8 @@ class Workload:
         command = JoinGroup(
             token, group_id, member_id, topics, *timeouts_ms, assignors, True, instance_id, "client", "host"
         )
-        store.log.submit([command], store.log.deadline(10))
+        with store.log.within(10):
+            store.log.submit([command])
 
     def members(self) -> None:
         """A group with members that come, commit, give back, go and expire; two of them stay."""
@@ -332,7 +331,8 @@ class Workload:
             log, group_id = store.log, "members"
 
             def submit(*commands: Any) -> None:
-                log.submit(commands, log.deadline(10))
+                with log.within(10):
+                    log.submit(commands)
 
             join = partial(self.join, store, group_id)
 
@@ -385,7 +385,8 @@ class Workload:
         log = store.log
 
         def submit(*commands: Any) -> None:
-            log.submit(commands, log.deadline(10))
+            with log.within(10):
+                log.submit(commands)
 
         offsets = (OffsetToCommit(topic_id, 0, 1), OffsetToCommit(topic_id, 1, 1))
         for group_id in ("empty", "again", "idle", "forgotten"):
@@ -404,8 +405,8 @@ class Workload:
 
     def raise_floor(self) -> None:
         """A vacuum that is not followed by any deletion: all entries stay, to be replayed."""
-        with Store.open(self.uri, options=self.options) as store:
-            store.log.submit([Vacuum(1, 1)], store.log.deadline(10))
+        with Store.open(self.uri, options=self.options) as store, store.log.within(10):
+            store.log.submit([Vacuum(1, 1)])
 
     def rewrite(self, topics: str = "", target_bytes: int = 4_096) -> None:
         """A rewrite, after which readers find the same records in fewer files."""

@@ -230,7 +230,8 @@ class ChaosRun:
         return False
 
     def _transaction(self, name: str) -> TransactionState | None:
-        self._store.log.refresh(self._store.log.deadline(_ENDS_WITHIN_S))
+        with self._store.log.within(_ENDS_WITHIN_S):
+            self._store.log.refresh()
         return self._store.log.transaction(name)
 
     def _is_open(self, writer: _Worker) -> bool:

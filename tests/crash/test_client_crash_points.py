@@ -272,7 +272,7 @@ def create_alter_and_delete(world: World) -> None:
         _settle(lambda: admin.incremental_alter_configs([store])[store])
         _settle(lambda: admin.create_partitions([NewPartitions("new", 3)])["new"], ErrorCode.INVALID_PARTITIONS)
         _settle(lambda: admin.delete_topics(["spare"])["spare"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    insist(lambda: world.log.refresh(world.log.deadline()))
+    insist(lambda: world.log.refresh())
     assert [(topic.name, topic.partition_count) for topic in world.log.topics()] == [("in", 2), ("new", 3), ("out", 1)]
     assert world.log.store_state().settings == {"reject.transaction.message": "true"}
 

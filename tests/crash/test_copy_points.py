@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from sparktxn.clock import Deadline
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
@@ -55,8 +54,8 @@ class Target:
         self, process: Process, fate: Callable[[Operation], Fault], late: list[Callable[[], object]]
     ) -> tuple[CopyReport, FaultyStore]:
         objects = FaultyStore(self.inner, fate, later=late.append)
-        work = Work(process.store, StoreOptions(), 1, None, Deadline(self.world.clock, None))
-        return Copying(process.log, objects, Deadline(self.world.clock, None), work, None).run(), objects
+        work = Work(process.store, StoreOptions(), 1, None)
+        return Copying(process.log, objects, work, None).run(), objects
 
     def store(self) -> Store:
         return Store(self.inner.uri, {}, open_log(self.inner, self.world.clock, next_number(), create=False))
@@ -76,10 +75,10 @@ class Reader:
 
     def __init__(self, store: Store) -> None:
         self.store, self.log = store, store.log
-        self.entry = self.log.refresh(self.log.deadline(5))
+        self.entry = self.log.refresh()
 
     def view(self, entry: int | None = None) -> Any:
-        return self.log.view(None, self.log.deadline(5), entry=entry)
+        return self.log.view(None, entry=entry)
 
     def rows(self, entry: int | None = None) -> Rows:
         reader: Any = self

@@ -66,7 +66,7 @@ class World:
         truth = truth_after(tail)
         log = self.open(self.objects)
         assert digest_of(log) == truth.digest
-        assert observe(self.objects, log.view(None, log.deadline()).partitions) == truth.partitions
+        assert observe(self.objects, log.view(None).partitions) == truth.partitions
         return truth
 
     def _fate(self, operation: Operation) -> Fault:
@@ -78,7 +78,8 @@ def submit(log: Log, *commands: Command) -> list[CommandResult]:
     ticket = log.send(commands)
     for _ in range(10):
         try:
-            return ticket.wait(log.deadline(0.001))
+            with log.within(0.001):
+                return ticket.wait()
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     raise AssertionError("the outcome stays unknown though the store is well again")

@@ -34,7 +34,7 @@ class World(ClockedWorld):
     def __init__(self, pause_before: int = 0, act: Callable[[World], None] | None = None) -> None:
         super().__init__(checkpoint_entries=3, checkpoint_seal_segments=2, timeout_check_interval_ms=10**12)
         self.other = self.process()
-        self.other.submit([CreateTopic("topic", "topic", 2)], self.other.deadline(5))
+        self.other.submit([CreateTopic("topic", "topic", 2)])
         self._pause_before, self._act = pause_before, act
         self.acted = False
         self.faulty = FaultyStore(self.objects, self._fate)
@@ -66,7 +66,7 @@ class World(ClockedWorld):
             return sorted(message.value() or b"" for message in reader.consume(100, timeout=5))
 
     def is_hanging(self) -> bool:
-        view = self.other.view(["topic"], self.other.deadline(5))
+        view = self.other.view(["topic"])
         return any(seen.last_stable_offset < seen.log_end_offset for seen in view.partitions.values())
 
 
@@ -136,11 +136,11 @@ def swept_until_forgotten(world: World) -> None:
 
 def fenced_by_admin(world: World) -> None:
     command = InitProducerId(world.other.ids.token(), "job", fence_reason="an administrator has fenced it")
-    world.other.submit([command], world.other.deadline(5))
+    world.other.submit([command])
 
 
 def aborted_by_admin(world: World) -> None:
-    world.other.refresh(world.other.deadline(5))
+    world.other.refresh()
     found = world.other.transaction("job")
     if found is not None and found.status.name == "ONGOING":
         command = EndTxn(
@@ -151,7 +151,7 @@ def aborted_by_admin(world: World) -> None:
             committed=False,
             fence_reason="an administrator has aborted it",
         )
-        world.other.submit([command], world.other.deadline(5))
+        world.other.submit([command])
 
 
 ACTIONS: dict[str, tuple[Callable[[World], None], str]] = {

@@ -92,7 +92,7 @@ class Members:
 
     def _is_shared(self) -> bool:
         with Store.open(self._uri, options=self._options) as store:
-            store.log.refresh(store.log.deadline(10))
+            store.log.refresh()
             members = store.log.group_members(GROUP)
         running = {f"{name}.{self._incarnations[name]}" for name in self._pids}
         return {member.client_id for member in members} == running and all(
@@ -111,7 +111,7 @@ class Members:
         with Store.open(self._uri, options=self._options, create=True) as store:
             store.create_topic("in", PARTITIONS)
             store.create_topic("out", PARTITIONS)
-            first_entry = store.log.refresh(store.log.deadline(10))
+            first_entry = store.log.refresh()
         with WorkerForker(remote="://" in self._uri) as self._forker:
             for number in range(self._plan.members):
                 self._start(f"member-{number}")
@@ -121,7 +121,7 @@ class Members:
                 assert time.monotonic() < gives_up_s, self._complaint()
                 self._live(0.5)
             with Store.open(self._uri, options=self._options) as store:
-                entries = store.log.refresh(store.log.deadline(10)) - first_entry
+                entries = store.log.refresh() - first_entry
             (self._folder / "stop-member").touch()
             while self._pids:
                 assert time.monotonic() < gives_up_s + 60, self._complaint()
@@ -212,7 +212,7 @@ class Members:
 
     def _complaint(self) -> str:
         with Store.open(self._uri, options=self._options) as store:
-            store.log.refresh(store.log.deadline(10))
+            store.log.refresh()
             members = [
                 (member.client_id, member.member_epoch, member.left, len(member.assigned), len(member.revoking))
                 for member in store.log.group_members(GROUP)

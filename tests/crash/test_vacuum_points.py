@@ -34,7 +34,7 @@ def littered(request: pytest.FixtureRequest) -> World:
     world.grow(checkpoints=1, transactions=1)
     other = world.process()
     world.grow(checkpoints=1, transactions=1)
-    other.log.refresh(other.log.deadline())
+    other.log.refresh()
     other.log.checkpoint()
     world.upload(world.producer.append(LEFT, 99, born=1))
     world.commit()
@@ -61,7 +61,7 @@ def finish(world: World, reader: Process) -> None:
     """A later vacuum in another process, and a reader that was open all the time."""
     world.process().vacuum()
     world.check()
-    reader.log.view(None, reader.log.deadline())
+    reader.log.view(None)
     assert digest_of(reader.log) == digest_of(world.process().log)
 
 
@@ -103,14 +103,14 @@ def test_every_operation_of_a_checkpoint_beside_a_vacuum_may_be_the_last(littere
     probe = littered.copy()
     writer = probe.process()
     probe.commit(2)
-    writer.log.refresh(writer.log.deadline())
+    writer.log.refresh()
     opened = len(writer.objects.operations)
     assert writer.log.checkpoint() is not None
     for operation in share(writer.objects.operations[opened:], FAULTS.index(fault)):
         world = littered.copy()
         writer, reader = world.process(), world.process()
         world.commit(2)
-        writer.log.refresh(writer.log.deadline())
+        writer.log.refresh()
         world.process().vacuum()
         writer.fate = at(operation.number, fault)
         with contextlib.suppress(Died, StoreUnavailable):

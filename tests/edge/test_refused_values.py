@@ -57,7 +57,8 @@ def check_store(uri: str) -> None:
     log = Log.open(
         objects, settings=settings, clock=SystemClock(), ids=RandomIds(), background=InlineBackground(), create=False
     )
-    log.refresh(log.deadline(10))
+    with log.within(10):
+        log.refresh()
     before = log.entry
     log.close()
     with consumer_of(uri) as consumer:

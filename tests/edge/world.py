@@ -119,7 +119,8 @@ class World:
             create=False,
         )
         try:
-            log.refresh(log.deadline(10))
+            with log.within(10):
+                log.refresh()
             assert log.entry >= known.entry, f"a new log ends at entry {log.entry}, this process's at {known.entry}"
             topic = known.topic(_WITNESS.topic)
             assert topic is not None, "the topic 'witness' is gone"

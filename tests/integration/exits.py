@@ -90,8 +90,7 @@ def fold(case: Case) -> None:
     begun = threading.Event()
 
     def step() -> float:
-        deadline = store.log.deadline()
-        view = store.log.known_view(deadline)
+        view = store.log.known_view()
         for task in folding.plan_tasks(store.log.objects, view, RewriteSettings(min_segments=8)):
             begun.set()
             rewrite.copy_records(store.log.objects, store.log.ids, store.log.clock, task)

@@ -379,7 +379,7 @@ class TestGroups:
             assert topic is not None
             offsets = (OffsetToCommit(topic.topic_id, 1, 9),)
             pending = TxnOffsetCommit("w", producer.producer_id, producer.producer_epoch, 1, "g", offsets)
-            store.log.submit([pending], store.log.deadline(5))
+            store.log.submit([pending])
             asked = [ConsumerGroupTopicPartitions("g", [TopicPartition("t", 1)])]
             (loose,) = only(admin.list_consumer_group_offsets(asked)).topic_partitions
             (strict,) = only(admin.list_consumer_group_offsets(asked, require_stable=True)).topic_partitions

@@ -45,7 +45,7 @@ class Group:
         self.admin.close()
 
     def submit(self, *commands: Command) -> None:
-        self.log.submit(commands, self.log.deadline(5))
+        self.log.submit(commands)
 
     def join(self, member_id: str, *, classic: bool = False, instance_id: str = "") -> None:
         named = (classic, instance_id, f"client of {member_id}", "host")
@@ -188,7 +188,7 @@ def test_members_are_removed_by_their_instance_ids(group: Group) -> None:
     assert removed.result(0) == ["m2", "m0"]
     unknown = group.admin.remove_members_from_consumer_group("g", ["i1", "i0"])
     assert refused(unknown) == ErrorCode.UNKNOWN_MEMBER_ID
-    group.log.refresh(group.log.deadline(5))
+    group.log.refresh()
     assert [member.member_id for member in group.log.group_members("g")] == ["m1"]
     assert group.admin.remove_members_from_consumer_group("missing").result(0) == []
 

@@ -570,7 +570,7 @@ class TestOffsets:
         consumer = world.reader(auto_commit_interval_ms=0)
         consumer.poll(1)
         consumer.poll(1)
-        assert consumer._commits.wait(world.store.log.deadline(10))
+        assert consumer._commits.wait()
         assert committed(world.consumer()) == 1, "the message that was just handed out is not yet consumed"
 
     def test_automatic_commits_can_be_switched_off(self, world: World) -> None:
@@ -630,7 +630,7 @@ class TestOffsets:
             generation_id=member.generation_id,
             member_id=member.member_id,
         )
-        world.store.log.submit([pending], world.store.log.deadline(5))
+        world.store.log.submit([pending])
         consumer.close()
         waiting = world.reader()
         with pytest.raises(KafkaException) as caught:

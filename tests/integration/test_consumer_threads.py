@@ -228,7 +228,8 @@ def test_on_revoke_that_leaves_is_called_once(world: World, outer: str, call: st
     getattr(consumer, outer)()
     consumer.close()
     assert calls == [3]
-    assert world.store.log.refresh(world.store.log.deadline(SOON_S))
+    with world.store.log.within(SOON_S):
+        assert world.store.log.refresh()
     assert world.store.log.group("readers") is None
 
 

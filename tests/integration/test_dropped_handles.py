@@ -312,7 +312,7 @@ def test_records_of_a_dropped_transaction_are_counted_in_a_warning(uri: str, cap
 def test_a_producer_of_a_lent_log_ends_its_thread_and_leaves_the_log_open() -> None:
     address = "memory://lent-and-dropped"
     log = open_log(MemoryStore("lent-and-dropped", SystemClock()))
-    log.submit([CreateTopic("t", "t", 1)], log.deadline(5))
+    log.submit([CreateTopic("t", "t", 1)])
     lend_log(address, log)
     before = threads()
     try:
@@ -450,7 +450,7 @@ def test_a_member_of_a_lent_log_is_left_to_its_session() -> None:
     """Its clock may stand still, and its store may stop the thread that asks it: no other thread uses that log."""
     address = "memory://lent-to-a-member"
     log = open_log(MemoryStore("lent-to-a-member", SystemClock()))
-    log.submit([CreateTopic("t", "t", 1)], log.deadline(5))
+    log.submit([CreateTopic("t", "t", 1)])
     lend_log(address, log)
     try:
         with Store.open(address, create=True), hold_of_another():
@@ -514,5 +514,5 @@ def test_a_member_that_is_dropped_in_a_forked_child_stays_in_its_group(uri: str)
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        store.log.refresh(store.log.deadline(10))
+        store.log.refresh()
         assert len(store.log.group_members("g")) == 1

@@ -89,7 +89,7 @@ class World(ClockedWorld):
 
     def entry(self) -> int:
         log = self.logs["admin"]
-        return log.refresh(log.deadline(10))
+        return log.refresh()
 
     def members(self) -> int:
         self.entry()
@@ -417,7 +417,7 @@ class TestHandOver:
             while len(owned(members[0])) == 2 and time.monotonic() < until_s:
                 members[0].poll(0.05)
             while time.monotonic() < until_s:
-                log.refresh(log.deadline(10))
+                log.refresh()
                 if sorted(len(one.assigned) for one in log.group_members("g")) == [0, 1, 1, 1]:
                     break
                 time.sleep(0.05)
@@ -811,7 +811,7 @@ class TestDropped:
             store.create_topic("t", 4)
 
             def members() -> int:
-                store.log.refresh(store.log.deadline(10))
+                store.log.refresh()
                 return len(store.log.group_members("g"))
 
             dropped = [Consumer(settings)]

@@ -86,7 +86,8 @@ def test_ends_take_effect_in_the_order_in_which_they_were_sent(world: HalfWorld)
     before = world.entry()
     engine = shop.producer._started()
     for body, committed in (("c", True), ("a", True), ("d", False), ("b", True)):
-        engine.send_end("shop", halves[body], engine.deadline(), committed=committed)
+        with engine.within():
+            engine.send_end("shop", halves[body], committed=committed)
     shop.ends.settle()
     assert [row["value"] for row in world.rows("audit")] == [b"c", b"a", b"b"]
     assert world.entry() == before + 1
@@ -178,8 +179,9 @@ def test_an_end_of_a_half_message_that_was_discarded_meanwhile_is_reported(
     with world.admin() as admin:
         admin.discard_half_messages([named])[named].result()
     engine = shop.producer._started()
-    engine.send_end("shop", other.transaction_id, engine.deadline(), committed=True)
-    engine.send_end("shop", shop.send("c", UNKNOWN).transaction_id, engine.deadline(), committed=True)
+    for end in (other, shop.send("c", UNKNOWN)):
+        with engine.within():
+            engine.send_end("shop", end.transaction_id, committed=True)
     shop.ends.settle()
     assert f"the end of half message {other.transaction_id!r} of group 'shop' was refused" in caplog.text
     assert "was discarded" in caplog.text

@@ -45,7 +45,7 @@ def world() -> Iterator[HalfWorld]:
 
 def outcome_of(world: HalfWorld, transaction_id: str, group: str = "shop") -> HalfOutcome | None:
     log = world.reader.log
-    log.refresh(log.deadline(5))
+    log.refresh()
     settled = settled_half(log._follower.tail.parts.get, group, transaction_id)
     return None if settled is None else settled.outcome
 
@@ -320,7 +320,7 @@ def test_r13_a_settlement_under_another_group_or_of_an_unknown_message_is_refuse
     engine = other.producer._started()
     for group, transaction_id in (("other", sent.transaction_id), ("shop", "made up")):
         with pytest.raises(KafkaException) as refused:
-            engine.end(group, transaction_id, engine.deadline(), committed=True)
+            engine.end(group, transaction_id, committed=True)
         assert refused.value.error.code() == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert world.visible() == []
     assert len(world.halves()) == 1
@@ -597,7 +597,7 @@ def test_8158_1_a_second_settlement_by_the_producer_changes_nothing(world: HalfW
     engine = shop.producer._started()
 
     def end(transaction_id: str, committed: bool) -> None:
-        engine.end("shop", transaction_id, engine.deadline(), committed=committed)
+        engine.end("shop", transaction_id, committed=committed)
 
     committed = shop.send("cc", COMMIT).transaction_id
     end(committed, True)
@@ -617,7 +617,7 @@ def test_8158_2_committed_while_its_check_runs_it_is_delivered_once(world: HalfW
 
     def meanwhile() -> LocalTransactionState:
         engine = shop.producer._started()
-        engine.end("shop", sent.transaction_id, engine.deadline(), committed=True)
+        engine.end("shop", sent.transaction_id, committed=True)
         return COMMIT
 
     other.listener.checked[b"a"] = meanwhile
@@ -636,7 +636,7 @@ def test_8158_2_a_check_that_comes_second_does_not_change_the_outcome(
 
     def meanwhile() -> LocalTransactionState:
         engine = shop.producer._started()
-        engine.end("shop", sent.transaction_id, engine.deadline(), committed=True)
+        engine.end("shop", sent.transaction_id, committed=True)
         return ROLLBACK
 
     other.listener.checked[b"a"] = meanwhile
@@ -776,7 +776,7 @@ def test_of_a_deleted_topic_a_commit_is_refused_and_a_rollback_accepted(world: H
         admin.delete_topics(["mail"])["mail"].result(5)
     engine = shop.producer._started()
     with pytest.raises(KafkaException, match="roll it back") as refused:
-        engine.end("shop", one.transaction_id, engine.deadline(), committed=True)
+        engine.end("shop", one.transaction_id, committed=True)
     assert refused.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     shop.listener.checked = {b"a": ROLLBACK, b"b": COMMIT}
     world.pass_s(7)

@@ -27,7 +27,7 @@ def written(root: Path) -> tuple[Path, set[tuple[int, bytes]]]:
                     for partition in range(3):
                         producer.produce("orders", f"{transaction} {partition}", partition=partition)
                 if transaction == 3:
-                    store.log.refresh(store.log.deadline(10))
+                    store.log.refresh()
                     store.log.checkpoint()
         view = store.view()
         tasks = store.plan(view, store.ranges(view))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sparktxn import PreparedTransaction
-from sparktxn.clock import Deadline
 from sparktxn.errors import ErrorCode, KafkaError, OutcomeUnknown, ProducerFenced
 from sparktxn.kafka.message import ConsumerGroupMetadata, Message, TopicPartition
 from sparktxn.producer import Producer, TransactionState
@@ -233,8 +232,8 @@ def test_an_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pyt
     submit = log.submit
     lost = [True]
 
-    def submitting(commands: Any, deadline: Deadline) -> Any:
-        results = submit(commands, deadline)
+    def submitting(commands: Any) -> Any:
+        results = submit(commands)
         if lost.pop():
             lost.append(False)
             raise OutcomeUnknown("the answer was lost")

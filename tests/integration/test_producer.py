@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import (
     CommandRefused,
     ConfigurationError,
@@ -337,8 +336,8 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
     submit = log.submit
     failed: list[Any] = []
 
-    def losing(commands: Any, deadline: Deadline) -> Any:
-        results = submit(commands, deadline)
+    def losing(commands: Any) -> Any:
+        results = submit(commands)
         if not failed:
             failed.append(commands)
             raise OutcomeUnknown("lost")
@@ -378,7 +377,7 @@ def test_after_an_abortable_refusal_the_next_transaction_works(
     world: World, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
     class Refusing:
-        def wait(self, deadline: Deadline) -> Any:
+        def wait(self) -> Any:
             raise CommandRefused(code, "no")
 
     told: list[Report] = []
@@ -533,7 +532,7 @@ def test_a_deleted_topic_fails_its_own_records_only(world: World) -> None:
     log = world.store.log
     doomed = log.topic("doomed")
     assert doomed is not None
-    log.submit([DeleteTopic("r", "doomed", doomed.topic_id)], log.deadline(10))
+    log.submit([DeleteTopic("r", "doomed", doomed.topic_id)])
     assert producer.flush(30) == 0
     assert told[b"b"] is None
     assert told[b"a"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -580,7 +579,7 @@ def test_partitions_added_since_are_found(world: World) -> None:
     log = world.store.log
     topic = log.topic("t")
     assert topic is not None
-    log.submit([CreatePartitions("r", "t", topic.topic_id, 3)], log.deadline(10))
+    log.submit([CreatePartitions("r", "t", topic.topic_id, 3)])
     producer.produce("t", "b", partition=2)
     assert producer.flush() == 0
     assert sorted((row["partition"], row["value"]) for row in world.rows("t")) == [(0, b"a"), (2, b"b")]

@@ -87,7 +87,7 @@ class Group(ClockedWorld):
         return Member(self, name, **settings)
 
     def entry(self) -> int:
-        return self.admin_log.refresh(self.admin_log.deadline(10))
+        return self.admin_log.refresh()
 
     def run(self) -> None:
         """Let each member that lives poll and copy, and time pass."""

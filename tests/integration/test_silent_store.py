@@ -539,7 +539,7 @@ def test_what_a_closed_consumer_gave_up_is_not_committed_later(
 ) -> None:
     monkeypatch.setattr("sparktxn.consumer.client.CLOSE_TIMEOUT_S", TIMEOUT_S)
     consumer = quiet.consumer()
-    with quiet.log._follower.locked(quiet.log.deadline(), "test"):
+    with quiet.log._follower.locked("test"):
         took_s(quiet, consumer.close)
     assert "gave up an offset commit" in caplog.text
     # Whatever another client of the process writes next, the list that was given up is not in it.

@@ -154,7 +154,7 @@ def test_a_reader_that_is_read_late_says_that_a_vacuum_has_passed_it(tmp_path: P
             for number in range(12, 24):
                 producer.produce("t", str(number))
                 producer.flush()
-        store.log.refresh(store.log.deadline(10))
+        store.log.refresh()
         store.log.checkpoint()
         vacuum(store, {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0})
         with pytest.raises(ViewExpired):

@@ -58,7 +58,7 @@ class World(ClockedWorld):
         self.handles: list[Any] = []
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.dead.submit(commands, self.dead.deadline(5))
+        return self.dead.submit(commands)
 
     def initialise(self, name: str | None) -> ProducerCommands:
         result = self.submit(InitProducerId(self.dead.ids.token(), name, 60_000))[0]
@@ -88,7 +88,7 @@ class World(ClockedWorld):
     def state(self) -> Log:
         """What a process sees that only follows the log."""
         log = self.process()
-        log.refresh(log.deadline(5))
+        log.refresh()
         return log
 
     def members(self) -> list[str]:

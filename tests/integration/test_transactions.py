@@ -302,7 +302,7 @@ def test_fencing_on_a_time_out(world: World, older: Producer, call: str) -> None
 
 
 def expire(world: World) -> None:
-    world.store.log.refresh(world.store.log.deadline(5))
+    world.store.log.refresh()
     known = world.store.log.transaction("orders")
     assert known is not None
     names = (known.transactional_id, known.producer_id, known.producer_epoch, known.transaction)
@@ -343,7 +343,7 @@ def test_a_producer_that_has_expired_in_its_partition_goes_on(world: World, rest
     with producer.transaction():
         producer.produce("t", "a")
     identity = (producer.producer_id, producer.producer_epoch)
-    world.store.log.refresh(world.store.log.deadline(5))
+    world.store.log.refresh()
     known = world.store.log.producer(world.topic_id("t"), 0, producer.producer_id)
     assert known is not None
     seen = (known.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)

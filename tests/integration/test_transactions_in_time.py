@@ -33,7 +33,7 @@ class World(ClockedWorld):
 
     def submit(self, *commands: object) -> None:
         log = self.logs["theirs"]
-        log.submit(commands, log.deadline(5))  # type: ignore[arg-type]
+        log.submit(commands)  # type: ignore[arg-type]
 
     def producer(self, process: str = "mine") -> Producer:
         producer = Producer({"bootstrap.servers": self.uris[process], "transactional.id": "orders"})
@@ -127,7 +127,7 @@ def test_offsets_sent_after_the_time_out_are_not_committed_and_the_commit_says_w
     producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], GROUP)
     assert_timed_out(exception_of(producer.commit_transaction))
     log = world.logs["theirs"]
-    log.refresh(log.deadline(5))
+    log.refresh()
     assert log.committed_offset("group", 1, 0) is None
 
 
@@ -245,14 +245,14 @@ def test_a_producer_that_is_forgotten_in_its_partitions_goes_on_and_so_does_its_
 def test_five_batches_are_recognised_after_a_reload_through_a_checkpoint(world: World) -> None:
     """Kafka's snapshot keeps one batch of each producer: here all five survive."""
     log = world.logs["theirs"]
-    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")], log.deadline(5))[0])
+    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")])[0])
     batches = [producer.append((1, 0), 3 * number, 3) for number in range(7)]
-    offsets = [log.submit([batch], log.deadline(5))[0].base_offset for batch in batches]
+    offsets = [log.submit([batch])[0].base_offset for batch in batches]
     assert log.checkpoint() == log.entry
     reloaded = world.process()
 
     def resend(batch: Append) -> int:
-        result = reloaded.submit([batch], reloaded.deadline(5))[0]
+        result = reloaded.submit([batch])[0]
         assert result.duplicate
         return result.base_offset
 
@@ -266,18 +266,18 @@ def test_five_batches_are_recognised_after_a_reload_through_a_checkpoint(world: 
 @pytest.mark.kafka("K93")
 def test_deleting_records_does_not_forget_their_producers(world: World) -> None:
     log = world.logs["theirs"]
-    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")], log.deadline(5))[0])
-    log.submit([producer.append((1, 0), 0, 3)], log.deadline(5))
-    log.submit([DeleteRecords("d", 1, 0, -1)], log.deadline(5))
-    assert log.submit([producer.append((1, 0), 0, 3)], log.deadline(5))[0].duplicate
+    producer = ProducerCommands.of(None, log.submit([InitProducerId("p")])[0])
+    log.submit([producer.append((1, 0), 0, 3)])
+    log.submit([DeleteRecords("d", 1, 0, -1)])
+    assert log.submit([producer.append((1, 0), 0, 3)])[0].duplicate
     log.checkpoint()
     with pytest.raises(CommandRefused) as refused:
-        log.submit([producer.append((1, 0), 7)], log.deadline(5))
+        log.submit([producer.append((1, 0), 7)])
     assert refused.value.error.code() == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     known = log.producer(1, 0, producer.producer_id)
     assert known is not None
     seen = (producer.producer_id, known.producer_epoch, known.last_sequence, known.coordinator_epoch)
-    assert not log.submit([ExpireProducers(1, 0, (seen,))], log.deadline(5))[0].duplicate
+    assert not log.submit([ExpireProducers(1, 0, (seen,))])[0].duplicate
 
 
 @pytest.mark.kafka("K44", "K136")

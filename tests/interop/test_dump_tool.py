@@ -104,7 +104,7 @@ def sealed(tmp_path: Path) -> Iterator[tuple[Store, Ledger]]:
             producers.append(producer)
 
         def entry() -> int:
-            return store.log.refresh(store.log.deadline(10))
+            return store.log.refresh()
 
         def publish(number: int, count: int) -> None:
             for _ in range(count):

@@ -31,7 +31,8 @@ class Client:
         self.producer = ProducerCommands(None, -1, -1)
 
     def submit(self, *commands: Command, timeout_s: float | None = 5.0) -> list[CommandResult]:
-        return self.log.submit(commands, self.log.deadline(timeout_s))
+        with self.log.within(timeout_s):
+            return self.log.submit(commands)
 
     def initialise(self, transactional_id: str, request_id: str) -> ProducerCommands:
         self.producer = ProducerCommands.of(

@@ -33,9 +33,9 @@ def check_against_replay(shared, log) -> None:
     tail = Tail(shared.objects, None)
     tail.advance()
     truth = truth_after(tail)
-    log.refresh(log.deadline())
+    log.refresh()
     assert digest_of(log) == truth.digest
-    assert observe(shared.objects, log.view(None, log.deadline()).partitions) == truth.partitions
+    assert observe(shared.objects, log.view(None).partitions) == truth.partitions
 
 
 @pytest.mark.kafka("K80", "K88", "K94")
@@ -47,7 +47,7 @@ def test_sealed_and_merged_runs_show_what_a_replay_of_all_entries_shows(shared, 
     check_against_replay(shared, writer.log)
     fresh = shared.client()
     check_against_replay(shared, fresh.log)
-    view = fresh.log.view(["topic"], fresh.log.deadline()).partitions["topic", 0]
+    view = fresh.log.view(["topic"]).partitions["topic", 0]
     assert len(view.sealed) + len(view.segments) < 25
 
 
@@ -124,7 +124,7 @@ def test_a_log_start_that_moves_while_a_checkpoint_is_written_is_kept(shared, cl
     client.submit(DeleteRecords("d", *LEFT, 3))
     client.log.checkpoint()
     for log in (client.log, shared.client().log):
-        view = log.view(["topic"], log.deadline()).partitions["topic", 0]
+        view = log.view(["topic"]).partitions["topic", 0]
         assert (view.log_start_offset, view.log_end_offset) == (3, 6)
 
 
@@ -161,7 +161,7 @@ def test_a_process_that_only_reads_holds_no_more_as_the_log_grows(shared, refres
     for number in range(1, 301):
         write(writer, range(number, number + 1))
         if number % refreshed_every == 0:
-            reader.log.refresh(reader.log.deadline())
+            reader.log.refresh()
             assert len(places(reader).segments) <= 8 + 8 // 2 + 8 // 2 + refreshed_every
     check_against_replay(shared, reader.log)
     assert places(reader).sealed
@@ -175,7 +175,7 @@ def test_a_reader_adopts_by_a_listing_where_the_hint_is_old(shared) -> None:
     hint = shared.objects.get(names.LAST_CHECKPOINT)
     write(writer, range(11, 31))
     shared.objects.put(names.LAST_CHECKPOINT, hint)
-    reader.log.refresh(reader.log.deadline())
+    reader.log.refresh()
     assert reader.log._follower.tail.checkpoint_entry == heads(shared)[-1]
     check_against_replay(shared, reader.log)
 
@@ -186,10 +186,10 @@ def test_a_reader_whose_records_are_deleted_adopts_what_is_left(shared) -> None:
     writer.initialise("job", "init")
     write(writer, range(1, 20))
     writer.log.checkpoint()
-    end = writer.log.view(["topic"], writer.log.deadline()).partitions["topic", 0].log_end_offset
+    end = writer.log.view(["topic"]).partitions["topic", 0].log_end_offset
     writer.submit(DeleteRecords("d", *LEFT, end - 4))
     write(writer, range(20, 24))
-    reader.log.refresh(reader.log.deadline())
+    reader.log.refresh()
     assert reader.log._follower.tail.checkpoint_entry == heads(shared)[0]
     assert digest_of(reader.log) == digest_of(writer.log)
     located = places(reader)
@@ -205,16 +205,16 @@ def test_an_entry_in_flight_does_not_bring_back_the_names_of_an_older_checkpoint
     write(client, range(1, 4))
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "put_if_absent" else Fault.NONE
     ticket = client.log.send(client.fused(4, 3))
-    with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0.02))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.02):
+        ticket.wait()
     client.fate = lambda operation: Fault.NONE
     if adopted:
-        other.log.refresh(other.log.deadline())
+        other.log.refresh()
         other.log.checkpoint()
         assert client.log._checkpointer._adopt(newest_head(shared.objects))
     else:
         client.log.checkpoint()
-    assert ticket.wait(client.log.deadline())
+    assert ticket.wait()
     located = places(client)
     assert len(located.sealed) == 1
     assert [segment.entry for segment in located.segments] == [client.log.entry]

@@ -43,23 +43,25 @@ def test_a_failed_put_is_resolved_by_reading_the_slot(shared, client, fault: Fau
 def test_hole_18_at_the_deadline_an_unanswered_put_is_unknown_and_the_same_call_resolves_it(shared, client) -> None:
     client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     ticket = client.log.send([InitProducerId("a", "job")])
-    with pytest.raises(OutcomeUnknown, match="entry 2"):
-        ticket.wait(client.log.deadline(0.5))
+    with pytest.raises(OutcomeUnknown, match="entry 2"), client.log.within(0.5):
+        ticket.wait()
     assert not ticket.withdraw()
     client.fate = lambda operation: Fault.NONE
     client.late[0]()
-    assert ticket.wait(client.log.deadline(1))[0].producer_epoch == 0
+    with client.log.within(1):
+        assert ticket.wait()[0].producer_epoch == 0
     assert shared.names_of_entries() == [1, 2]
 
 
 def test_hole_19_a_body_that_was_sent_stays_as_it_is_though_more_is_waiting(shared, client) -> None:
     client.fate = lambda operation: Fault.LATE if operation.verb == "put_if_absent" else Fault.NONE
     first = client.log.send([InitProducerId("a", "first")])
-    with pytest.raises(OutcomeUnknown):
-        first.wait(client.log.deadline(0.001))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.001):
+        first.wait()
     client.fate = lambda operation: Fault.NONE
     second = client.log.send([InitProducerId("b", "second")])
-    assert second.wait(client.log.deadline(1))[0].producer_id == 1
+    with client.log.within(1):
+        assert second.wait()[0].producer_id == 1
     assert first.is_done()
     for put in client.late:
         put()
@@ -68,7 +70,8 @@ def test_hole_19_a_body_that_was_sent_stays_as_it_is_though_more_is_waiting(shar
 
 def test_what_gathers_while_waiting_goes_into_one_entry(shared, client) -> None:
     tickets = [client.log.send([InitProducerId(f"request-{number}", f"job-{number}")]) for number in range(5)]
-    assert tickets[-1].wait(client.log.deadline(1))[0].producer_id == 4
+    with client.log.within(1):
+        assert tickets[-1].wait()[0].producer_id == 4
     assert [ticket.is_done() for ticket in tickets] == [True] * 5
     assert shared.names_of_entries() == [1, 2]
 
@@ -76,9 +79,10 @@ def test_what_gathers_while_waiting_goes_into_one_entry(shared, client) -> None:
 def test_a_refused_list_does_not_keep_the_others_from_the_entry(shared, client) -> None:
     refused = client.log.send([CreateTopic("again", "topic", 1)])
     accepted = client.log.send([InitProducerId("a", "job")])
-    accepted.wait(client.log.deadline(1))
-    with pytest.raises(CommandRefused) as error:
-        refused.wait(client.log.deadline(1))
+    with client.log.within(1):
+        accepted.wait()
+    with pytest.raises(CommandRefused) as error, client.log.within(1):
+        refused.wait()
     assert error.value.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS
     assert shared.names_of_entries() == [1, 2]
 
@@ -106,9 +110,10 @@ def test_lists_that_lost_keep_their_order(shared) -> None:
     early = second.log.send([second.producer.end(1)])
     late = second.log.send([second.producer.append(LEFT, 0, transaction=1)])
     second.fate = lambda operation: _let_win(first, second, operation, "other")
-    late.wait(second.log.deadline(1))
-    with pytest.raises(CommandRefused):
-        early.wait(second.log.deadline(1))
+    with second.log.within(1):
+        late.wait()
+    with pytest.raises(CommandRefused), second.log.within(1):
+        early.wait()
 
 
 @pytest.mark.kafka("K18")
@@ -125,8 +130,8 @@ def test_a_refusal_is_raised_only_after_a_look_at_the_newest_entries(shared) -> 
 def test_a_list_that_was_never_sent_can_be_withdrawn_and_is_never_written(shared, client) -> None:
     client.fate = lambda operation: Fault.REFUSED if operation.verb == "get" else Fault.NONE
     ticket = client.log.send([InitProducerId("a", "job")])
-    with pytest.raises(StoreUnavailable):
-        ticket.wait(client.log.deadline(0.001))
+    with pytest.raises(StoreUnavailable), client.log.within(0.001):
+        ticket.wait()
     assert ticket.withdraw()
     client.fate = lambda operation: Fault.NONE
     client.submit(InitProducerId("b", "other"))
@@ -145,10 +150,11 @@ def test_once_sent_a_store_that_does_not_answer_leaves_the_outcome_unknown(clien
 
     client.fate = fate
     ticket = client.log.send([InitProducerId("a", "job")])
-    with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0.001))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.001):
+        ticket.wait()
     client.fate = lambda operation: Fault.NONE
-    assert ticket.wait(client.log.deadline(0.001))[0].producer_epoch == 0
+    with client.log.within(0.001):
+        assert ticket.wait()[0].producer_epoch == 0
 
 
 def test_a_writer_that_loses_every_entry_stops_at_its_deadline(shared, client) -> None:
@@ -163,13 +169,12 @@ def test_a_writer_that_loses_every_entry_stops_at_its_deadline(shared, client) -
 
     client.fate = fate
     ticket = client.log.send([InitProducerId("a", "job")])
-    with pytest.raises(
-        (OutcomeUnknown, StoreUnavailable), match=r"is in no entry|unknown at the deadline|nothing was sent"
-    ):
-        ticket.wait(client.log.deadline(5))
+    told = r"is in no entry|unknown at the deadline|nothing was sent"
+    with pytest.raises((OutcomeUnknown, StoreUnavailable), match=told), client.log.within(5):
+        ticket.wait()
     assert next(rounds) < 10
     client.fate = lambda operation: Fault.NONE
-    assert ticket.wait(client.log.deadline(5))[0].producer_epoch == 0
+    assert ticket.wait()[0].producer_epoch == 0
 
 
 def test_an_interrupted_call_leaves_nothing_that_a_later_call_would_write(client) -> None:
@@ -208,7 +213,7 @@ def test_an_entry_whose_part_cannot_be_loaded_is_not_half_applied(shared) -> Non
     entry = 0
     while entry != writer.log.entry:
         try:
-            entry = follower.log.refresh(follower.log.deadline())
+            entry = follower.log.refresh()
         except StoreUnavailable:
             continue
     follower.fate = lambda operation: Fault.NONE

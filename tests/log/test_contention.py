@@ -111,10 +111,10 @@ def committed(writers: int, seed: int, *, producers: int = 1, inline: bool = Fal
             checkpoint_bytes=2**31,
         )
         if number == 0:
-            log.submit([CreateTopic("topic", "topic", writers * producers)], log.deadline())
+            log.submit([CreateTopic("topic", "topic", writers * producers)])
         process.sleep(5.0)
         numbers = range(number * producers, (number + 1) * producers)
-        told = log.submit([InitProducerId(f"init-{each}", f"job-{each}") for each in numbers], log.deadline())
+        told = log.submit([InitProducerId(f"init-{each}", f"job-{each}") for each in numbers])
         own = [ProducerCommands.of(f"job-{each}", result) for each, result in zip(numbers, told, strict=True)]
         process.sleep(starts_s - (simulator.now_s - began_s))
         transaction = 0
@@ -129,7 +129,7 @@ def committed(writers: int, seed: int, *, producers: int = 1, inline: bool = Fal
                 append = carrying(append, process.ids.token()) if inline else append
                 tickets.append(log.send([append, producer.end(transaction)]))
             for ticket in tickets:
-                ticket.wait(log.deadline())
+                ticket.wait()
                 if started_s - began_s >= measured_s:
                     latencies.append(simulator.now_s - started_s)
 

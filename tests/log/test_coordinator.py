@@ -88,7 +88,8 @@ def test_a_fence_whose_write_fails_bumps_once(shared, command: str, fault: Fault
     ticket = client.log.send([fence])
     for _ in range(failures + 1):
         try:
-            ticket.wait(client.log.deadline(0.001))
+            with client.log.within(0.001):
+                ticket.wait()
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     assert ticket.is_done()
@@ -144,7 +145,7 @@ def test_a_coordinator_that_was_paused_before_its_put_ends_nothing(shared) -> No
     with pytest.raises(CommandRefused) as refused:
         paused.submit(producer.append(RIGHT, 0, transaction=1), producer.end(1))
     assert refused.value.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH
-    view = shared.client().log.view(["topic"], other.log.deadline())
+    view = shared.client().log.view(["topic"])
     assert [len(partition.aborted) for partition in view.partitions.values()] == [1, 0]
     assert all(partition.last_stable_offset == partition.log_end_offset for partition in view.partitions.values())
 
@@ -210,8 +211,8 @@ def test_a_view_before_the_end_shows_the_transaction_open_again(shared, client) 
     opened = client.log.entry
     client.submit(producer.append(RIGHT, 0, transaction=1))
     client.submit(producer.end(1, committed=False))
-    later = client.log.view(["topic"], client.log.deadline()).partitions["topic", 0]
-    before = client.log.view(["topic"], client.log.deadline(), entry=opened).partitions["topic", 0]
+    later = client.log.view(["topic"]).partitions["topic", 0]
+    before = client.log.view(["topic"], entry=opened).partitions["topic", 0]
     assert (later.last_stable_offset, later.log_end_offset, len(later.aborted)) == (2, 2, 1)
     assert (before.last_stable_offset, before.log_end_offset, len(before.aborted)) == (0, 1, 0)
 
@@ -231,10 +232,10 @@ def test_an_index_is_sealed_with_the_run_that_holds_the_end(shared, client) -> N
     with pytest.raises(StoreUnavailable):
         client.log.checkpoint()
     client.fate = lambda operation: Fault.NONE
-    view = client.log.view(["topic"], client.log.deadline()).partitions["topic", 0]
+    view = client.log.view(["topic"]).partitions["topic", 0]
     assert (view.last_stable_offset, len(view.aborted)) == (5, 1)
     client.log.checkpoint()
     for log in (client.log, shared.client().log):
-        sealed = log.view(["topic"], log.deadline()).partitions["topic", 0]
+        sealed = log.view(["topic"]).partitions["topic", 0]
         assert [(run.base_offset, run.aborted_count) for run in sealed.sealed] == [(0, 0), (2, 1)]
         assert (sealed.last_stable_offset, sealed.aborted) == (5, ())

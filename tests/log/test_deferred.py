@@ -45,12 +45,12 @@ def write(client, transactions: range, where: tuple[int, int]) -> None:
 
 
 def refreshed(client):
-    client.log.refresh(client.log.deadline())
+    client.log.refresh()
     return client
 
 
 def segments(client, topic: str) -> int:
-    view = client.log.view([topic], client.log.deadline())
+    view = client.log.view([topic])
     return len(view.partitions[topic, 0].segments)
 
 
@@ -142,7 +142,7 @@ def test_adopting_a_checkpoint_leaves_what_it_holds_unapplied(shared, applied) -
     refreshed(follower)
     tail = follower.log._follower.tail
     assert tail.checkpoint_entry == tail.entry - 1
-    assert len(follower.log.view(["topic"], follower.log.deadline()).partitions["topic", 0].segments) == 1
+    assert len(follower.log.view(["topic"]).partitions["topic", 0].segments) == 1
     assert applied["Append", 1] == 1
     assert digest_of(follower.log) == digest_of(refreshed(writer).log)
 

@@ -99,7 +99,7 @@ def test_the_first_entry_that_is_not_older(shared: Shared, client: Client) -> No
     for number in range(5):
         shared.clock.sleep(0.01)
         client.initialise("tx", f"init-{number}")
-        stamps.append(client.log.view(None, client.log.deadline(5)).timestamp_ms)
+        stamps.append(client.log.view(None).timestamp_ms)
     objects = shared.objects
     assert [entry_not_before(objects, stamp, 1, 6) for stamp in stamps] == [2, 3, 4, 5, 6]
     assert entry_not_before(objects, stamps[-1] + 1, 1, 6) == 7
@@ -111,16 +111,15 @@ def test_the_first_entry_that_is_not_older(shared: Shared, client: Client) -> No
 
 def test_clients_of_one_process_share_the_view_of_a_state(shared: Shared, client: Client) -> None:
     """A hundred consumers of a thousand partitions would capture each of them a hundred times."""
-    deadline = client.log.deadline(5)
     client.submit(CreateTopic("create", "wide", 2))
-    view = client.log.view(["wide"], deadline)
-    assert client.log.view(["wide"], deadline) is view
-    assert client.log.view([], deadline).topics == {}
+    view = client.log.view(["wide"])
+    assert client.log.view(["wide"]) is view
+    assert client.log.view([]).topics == {}
     client.submit(CreateTopic("create more", "more", 1))
-    newer = client.log.view(["wide"], deadline)
+    newer = client.log.view(["wide"])
     assert newer.entry == view.entry + 1
     client.log.checkpoint()
     client.log._follower.reopen()
-    opened = client.log.view(["wide"], deadline)
+    opened = client.log.view(["wide"])
     assert opened is not newer, "its base may be another checkpoint"
     assert opened.partitions["wide", 0].base_entry == newer.entry

@@ -50,7 +50,7 @@ def test_holes_1_and_2_a_slot_that_was_deleted_cannot_be_won(shared) -> None:
     told = stale.submit(InitProducerId("mine", "job"))[0]
     assert names.entry(stale_entry + 1) in shared.objects.list_names(names.ENTRIES), "the deleted slot was put again"
     assert stale.log.entry > horizon
-    other.log.refresh(other.log.deadline())
+    other.log.refresh()
     transaction = other.log.transaction("job")
     assert transaction is not None
     assert (transaction.producer_id, transaction.producer_epoch) == (told.producer_id, 0)
@@ -73,7 +73,7 @@ def test_hole_3_an_entry_that_was_won_and_vacuumed_is_found_in_the_state(shared)
     told = writer.submit(*writer.fused(1, 0))
     assert paused
     assert [result.base_offset for result in told[:2]] == [0, 0]
-    view = other.log.view(None, other.log.deadline())
+    view = other.log.view(None)
     assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
     assert digest_of(writer.log) == digest_of(other.log)
 
@@ -94,7 +94,7 @@ def test_hole_3_what_the_state_cannot_tell_any_more_is_unknown(shared) -> None:
     writer.fate = fate
     with pytest.raises(OutcomeUnknown, match="fenced"):
         writer.submit(*writer.fused(1, 0))
-    view = other.log.view(None, other.log.deadline())
+    view = other.log.view(None)
     assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
 
 
@@ -110,7 +110,7 @@ def test_an_append_of_a_forgotten_producer_is_not_done_twice(shared, expired: bo
     def fate(operation):
         if not paused and confirms_a_put(writer, operation):
             paused.append(operation)
-            other.log.refresh(other.log.deadline())
+            other.log.refresh()
             known = other.log.producer(*LEFT, producer.producer_id)
             assert known.last_sequence == 1
             if expired:
@@ -126,7 +126,7 @@ def test_an_append_of_a_forgotten_producer_is_not_done_twice(shared, expired: bo
     else:
         assert writer.submit(producer.append(LEFT, 1))[0].duplicate
     assert paused
-    view = other.log.view(None, other.log.deadline())
+    view = other.log.view(None)
     assert view.partitions["topic", 0].log_end_offset == 2
 
 
@@ -147,7 +147,7 @@ def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(s
     stale, other = shared.client(), shared.client()
     stale.initialise("job", "init")
     stale.log._committer._probe = False
-    other.log.refresh(other.log.deadline())
+    other.log.refresh()
     vacuum_behind(shared, other)
 
     def fate(operation):
@@ -159,12 +159,13 @@ def test_a_state_that_cannot_be_read_while_looking_for_a_list_does_not_lose_it(s
     ticket = stale.log.send(stale.fused(1, 0))
     for _ in range(5):
         try:
-            ticket.wait(stale.log.deadline(0.001))
+            with stale.log.within(0.001):
+                ticket.wait()
         except (OutcomeUnknown, StoreUnavailable):
             assert not ticket.is_done()
     assert ticket.is_done()
     assert next(parts) > failing
-    view = other.log.view(None, other.log.deadline())
+    view = other.log.view(None)
     assert [partition.log_end_offset for partition in view.partitions.values()] == [2, 2]
 
 
@@ -185,7 +186,7 @@ def test_hole_4_a_loss_on_a_slot_that_was_created_again_is_not_believed(shared) 
         return Fault.RESPONSE_LOST if operation.verb == "put_if_absent" else Fault.NONE
 
     first.fate = fate
-    told = ticket.wait(first.log.deadline(5))[0]
+    told = ticket.wait()[0]
     assert told.producer_epoch == 0
     fresh = shared.client().log.transaction("job")
     assert fresh is not None
@@ -206,7 +207,7 @@ def test_hole_5_done_before_is_not_answered_from_an_entry_that_was_created_again
     stale.late[0]()
     assert names.entry(entry + 1) in shared.objects.list_names(names.ENTRIES)
     told = reader.submit(command)[0]
-    other.log.refresh(other.log.deadline())
+    other.log.refresh()
     transaction = other.log.transaction("job")
     assert transaction is not None
     assert transaction.producer_id == told.producer_id
@@ -223,7 +224,7 @@ def test_hole_6_a_reader_that_was_paused_sees_the_true_log(shared, recreated: bo
     vacuum_behind(shared, other)
     if recreated:
         stale.late[0]()
-    view = reader.log.view(None, reader.log.deadline())
+    view = reader.log.view(None)
     assert sorted(view.topics) == ["real", "topic"]
     assert view.entry == other.log.entry
 
@@ -241,8 +242,8 @@ def test_a_forked_entry_before_a_true_one_is_no_damage(shared) -> None:
     shared.vacuum(slot + 1)
     stale.late[0]()
     assert shared.names_of_entries() == [slot, slot + 1]
-    assert sorted(reader.log.view(None, reader.log.deadline()).topics) == ["real", "topic"]
-    assert stale.log.refresh(stale.log.deadline()) == slot + 1
+    assert sorted(reader.log.view(None).topics) == ["real", "topic"]
+    assert stale.log.refresh() == slot + 1
     shared.objects.delete([names.LAST_CHECKPOINT])
     assert sorted(topic.name for topic in shared.client().log.topics()) == ["real", "topic"]
 
@@ -256,7 +257,7 @@ def test_a_forked_entry_in_an_intact_log_is_damage(shared) -> None:
     shared.client().submit(InitProducerId("fork", "fork"))
     shared.objects.put(names.entry(3), last)
     with pytest.raises(DamagedObject, match="it follows an entry"):
-        reader.log.refresh(reader.log.deadline())
+        reader.log.refresh()
 
 
 def test_hole_7_an_older_horizon_does_not_hide_a_newer_one(shared) -> None:
@@ -265,7 +266,7 @@ def test_hole_7_an_older_horizon_does_not_hide_a_newer_one(shared) -> None:
     shared.objects.put_if_absent(names.horizon(2), b"horizon")
     other.submit(CreateTopic("real", "real", 1))
     assert horizon > 2
-    assert "real" in reader.log.view(None, reader.log.deadline()).topics
+    assert "real" in reader.log.view(None).topics
 
 
 def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
@@ -281,10 +282,10 @@ def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
         return Fault.REFUSED if sent else Fault.NONE
 
     writer.fate = no_answer
-    with pytest.raises(OutcomeUnknown):
-        ticket.wait(writer.log.deadline(0.001))
+    with pytest.raises(OutcomeUnknown), writer.log.within(0.001):
+        ticket.wait()
     writer.fate = lambda operation: Fault.NONE
-    assert writer.log.refresh(writer.log.deadline()) == 2
+    assert writer.log.refresh() == 2
 
     def fate(operation):
         if operation.verb == "list_names":
@@ -297,7 +298,8 @@ def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
         return Fault.NONE
 
     writer.fate = fate
-    ticket.wait(writer.log.deadline(1))
+    with writer.log.within(1):
+        ticket.wait()
     tail = writer.log._follower.tail
     assert tail.confirmed_entry == 2
 
@@ -305,7 +307,7 @@ def test_what_is_read_after_the_confirm_is_not_confirmed(shared) -> None:
 def test_hole_32_a_view_below_the_horizon_has_expired(shared, client) -> None:
     vacuum_behind(shared, client)
     with pytest.raises(ViewExpired, match="entry 1 "):
-        client.log.view(None, client.log.deadline(), entry=1)
+        client.log.view(None, entry=1)
 
 
 def test_a_store_whose_checkpoints_are_all_gone_or_damaged_says_so(shared, client) -> None:

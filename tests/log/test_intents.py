@@ -99,8 +99,8 @@ def leave_and_hang(shared, owner, *commands: Command, winning: Command | None = 
 
     lose_then(shared.client(), owner, fate, winning)
     ticket = owner.log.send(commands)
-    with pytest.raises(OutcomeUnknown):
-        ticket.wait(owner.log.deadline(0.5))
+    with pytest.raises(OutcomeUnknown), owner.log.within(0.5):
+        ticket.wait()
     owner.fate = lambda operation: Fault.NONE
     return ticket
 
@@ -120,9 +120,8 @@ def test_the_owner_learns_its_results_from_the_entry_of_another(shared, client) 
     ticket = leave_and_hang(shared, owner, producer.append(LEFT, 0, 3, transaction=1), producer.end(1))
     commit_something(client)
     entries = shared.names_of_entries()
-    assert ticket.wait(owner.log.deadline(1))[0] == CommandResult(
-        base_offset=0, timestamp_ms=ticket.results[0].timestamp_ms
-    )
+    with owner.log.within(1):
+        assert ticket.wait()[0] == CommandResult(base_offset=0, timestamp_ms=ticket.results[0].timestamp_ms)
     assert shared.names_of_entries() == entries
 
 
@@ -133,7 +132,8 @@ def test_the_results_are_those_of_before_a_fence(shared, client) -> None:
     ticket = leave_and_hang(shared, owner, producer.append(LEFT, 0, 3, transaction=1), producer.end(1))
     commit_something(client)
     client.submit(InitProducerId("fence", "job"))
-    assert ticket.wait(owner.log.deadline(1))[0].base_offset == 0
+    with owner.log.within(1):
+        assert ticket.wait()[0].base_offset == 0
 
 
 def test_an_entry_may_settle_many_lists_of_many_owners(shared, client) -> None:
@@ -143,7 +143,7 @@ def test_an_entry_may_settle_many_lists_of_many_owners(shared, client) -> None:
     lose_then(client, first, lambda operation: Fault.NONE)
     leave_and_die(shared, offset_commit(group="dead"))
     for ticket in tickets:
-        ticket.wait(first.log.deadline(5))
+        ticket.wait()
     commit_something(client)
     assert {client.log.committed_offset(f"group {number}", *LEFT).offset for number in range(3)} == {1}
     assert client.log.committed_offset("dead", *LEFT).offset == 1
@@ -200,9 +200,10 @@ def test_hole_16_the_owners_own_refusal_is_an_entry(shared, client) -> None:
     lose_then(client, owner, lambda operation: Fault.REFUSED if operation.verb == "delete" else Fault.NONE)
     ticket = owner.log.send([offset_commit(topic_id=2)])
     other_ticket = owner.log.send([offset_commit(group="besides")])
-    other_ticket.wait(owner.log.deadline(1))
-    with pytest.raises(CommandRefused) as error:
-        ticket.wait(owner.log.deadline(1))
+    with owner.log.within(1):
+        other_ticket.wait()
+    with pytest.raises(CommandRefused) as error, owner.log.within(1):
+        ticket.wait()
     assert error.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     client.submit(CreateTopic("two", "two", 1))
     commit_something(client)
@@ -217,8 +218,8 @@ def test_hole_16_a_winners_refusal_is_an_entry_and_the_owner_is_told(shared, cli
     commands = [producer.append(LEFT, 0, transaction=1), producer.end(1)]
     ticket = leave_and_hang(shared, owner, *commands, winning=InitProducerId("fence", "job"))
     commit_something(client)
-    with pytest.raises(CommandRefused) as error:
-        ticket.wait(owner.log.deadline(1))
+    with pytest.raises(CommandRefused) as error, owner.log.within(1):
+        ticket.wait()
     assert error.value.error.code() == ErrorCode.INVALID_PRODUCER_EPOCH
     assert settlements(shared)[0].reason
 
@@ -229,7 +230,8 @@ def test_hole_17_a_cancel_is_an_entry_and_nobody_applies_the_list_afterwards(sha
     ticket = leave_and_hang(shared, owner, offset_commit())
     assert not ticket.withdraw()
     owner.fate = lambda operation: Fault.REFUSED if operation.verb == "delete" else Fault.NONE
-    assert ticket.cancel(owner.log.deadline(1))
+    with owner.log.within(1):
+        assert ticket.cancel()
     assert isinstance(settlements(shared)[0], CancelIntent)
     commit_something(client)
     assert client.log.committed_offset("group", *LEFT) is None
@@ -241,8 +243,10 @@ def test_hole_17_a_cancel_after_the_list_was_applied_says_so(shared, client) -> 
     owner = shared.client()
     ticket = leave_and_hang(shared, owner, offset_commit())
     commit_something(client)
-    assert not ticket.cancel(owner.log.deadline(1))
-    assert ticket.wait(owner.log.deadline(1)) == [CommandResult.EMPTY]
+    with owner.log.within(1):
+        assert not ticket.cancel()
+    with owner.log.within(1):
+        assert ticket.wait() == [CommandResult.EMPTY]
 
 
 @pytest.mark.holes(17)
@@ -255,7 +259,8 @@ def test_hole_17_a_cancel_after_the_memory_has_ended_does_not_say_that_the_list_
     ticket = leave_and_hang(shared, owner, offset_commit())
     for _ in range(6):
         commit_something(client)
-    assert not ticket.cancel(owner.log.deadline(1))
+    with owner.log.within(1):
+        assert not ticket.cancel()
     assert ticket.results == [CommandResult.EMPTY]
 
 
@@ -269,7 +274,8 @@ def test_an_expired_intent_of_an_owner_that_has_read_every_entry_is_put_anew(
     shared.objects.delete(intents_left(shared))
     for _ in range(6):
         commit_something(client)
-    assert ticket.wait(owner.log.deadline(1)) == [CommandResult.EMPTY]
+    with owner.log.within(1):
+        assert ticket.wait() == [CommandResult.EMPTY]
     assert settlements(shared) == []
 
 
@@ -331,12 +337,13 @@ def test_hole_18_an_intent_whose_put_was_not_answered_is_settled_all_the_same(sh
 def test_hole_19_an_intent_is_not_added_to_a_body_that_was_sent(shared, client) -> None:
     client.fate = lambda operation: Fault.LATE if is_entry_put(operation) else Fault.NONE
     ticket = client.log.send([offset_commit(group="own")])
-    with pytest.raises(OutcomeUnknown):
-        ticket.wait(client.log.deadline(0.001))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.001):
+        ticket.wait()
     client.fate = lambda operation: Fault.NONE
     name = names.intent(client.log.entry, "0" * 20)
     shared.objects.put(name, encode_intent("0" * 20, client.log.entry, [[offset_commit()]]))
-    assert ticket.wait(client.log.deadline(1))
+    with client.log.within(1):
+        assert ticket.wait()
     for put in client.late:
         put()
     assert settlements(shared) == []
@@ -383,7 +390,8 @@ def test_an_intent_in_a_large_entry_is_settled_with_the_appends_that_went_elsewh
     client.log.clock.now_s += 1
     client.submit(*[more.append(LEFT, number) for number in range(1_400)])
     assert any(name.endswith(".parquet") for name in shared.objects.list_names(names.APPENDS))
-    results = ticket.wait(owner.log.deadline(1))
+    with owner.log.within(1):
+        results = ticket.wait()
     assert len(results) == 401
     assert results[-2].base_offset == max(result.base_offset for result in results[1:-1:2])
     assert shared.client().log.entry == client.log.entry
@@ -396,8 +404,10 @@ def test_two_lists_of_one_process_are_never_in_two_intents(shared, client) -> No
     first = leave_and_hang(shared, owner, producer.append(LEFT, 0))
     lose_then(client, owner, lambda operation: Fault.NONE)
     second = owner.log.send([producer.append(LEFT, 1)])
-    second.wait(owner.log.deadline(1))
-    assert first.wait(owner.log.deadline(1))[0].base_offset == 0
+    with owner.log.within(1):
+        second.wait()
+    with owner.log.within(1):
+        assert first.wait()[0].base_offset == 0
     assert len([one for one in owner.objects.operations if is_intent(one)]) == 1
 
 
@@ -418,7 +428,8 @@ def test_an_owner_that_has_lost_sight_of_the_log_asks_the_state(shared, client) 
     client.log.checkpoint()
     commit_something(client)
     shared.vacuum(client.log.entry)
-    assert ticket.wait(owner.log.deadline(1)) == [CommandResult(duplicate=True)]
+    with owner.log.within(1):
+        assert ticket.wait() == [CommandResult(duplicate=True)]
 
 
 def test_an_owner_that_cannot_know_says_so(shared, client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,8 +441,8 @@ def test_an_owner_that_cannot_know_says_so(shared, client, monkeypatch: pytest.M
     client.log.checkpoint()
     commit_something(client)
     shared.vacuum(client.log.entry)
-    with pytest.raises(OutcomeUnknown, match="was applied"):
-        ticket.wait(owner.log.deadline(1))
+    with pytest.raises(OutcomeUnknown, match="was applied"), owner.log.within(1):
+        ticket.wait()
 
 
 def _crash_points() -> list[tuple[str, int, Fault]]:
@@ -463,7 +474,8 @@ def test_whoever_dies_wherever_a_list_takes_effect_at_most_once(shared, who: str
     lose_then(winner, owner, fate if who == "owner" else lambda operation: Fault.NONE)
     ticket = owner.log.send(commands)
     try:
-        ticket.wait(owner.log.deadline(0.05))
+        with owner.log.within(0.05):
+            ticket.wait()
         acknowledged = True
     except (Died, OutcomeUnknown):
         pass
@@ -484,10 +496,11 @@ def test_whoever_dies_wherever_a_list_takes_effect_at_most_once(shared, who: str
         assert len(appends) == 1
     if not isinstance(ticket.error, CommandRefused) and not owner.objects._dead:
         owner.fate = lambda operation: Fault.NONE
-        assert ticket.wait(owner.log.deadline(5))[0].base_offset == 0
+        assert ticket.wait()[0].base_offset == 0
     ids = [settled.intent_id for settled in settlements(shared)]
     assert len(ids) == len(set(ids))
     try:
-        last.log.refresh(last.log.deadline(1))
+        with last.log.within(1):
+            last.log.refresh()
     except DamagedObject as damaged:
         pytest.fail(str(damaged))

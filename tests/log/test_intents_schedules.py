@@ -70,9 +70,10 @@ class Writer:
         """The results; None if the list was cancelled instead."""
         while True:
             try:
-                if cancels and self._process.random.random() < 0.3 and ticket.cancel(self._log.deadline(2)):
+                if cancels and self._process.random.random() < 0.3 and ticket.cancel():
                     return None
-                return ticket.wait(self._log.deadline(self._process.random.choice((0.0, 0.0, 0.05, 2.0))))
+                with self._log.within(self._process.random.choice((0.0, 0.0, 0.05, 2.0))):
+                    return ticket.wait()
             except (OutcomeUnknown, StoreUnavailable):
                 assert ticket.error is None, "nothing is vacuumed here, so nothing stays unknown"
             except CommandRefused:
@@ -96,7 +97,7 @@ def simulated(seed: int) -> tuple[Simulator, list[Told]]:
             process.sleep(pause_s)
             while log.topic(f"topic-{topic_id}") is None:
                 try:
-                    log.submit([CreateTopic(f"create {topic_id}", f"topic-{topic_id}", 2)], log.deadline(2))
+                    log.submit([CreateTopic(f"create {topic_id}", f"topic-{topic_id}", 2)])
                 except (OutcomeUnknown, StoreUnavailable):
                     process.sleep(0.05)
 

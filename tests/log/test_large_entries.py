@@ -25,8 +25,8 @@ def objects() -> MemoryStore:
 
 
 def commit_large(log: Log) -> None:
-    log.submit([CreateTopic("create", "t", 2)], log.deadline(5))
-    producer = log.submit([InitProducerId("init", "job")], log.deadline(5))[0]
+    log.submit([CreateTopic("create", "t", 2)])
+    producer = log.submit([InitProducerId("init", "job")])[0]
     identity = (producer.producer_id, producer.producer_epoch)
     appends = [
         Append(
@@ -46,7 +46,7 @@ def commit_large(log: Log) -> None:
         )
         for index in range(APPENDS)
     ]
-    log.submit([*appends, EndTxn("job", *identity, 1, True)], log.deadline(5))
+    log.submit([*appends, EndTxn("job", *identity, 1, True)])
 
 
 def test_a_large_entry_stays_small_and_every_reader_sees_all_its_segments(objects: MemoryStore) -> None:
@@ -56,7 +56,7 @@ def test_a_large_entry_stays_small_and_every_reader_sees_all_its_segments(object
     assert len(data) < ENTRY_BYTES_MAX
     assert [command["type"] for command in json.loads(data)["commands"]] == ["appends", "end_txn"]
     log = open_log(objects, background=InlineBackground())
-    view = log.view(["t"], log.deadline(5))
+    view = log.view(["t"])
     assert [len(view.partitions["t", number].segments) for number in (0, 1)] == [APPENDS // 2, APPENDS // 2]
     assert view.partitions["t", 1].last_stable_offset == APPENDS // 2 + 1
 

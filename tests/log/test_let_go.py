@@ -64,13 +64,14 @@ def test_the_others_in_its_entry_go_into_another_one_in_its_place(shared, client
     hang(client, Fault.LATE)
     given_up = client.log.send([offset_commit("given up")])
     held = client.log.send([offset_commit("held", 2, "held")])
-    with pytest.raises(OutcomeUnknown):
-        held.wait(client.log.deadline(0.5))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.5):
+        held.wait()
     assert not given_up.let_go()
     recover(client)
     client.submit(offset_commit("new", 3, "new"))
     assert requests_in(shared) == ["topic", "held", "new"]
-    assert held.wait(client.log.deadline(0))
+    with client.log.within(0):
+        assert held.wait()
     assert given_up.error is not None
     for put in client.late:
         put()
@@ -81,8 +82,8 @@ def test_a_body_that_lands_late_before_the_one_in_its_place_has_happened(shared,
     hang(client, Fault.LATE)
     given_up = client.log.send([offset_commit("given up")])
     held = client.log.send([offset_commit("held", 2, "held")])
-    with pytest.raises(OutcomeUnknown):
-        held.wait(client.log.deadline(0.5))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.5):
+        held.wait()
     given_up.let_go()
 
     def lands_before_the_next_put(operation: Operation) -> Fault:
@@ -95,7 +96,8 @@ def test_a_body_that_lands_late_before_the_one_in_its_place_has_happened(shared,
     client.submit(offset_commit("new", 3, "new"))
     assert requests_in(shared) == ["topic", "given up", "held", "new"]
     assert given_up.results is not None
-    assert held.wait(client.log.deadline(0))
+    with client.log.within(0):
+        assert held.wait()
     assert shared.client().log.group_ids() == ["group", "held", "new"]
 
 
@@ -197,12 +199,13 @@ def test_an_interrupted_call_is_not_finished_by_another(shared, client) -> None:
 def test_who_is_refused_for_another_clients_entry_is_told_that_nothing_of_its_own_was_written(shared, client) -> None:
     hang(client, Fault.LATE)
     first = client.log.send([offset_commit("first")])
-    with pytest.raises(OutcomeUnknown):
-        first.wait(client.log.deadline(0.5))
+    with pytest.raises(OutcomeUnknown), client.log.within(0.5):
+        first.wait()
     with pytest.raises(StoreUnavailable, match="nothing was written, and nothing will be"):
         client.submit(offset_commit("second"), timeout_s=0.5)
     recover(client)
-    assert first.wait(client.log.deadline(1))
+    with client.log.within(1):
+        assert first.wait()
     assert requests_in(shared) == ["topic", "first"]
 
 
@@ -267,15 +270,18 @@ def _work(call: _Call, process: Any, random: Random, puts: dict[tuple[int, str],
     try:
         match random.choice(["wait", "wait once", "let go", "cancel"]):
             case "wait":
-                call.ticket.wait(process.log.deadline(random.choice([0.02, 0.1])))
+                with process.log.within(random.choice([0.02, 0.1])):
+                    call.ticket.wait()
                 call.happened = True
             case "wait once":
-                call.ticket.wait_once(process.log.deadline(random.choice([0.02, 0.1])))
+                with process.log.within(random.choice([0.02, 0.1])):
+                    call.ticket.wait_once()
                 call.happened = True
             case "let go":
                 call.happened = False if call.ticket.let_go() else None
             case "cancel":
-                call.happened = not call.ticket.cancel(process.log.deadline(0.1))
+                with process.log.within(0.1):
+                    call.happened = not call.ticket.cancel()
     except OutcomeUnknown:
         call.is_unknown = True
     except StoreUnavailable as error:

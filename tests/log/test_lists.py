@@ -80,7 +80,8 @@ def test_a_list_that_no_reader_would_take_is_refused_at_once_and_queued_never(sh
     with pytest.raises(CommandRefused, match=rf"command 2 of 2 \({kind}\) holds a value that the log") as refused:
         client.log.send([offset_commit("first"), command])
     assert refused.value.error.code() == ErrorCode.LOCAL_INVALID_ARG
-    waiting.wait(client.log.deadline(1))
+    with client.log.within(1):
+        waiting.wait()
     assert shared.client().log.committed_offset("group", *LEFT).offset == 7
 
 
@@ -190,11 +191,12 @@ def test_what_fails_with_one_list_is_told_to_its_owner_and_the_others_go_on(
     others = [client.log.send([offset_commit(f"b{number}", number, group=f"group-{number}")]) for number in range(3)]
     for ticket in others:
         try:
-            ticket.wait(client.log.deadline(1))
+            with client.log.within(1):
+                ticket.wait()
         except KafkaException:
             pytest.fail("another client's list must not fail")
-    with pytest.raises(KafkaException, match="a defect of sparktxn: ZeroDivisionError"):
-        poison.wait(client.log.deadline(1))
+    with pytest.raises(KafkaException, match="a defect of sparktxn: ZeroDivisionError"), client.log.within(1):
+        poison.wait()
     assert sorted(shared.client().log.group_ids()) == ["group-0", "group-1", "group-2"]
 
 
@@ -205,8 +207,8 @@ def test_a_defect_that_no_list_has_brought_about_is_told_once_to_each_and_then_o
     with monkeypatch.context() as patched:
         patched.setattr(composing, "LogEntry", None)
         for ticket in tickets:
-            with pytest.raises(KafkaException, match="TypeError"):
-                ticket.wait(client.log.deadline(1))
+            with pytest.raises(KafkaException, match="TypeError"), client.log.within(1):
+                ticket.wait()
     client.submit(offset_commit("well", 3))
     assert client.log.committed_offset("group", *LEFT).offset == 3
 
@@ -239,8 +241,8 @@ def test_a_part_of_the_state_that_is_damaged_stops_only_those_who_need_it(shared
     stopped = fresh.log.send([offset_commit("x", group=f"group-{damaged}")])
     well = next(number for number in groups if groups[number] != groups[damaged])
     fresh.submit(offset_commit("y", 77, group=f"group-{well}"))
-    with pytest.raises(DamagedObject):
-        stopped.wait(fresh.log.deadline(1))
+    with pytest.raises(DamagedObject), fresh.log.within(1):
+        stopped.wait()
     assert shared.client().log.committed_offset(f"group-{well}", *LEFT).offset == 77
 
 
@@ -258,7 +260,7 @@ def test_many_large_refused_listsgo_into_entries_that_the_store_takes(shared, cl
     offsets = tuple(OffsetToCommit(topic_id, partition, 1, metadata) for partition in range(100))
     count = OBJECT_SIZE_MAX // (100 * 4_096) + 2
     tickets = [client.log.send([OffsetCommit(f"r{number}", "group", offsets)]) for number in range(count)]
-    tickets[-1].wait(client.log.deadline(60))
+    tickets[-1].wait()
     assert all(ticket.is_done() for ticket in tickets)
     sizes = [len(shared.objects.get(names.entry(number))) for number in shared.names_of_entries()]
     assert max(sizes) < 2 * LISTS_BYTES_MAX

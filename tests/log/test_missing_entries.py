@@ -77,7 +77,8 @@ def test_the_last_entry_is_no_hole(shared: Shared) -> None:
 def test_a_process_that_followed_looks_again_before_its_first_put(shared: Shared) -> None:
     reader = shared.client()
     grow(shared, 2)
-    reader.log.refresh(reader.log.deadline(1))
+    with reader.log.within(1):
+        reader.log.refresh()
     grow_more = shared.client()
     grow_more.submit(CreateTopic("a", "a", 1))
     grow_more.submit(CreateTopic("b", "b", 1))

@@ -59,7 +59,7 @@ def other_process(store: Store) -> Store:
 
 def left_in_the_state(store: Store) -> tuple[list[str], set[int]]:
     """The transactional ids, and the producer ids that partitions know."""
-    store.log.refresh(store.log.deadline(5))
+    store.log.refresh()
     ids = sorted(known.transactional_id for known in store.log.transactions())
     return ids, {known.producer_id for known in store.log.all_producers()}
 
@@ -78,7 +78,7 @@ def log_bytes(store: Store) -> int:
 
 def operations_to_open(store: Store) -> int:
     counted = FaultyStore(objects_of(store.uri, {}), lambda operation: Fault.NONE)
-    open_log(counted, create=False).refresh(store.log.deadline(5))
+    open_log(counted, create=False).refresh()
     return len(counted.operations)
 
 
@@ -145,7 +145,7 @@ def test_a_commit_that_others_outrun_is_made_again_and_leaves_nothing(
 def test_an_id_that_was_fenced_or_forgotten_is_used_again(store: Store) -> None:
     store.commit(staged(store, b"a"))
     rival = other_process(store)
-    rival.log.submit([InitProducerId("fence", SHARED_ID)], rival.log.deadline(5))
+    rival.log.submit([InitProducerId("fence", SHARED_ID)])
     store.commit(staged(store, b"b"))
     known = store.log.transaction(SHARED_ID)
     assert known is not None
@@ -156,7 +156,7 @@ def test_an_id_that_was_fenced_or_forgotten_is_used_again(store: Store) -> None:
     for one in store.log.all_producers():
         seen = (one.producer_id, one.producer_epoch, one.last_sequence, one.coordinator_epoch)
         commands.append(ExpireProducers(one.topic_id, one.partition, (seen,)))
-    rival.log.submit(commands, rival.log.deadline(5))
+    rival.log.submit(commands)
     store.commit(staged(store, b"c"))
     assert values_of(store) == [b"a", b"b", b"c"]
 
@@ -166,7 +166,7 @@ def test_an_id_in_which_a_transaction_is_open_keeps_no_caller(store: Store) -> N
     known = store.log.transaction(SHARED_ID)
     assert known is not None
     identity = (SHARED_ID, known.producer_id, known.producer_epoch, known.transaction + 1)
-    store.log.submit([AddPartitionsToTxn(*identity, ((1, 0),))], store.log.deadline(5))
+    store.log.submit([AddPartitionsToTxn(*identity, ((1, 0),))])
     store.commit(staged(store, b"b"))
     assert values_of(store) == [b"a", b"b"]
     assert left_in_the_state(store) == ([SHARED_ID], {0})
@@ -176,11 +176,11 @@ def test_what_the_state_refuses_for_another_reason_is_reported_at_once(store: St
     store.commit(staged(store, b"a"))
     expired = staged(store, b"b")
     entry = store.log.entry
-    store.log.submit([Vacuum(1, entry + 1)], store.log.deadline(5))
+    store.log.submit([Vacuum(1, entry + 1)])
     with pytest.raises(SegmentExpired):
         store.commit(expired)
     rows = staged(store, b"c")
-    store.log.submit([DeleteTopic("delete", "t", rows[0].topic_id)], store.log.deadline(5))
+    store.log.submit([DeleteTopic("delete", "t", rows[0].topic_id)])
     with pytest.raises(CommandRefused) as refused:
         store.commit(rows)
     assert refused.value.error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

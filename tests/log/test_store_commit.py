@@ -218,7 +218,7 @@ def test_a_commit_whose_outcome_is_lost_is_not_made_again(
     segments = staged(faulty.store, b"a")
     commit_without_an_answer(faulty, Fault.RESPONSE_LOST, segments, None, id_)
     with monkeypatch.context() as patch:
-        patch.setattr(Ticket, "wait", lambda self, deadline: lose())
+        patch.setattr(Ticket, "wait", lambda self: lose())
         with pytest.raises(OutcomeLost):
             faulty.store.commit(segments, transactional_id=id_)
     with pytest.raises(OutcomeLost):
@@ -238,7 +238,7 @@ def test_a_list_that_another_thread_is_about_to_send_is_not_reported_as_failed(
     if is_again:
         commit_without_an_answer(faulty, Fault.LATE, segments, None, id_)
     with monkeypatch.context() as patch:
-        patch.setattr(Ticket, "wait", lambda self, deadline: too_late())
+        patch.setattr(Ticket, "wait", lambda self: too_late())
         patch.setattr(Ticket, "withdraw", lambda self: False)
         with pytest.raises(OutcomeUnknown, match="another call of this process may send it"):
             faulty.store.commit(segments, transactional_id=id_)
@@ -285,5 +285,5 @@ def test_a_commit_that_could_not_be_sent_is_known_not_to_have_happened(faulty: F
     with pytest.raises(StoreUnavailable):
         faulty.store.commit(segments, transactional_id="job", timeout_s=0.5)
     faulty.recover()
-    faulty.store.log.submit([CreateTopic("other", "other", 1)], faulty.store.log.deadline(5))
+    faulty.store.log.submit([CreateTopic("other", "other", 1)])
     assert values_of(faulty.store) == [b"first"]

@@ -72,7 +72,7 @@ class World:
         return open_log(self.faulty, self.clock, check_clock=True, **settings)
 
     def write(self, name: str = "t") -> None:
-        self.log.submit([CreateTopic(name, name, 1)], self.log.deadline(5))
+        self.log.submit([CreateTopic(name, name, 1)])
 
     def operations(self, kind: str) -> int:
         return sum(operation.verb == kind for operation in self.faulty.operations)
@@ -117,7 +117,7 @@ def test_a_wrong_clock_makes_no_store() -> None:
     world.clock.skew_s = 0
     opened = world.open()
     asked = len(world.faulty.operations)
-    opened.submit([CreateTopic("t", "t", 1)], opened.deadline(5))
+    opened.submit([CreateTopic("t", "t", 1)])
     names_asked = [str(operation.name) for operation in world.faulty.operations[asked:]]
     assert not [name for name in names_asked if name.startswith(names.CLOCKS)], "the opening has asked"
 
@@ -137,7 +137,7 @@ def test_readers_need_no_clock() -> None:
     world.clock.skew_s = 3_650 * DAY_S
     late = world.open()
     assert [topic.name for topic in late.topics()] == ["t"]
-    late.refresh(late.deadline(5))
+    late.refresh()
 
 
 def test_the_store_is_asked_once_and_then_every_hour() -> None:
@@ -180,7 +180,7 @@ def test_a_store_that_answers_late_is_not_taken_for_one_with_another_clock() -> 
         return Fault.NONE
 
     world.fate = slow
-    world.log.submit([CreateTopic("t", "t", 1)], world.log.deadline(1e6))
+    world.log.submit([CreateTopic("t", "t", 1)])
 
 
 def test_a_store_without_times_is_not_compared_with() -> None:

@@ -25,14 +25,14 @@ def victim(client: Client) -> ProducerCommands:
 
 
 def status(client: Client) -> TransactionStatus:
-    client.log.refresh(client.log.deadline(5))
+    client.log.refresh()
     transaction = client.log.transaction("victim")
     assert transaction is not None
     return transaction.status
 
 
 def held(client: Client) -> bool:
-    view = client.log.view(["topic"], client.log.deadline(5)).partitions["topic", 0]
+    view = client.log.view(["topic"]).partitions["topic", 0]
     return view.last_stable_offset < view.log_end_offset
 
 
@@ -77,7 +77,7 @@ def test_a_reader_that_waits_aborts_too(shared: Shared) -> None:
     reader = shared.client()
     for _ in range(9):
         shared.clock.sleep(10)
-        reader.log.view(["topic"], reader.log.deadline(5))
+        reader.log.view(["topic"])
     assert not held(reader)
 
 
@@ -172,10 +172,10 @@ def test_a_log_that_is_closed_looks_no_more(shared: Shared) -> None:
     log = open_log(shared.objects, shared.clock, 99, background=background)
     background.close()
     shared.clock.sleep(100)
-    log.view(["topic"], log.deadline(5))
+    log.view(["topic"])
     log._timeouts._background = StrictBackground()
     shared.clock.sleep(100)
-    log.view(["topic"], log.deadline(5))
+    log.view(["topic"])
     log.close()
 
 
@@ -199,7 +199,7 @@ def test_who_waits_for_pending_offsets_aborts_after_the_time_out(shared: Shared,
         waits += 1
         assert waits < 20
         shared.clock.sleep(10)
-        waiting.log.refresh(waiting.log.deadline(5))
+        waiting.log.refresh()
     assert waits >= TIMEOUT_S / 10
     assert status(first) is TransactionStatus.COMPLETE_ABORT
     assert waiting.log.committed_offset("group", *LEFT) is None
@@ -213,5 +213,5 @@ def test_offsets_of_a_prepared_transaction_wait_for_its_coordinator(shared: Shar
     waiting = shared.client()
     for _ in range(20):
         shared.clock.sleep(1_000)
-        waiting.log.refresh(waiting.log.deadline(5))
+        waiting.log.refresh()
         assert waiting.log.pending_offsets("group", *LEFT)

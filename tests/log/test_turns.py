@@ -32,30 +32,26 @@ class SlowStore(MemoryStore):
 def test_eight_threads_share_entries() -> None:
     """Of eight, those that the last entry has answered and those that the next one will take turns: four and four."""
     log = open_log(SlowStore(f"turns-{next_number()}", SystemClock()))
-    before = log.refresh(log.deadline(10))
+    before = log.refresh()
 
     def work(thread: int) -> None:
         for number in range(LISTS):
-            log.submit([InitProducerId(f"{thread}/{number}", f"job-{thread}")], log.deadline(60))
+            log.submit([InitProducerId(f"{thread}/{number}", f"job-{thread}")])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    entries = log.refresh(log.deadline(10)) - before
+    entries = log.refresh() - before
     log.close()
     assert entries < THREADS * LISTS / 2.5, "the lists of threads that write at a time are in too many entries"
-
-
-def deadline(seconds: float | None = None) -> Deadline:
-    return Deadline(SystemClock(), seconds)
 
 
 def is_free(turns: Turns) -> bool:
     """Return whether a caller has the turn without a wait: it then never asks whether its list is done."""
     asked: list[None] = []
-    with turns.turn(lambda: asked.append(None) is None, deadline()):
+    with turns.turn(lambda: asked.append(None) is None):
         return not asked
 
 
@@ -68,16 +64,16 @@ def test_a_caller_whose_list_is_done_leaves_while_another_has_the_turn() -> None
         return done.is_set()
 
     def wait() -> None:
-        with turns.turn(is_done, deadline()):
+        with turns.turn(is_done):
             left.set()
 
-    with turns.turn(lambda: False, deadline()):
+    with turns.turn(lambda: False):
         thread = threading.Thread(target=wait)
         thread.start()
         assert waits.wait(60)
         assert not left.wait(0.05), "the list is not done"
         done.set()
-    with turns.turn(lambda: False, deadline()):
+    with turns.turn(lambda: False):
         assert left.wait(60)
         thread.join()
 
@@ -85,10 +81,10 @@ def test_a_caller_whose_list_is_done_leaves_while_another_has_the_turn() -> None
 def test_a_caller_waits_for_a_second_or_its_deadline_at_most() -> None:
     """What is a lock is the replica's: a turn that was never given back holds no caller up."""
     turns = Turns()
-    with turns.turn(lambda: False, deadline()):
+    with turns.turn(lambda: False):
         for limit_s, least_s in ((0.05, 0.04), (None, 0.9)):
             began_s = time.monotonic()
-            with turns.turn(lambda: False, deadline(limit_s)):
+            with Deadline(SystemClock(), limit_s).governs(), turns.turn(lambda: False):
                 assert time.monotonic() - began_s >= least_s
     assert is_free(turns)
 
@@ -96,7 +92,7 @@ def test_a_caller_waits_for_a_second_or_its_deadline_at_most() -> None:
 def test_an_interrupted_caller_gives_its_turn_back() -> None:
     turns = Turns()
     try:
-        with turns.turn(lambda: False, deadline()):
+        with turns.turn(lambda: False):
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         pass
@@ -118,7 +114,7 @@ def test_a_caller_that_gives_its_turn_back_wakes_those_that_are_done_and_one_mor
             changed.release()
             return not first and number in done
 
-        with turns.turn(is_done, deadline()):
+        with turns.turn(is_done):
             with lock:
                 entered.append(number)
             changed.release()
@@ -126,7 +122,7 @@ def test_a_caller_that_gives_its_turn_back_wakes_those_that_are_done_and_one_mor
                 assert leave.acquire(timeout=60)
 
     threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
-    with turns.turn(lambda: False, deadline()):
+    with turns.turn(lambda: False):
         for thread in threads:
             thread.start()
             assert changed.acquire(timeout=60)
@@ -157,7 +153,7 @@ def test_a_sender_asks_for_its_topic_while_another_thread_writes() -> None:
         store.create_topic("t")
         found: list[object] = []
         ask = threading.Thread(target=lambda: found.extend((store.log.topic("t"), store.log.store_state())))
-        with store.log._follower.locked(deadline(), "test"):
+        with store.log._follower.locked("test"):
             ask.start()
             ask.join(60)
             assert [type(one) for one in found] == [TopicState, StoreState]

@@ -92,13 +92,12 @@ class LongLife:
 
     def half_messages(self) -> None:
         engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": self.uri, **SETTINGS}))
-        deadline = engine.deadline()
         for outcome in (True, False, None):
             name = f"life-{next(self._numbers)}"
             message = MessageRecord(self.random.choice(("again", "orders")), b"half" * 40, "id", 1)
-            engine.prepare("shop", name, engine.stage([message], deadline), 6_000, deadline)
+            engine.prepare("shop", name, engine.stage([message]), 6_000)
             if outcome is not None:
-                engine.end("shop", name, deadline, committed=outcome)
+                engine.end("shop", name, committed=outcome)
         engine.close()
 
     def offsets(self) -> None:

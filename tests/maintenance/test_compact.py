@@ -128,7 +128,7 @@ def test_a_producer_whose_records_are_gone_still_has_its_sequence(prices: Prices
     prices.put(("a", "2"))
     prices.compact()
     assert prices.found() == [(1, b"a", b"2")]
-    (again,) = prices.store.log.submit(sent[0], prices.store.log.deadline(10))[:1]
+    (again,) = prices.store.log.submit(sent[0])[:1]
     assert again.duplicate
     prices.put(("b", "1"))
     assert prices.found() == [(1, b"a", b"2"), (2, b"b", b"1")]

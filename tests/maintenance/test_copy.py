@@ -65,7 +65,7 @@ def trade(store: Store, transactions: int, **settings: Any) -> None:
 
 
 def settle(store: Store) -> None:
-    store.log.refresh(store.log.deadline(10))
+    store.log.refresh()
     store.log.checkpoint()
     assert store.log.background.wait(60)  # type: ignore[attr-defined]  # checkpoints that are being made
 
@@ -498,12 +498,11 @@ def test_signs_of_life_and_intents_stay_with_the_source(shop: Store, target: str
 def test_half_messages_that_entries_below_the_horizon_carry_are_copied(shop: Store, target: str) -> None:
     """Also that of a half transaction which is committed in the copy only."""
     engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": shop.uri, **shop.options}))
-    deadline = engine.deadline()
     for name in ("committed", "pending"):
-        staged = engine.stage([MessageRecord("orders", name.encode(), "id", 1)], deadline)
+        staged = engine.stage([MessageRecord("orders", name.encode(), "id", 1)])
         assert staged.records
-        engine.prepare("shop", name, staged, 6_000, deadline)
-    engine.end("shop", "committed", deadline, committed=True)
+        engine.prepare("shop", name, staged, 6_000)
+    engine.end("shop", "committed", committed=True)
     engine.close()
     horizon = 0
     for _ in range(4):
@@ -515,7 +514,7 @@ def test_half_messages_that_entries_below_the_horizon_carry_are_copied(shop: Sto
     copy_store(shop, target)
     with Store.open(target, options=OPTIONS) as copied:
         assert verify(copied).problems == ()
-        copied.log.submit([EndHalf("shop", "pending", True)], copied.log.deadline(10))
+        copied.log.submit([EndHalf("shop", "pending", True)])
         values = [value for _, _, value in records(target)]
     assert [values.count(name) for name in (b"committed", b"pending")] == [1, 1]
 

@@ -235,10 +235,10 @@ def test_folding_is_off_where_the_setting_is_zero(monkeypatch: Any) -> None:
 def test_two_processes_that_fold_one_range_lose_it_once(world: World, caplog: Any) -> None:
     write(world, 8)
     with Store.open(world.uri, options={"checkpoint.entries": 1_000}) as other:
-        view = other.log.known_view(other.log.deadline())
+        view = other.log.known_view()
         second = Folder(other.log, PLENTY, EIGHT, pause_s=0)
         fold(folder_of(world))
-        other.log.known_view = lambda deadline: view  # type: ignore[method-assign]
+        other.log.known_view = lambda: view  # type: ignore[method-assign]
         with caplog.at_level(logging.DEBUG, "sparktxn"):
             assert fold(second) <= 0, "to be planned again"
             assert second.step() == float("inf")
@@ -364,7 +364,7 @@ def step(self, step=folding.Folder.step):
         self._is_due = True
         self._next_s = 0
         step(self)
-        self._log.view(None, self._log.deadline())
+        self._log.view(None)
 
 folding.Folder.step = step
 store = Store.open(sys.argv[1], create=True)

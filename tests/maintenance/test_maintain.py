@@ -52,7 +52,7 @@ def test_replaced_records_are_gone_though_nobody_writes(tmp_path: Path) -> None:
 def test_a_checkpoint_just_before_the_rewrite_keeps_nothing_for_long(tmp_path: Path) -> None:
     """It names what the rewrite has replaced, and only two entries are above it: the rewrite's and the vacuum's."""
     with written(tmp_path, TRANSACTIONS) as store:
-        store.log.refresh(store.log.deadline(None))
+        store.log.refresh()
         assert store.log.checkpoint() == store.log.entry
         for _ in range(2):
             assert maintain(store, AT_ONCE).failed == ()
@@ -72,7 +72,7 @@ def test_wherever_checkpoints_are_a_store_without_writers_becomes_small(seed: in
         options = {"store.fsync": "false", "checkpoint.fold.bytes.per.minute": "0"}
         for number in range(random_.randint(1, 25)):
             if random_.random() < 0.3:
-                store.log.refresh(store.log.deadline(None))
+                store.log.refresh()
                 store.log.checkpoint()
             name = f"writer-{random_.randrange(3)}"
             with Producer({"bootstrap.servers": str(tmp_path), "transactional.id": name, **options}) as producer:
@@ -82,7 +82,7 @@ def test_wherever_checkpoints_are_a_store_without_writers_becomes_small(seed: in
                 producer.flush()
                 end = random_.choice([producer.commit_transaction, producer.abort_transaction])
                 end()
-        store.log.refresh(store.log.deadline(None))
+        store.log.refresh()
         store.log.checkpoint()
         store.create_topic("last", 1)
         for _ in range(4):

@@ -27,12 +27,12 @@ def test_a_process_older_than_all_checkpoints_publishes_nothing_that_is_gone(wor
     """It adopts another's checkpoint, idles while those runs are merged and vacuumed, and then makes one of its own."""
     old = world.process()
     world.grow(checkpoints=3, transactions=2)
-    old.log.refresh(old.log.deadline())
+    old.log.refresh()
     assert old.log._checkpointer._adopt(newest_head(world.objects))
     assert old.log._follower.tail.parts.base == world.heads()[-1]
     world.grow(checkpoints=16, transactions=2)
     world.commit()
-    old.log.refresh(old.log.deadline())
+    old.log.refresh()
     assert world.process().vacuum().sealed_files > 0, "the runs that it has adopted are merged, and gone"
     old.log.checkpoint()
     assert world.heads()[-1] == world.writer.log.entry + 1, "it has made a checkpoint"
@@ -49,7 +49,7 @@ def deferring_process_that_a_vacuum_has_passed(world: World) -> Process:
     tail = idle.log._follower.tail
     tail.load([part for part in tail.parts.refs if not part.startswith("partitions/")])
     world.grow(checkpoints=2)
-    idle.log.refresh(idle.log.deadline())
+    idle.log.refresh()
     assert tail is idle.log._follower.tail
     assert tail.parts.is_behind(part_of(("partition", *LEFT)))
     assert tail.checkpoint_entry < world.heads()[-1]
@@ -83,7 +83,7 @@ def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_writte
     slow = world.process(checkpoint_merge_runs=2)
     for _ in range(2):
         world.commit(2)
-        slow.log.refresh(slow.log.deadline())
+        slow.log.refresh()
         if not world.heads():
             assert slow.log.checkpoint() is not None
     ran: list[object] = []
@@ -99,7 +99,7 @@ def test_a_checkpoint_whose_runs_are_vacuumed_while_it_merges_them_is_not_writte
     slow.fate = fate
     assert slow.log.checkpoint() is None
     assert ran
-    slow.log.refresh(slow.log.deadline())
+    slow.log.refresh()
     assert slow.log.checkpoint() is not None
     world.check()
 
@@ -114,7 +114,7 @@ def sealed_by_two_processes() -> World:
     world.grow(checkpoints=1, transactions=2)
     for process in (other, world.writer, other):
         world.commit(2)
-        process.log.refresh(process.log.deadline())
+        process.log.refresh()
         assert process.log.checkpoint() is not None
         world.clock.sleep(200)
     return world
@@ -179,7 +179,7 @@ def test_a_marker_that_arrives_late_leaves_a_checkpoint_at_every_horizon(world: 
         late.vacuum()
     for process in old:
         world.commit()
-        process.log.refresh(process.log.deadline())
+        process.log.refresh()
         assert process.log.checkpoint() is not None
         world.clock.sleep(200)
     overtaken = world.process()

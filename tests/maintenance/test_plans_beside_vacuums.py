@@ -28,7 +28,7 @@ def produce(store: Store, count: int) -> None:
             producer.flush()
             # A checkpoint that is being made is no second one, and a vacuum deletes what later ones have merged.
             assert store.log.background.wait(60)  # type: ignore[attr-defined]
-    store.log.refresh(store.log.deadline(10))
+    store.log.refresh()
     store.log.checkpoint()
 
 

@@ -123,11 +123,11 @@ def test_what_the_horizon_has_passed_is_left(shop: Store) -> None:
     """Runs of entries that are gone: their manifests follow from nothing, later ones from the log."""
     for _ in range(3):
         trade(shop.uri, 4)
-        shop.log.refresh(shop.log.deadline(10))
+        shop.log.refresh()
         shop.log.checkpoint()
         vacuum(shop, EVERYTHING)
     trade(shop.uri, 4)
-    shop.log.refresh(shop.log.deadline(10))
+    shop.log.refresh()
     shop.log.checkpoint()
     horizon = verify(shop).horizon
     assert horizon > 1

@@ -173,7 +173,7 @@ def test_a_topic_that_is_deleted_meanwhile_stops_no_other(world: World, monkeypa
 
     def after_deleting(commands: Any) -> Any:
         if not deleted and isinstance(commands[0], DeleteRecords):
-            deleted.append(send([DeleteTopic("gone", "other", world.topic_id("other"))]).wait(log.deadline(5)))
+            deleted.append(send([DeleteTopic("gone", "other", world.topic_id("other"))]).wait())
         return send(commands)
 
     monkeypatch.setattr(log, "send", after_deleting)
@@ -244,14 +244,14 @@ class Aged(ClockedWorld):
         self.store = self.handle()
         settings = {"retention.ms": str(5 * HOUR_MS // 2)}
         log = self.store.log
-        log.submit([CreateTopic("t", "t", 2, settings)], log.deadline(5))
-        producer = ProducerCommands.of(None, log.submit([InitProducerId("init", None, 60_000)], log.deadline(5))[0])
+        log.submit([CreateTopic("t", "t", 2, settings)])
+        producer = ProducerCommands.of(None, log.submit([InitProducerId("init", None, 60_000)])[0])
         for number in range(4):
             now_ms = self.clock.wall_ms()
             for partition in (0, 1):
                 append = producer.append((1, partition), number)
                 append = replace(append, timestamp_min_ms=now_ms, timestamp_max_ms=now_ms)
-                log.submit([append], log.deadline(5))
+                log.submit([append])
             self.clock.sleep(HOUR_MS / 1000)
 
     def handle(self, objects: ObjectStore | None = None) -> Store:

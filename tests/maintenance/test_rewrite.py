@@ -254,7 +254,7 @@ def sealed() -> Iterator[World]:
         aborted.abort_transaction()
         if part == 1:
             rewrite(made.store, {**TWO, "rewrite.target.bytes": 1_024})
-    made.store.log.refresh(made.store.log.deadline(10))
+    made.store.log.refresh()
     made.store.log.checkpoint()
     yield made
     made.close()
@@ -262,7 +262,7 @@ def sealed() -> Iterator[World]:
 
 def test_a_plan_does_not_depend_on_how_much_of_it_is_in_memory(sealed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     log = sealed.store.log
-    view = log.view(["t"], log.deadline(10))
+    view = log.view(["t"])
     runs, stable = view.partitions["t", 0].sealed, view.partitions["t", 0].last_stable_offset
     assert len(runs) > 2
     for target_bytes in (1_024, 4_096, 2**20):
@@ -282,7 +282,7 @@ def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.Monkey
     world = World({"t": 1}, checkpoint_entries=4, checkpoint_seal_segments=2)
     for _ in range(7):
         write(world, 6)
-        world.store.log.refresh(world.store.log.deadline(10))
+        world.store.log.refresh()
         world.store.log.checkpoint()
     monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_AT_ONCE", 2)
     monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_PER_TASK", 3)
@@ -294,7 +294,7 @@ def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("sparktxn.maintenance.rewriteplan.segments_between", noted)
     log = world.store.log
-    view = log.view(["t"], log.deadline(10))
+    view = log.view(["t"])
     tasks = plan_tasks(log.objects, view, RewriteSettings(target_bytes=1_024, min_segments=2))
     next(tasks)
     begun = len(asked)

@@ -27,8 +27,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def raise_floor(store: Store) -> None:
     """As a vacuum does that finds all uploads so far too old."""
     for number in range(3):
-        store.log.submit([InitProducerId(f"{store.log.entry}-{number}")], store.log.deadline(5))
-    store.log.submit([Vacuum(1, store.log.entry)], store.log.deadline(5))
+        store.log.submit([InitProducerId(f"{store.log.entry}-{number}")])
+    store.log.submit([Vacuum(1, store.log.entry)])
 
 
 def read(store: Store) -> list[bytes | None]:
@@ -45,7 +45,7 @@ def test_a_transaction_is_aborted_and_the_next_one_commits(store: Store) -> None
         producer.begin_transaction()
         producer.produce("orders", b"slow")
         assert producer._outbox is not None
-        producer._outbox.upload(store.log.deadline(5))
+        producer._outbox.upload()
         raise_floor(store)
         with pytest.raises(TransactionAborted, match="upload its records again") as aborted:
             producer.commit_transaction()
@@ -61,7 +61,7 @@ def test_a_transaction_is_aborted_and_the_next_one_commits(store: Store) -> None
 def test_outside_transactions_the_records_are_reported_as_failed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = []
     born, slow = Log.born, [True]
-    monkeypatch.setattr(Log, "born", lambda log, deadline: 1 if slow else born(log, deadline))
+    monkeypatch.setattr(Log, "born", lambda log: 1 if slow else born(log))
     raise_floor(store)
     with Producer({"bootstrap.servers": store.uri, **OPTIONS}) as producer:
         producer.produce("orders", b"slow", on_delivery=lambda error, message: reports.append(error))

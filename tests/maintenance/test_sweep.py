@@ -53,7 +53,7 @@ class World(ClockedWorld):
         return Store(f"memory://{self.name}", {}, self.process(objects, clock, **settings))
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.store.log.submit(commands, self.store.log.deadline(5))
+        return self.store.log.submit(commands)
 
     def initialise(self, name: str | None, timeout_ms: int = 60_000) -> ProducerCommands:
         command = InitProducerId(f"init-{next(self._requests)}", name, timeout_ms)
@@ -65,12 +65,12 @@ class World(ClockedWorld):
         return producer
 
     def status(self, name: str) -> TransactionStatus | None:
-        self.store.log.refresh(self.store.log.deadline(5))
+        self.store.log.refresh()
         found = self.store.log.transaction(name)
         return found.status if found is not None else None
 
     def producer_ids(self, where: tuple[int, int] = LEFT) -> list[int]:
-        self.store.log.refresh(self.store.log.deadline(5))
+        self.store.log.refresh()
         return [producer.producer_id for producer in self.store.log.producers(*where)]
 
 
@@ -103,10 +103,10 @@ def test_a_dry_run_reports_what_is_due_and_writes_nothing(world: World) -> None:
     world.published("late", timeout_ms=1_000)
     world.initialise("idle")
     world.clock.sleep(8 * DAY_S)
-    world.store.log.refresh(world.store.log.deadline(5))
+    world.store.log.refresh()
     before = world.store.log.entry
     planned = sweep(world.store, dry_run=True)
-    assert (planned.dry_run, world.store.log.refresh(world.store.log.deadline(5))) == (True, before)
+    assert (planned.dry_run, world.store.log.refresh()) == (True, before)
     assert [found.transactional_id for found in planned.timed_out] == ["late"]
     assert planned.expired_transactional_ids == ("idle",)
     assert world.status("late") is TransactionStatus.ONGOING
@@ -393,7 +393,7 @@ class TestOffsetsOfGroupsWithoutMembers:
     def left(self, world: World) -> list[int]:
         """A sweep of another process; the partitions for which offsets are left."""
         sweep(world.handle())
-        world.store.log.refresh(world.store.log.deadline(5))
+        world.store.log.refresh()
         return sorted(offset.partition for offset in world.store.log.group_offsets("group"))
 
     def test_each_by_its_own_commit_where_the_group_never_had_members(self, world: World) -> None:
@@ -423,7 +423,7 @@ class TestOffsetsOfGroupsWithoutMembers:
         world.clock.sleep(3 * DAY_S)
         assert self.left(world) == []
         sweep(world.handle())
-        world.store.log.refresh(world.store.log.deadline(5))
+        world.store.log.refresh()
         assert world.store.log.empty_groups() == []
 
     def test_never_while_a_member_lives(self, world: World) -> None:

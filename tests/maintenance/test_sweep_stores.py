@@ -38,12 +38,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.mark.kafka("K44", "K46")
 def test_what_has_timed_out_is_aborted_and_what_has_not_is_not(store: Store) -> None:
-    log, deadline = store.log, store.log.deadline(60)
+    log = store.log
     store.create_topic("topic", 1)
     for name, timeout_ms in (("short", 500), ("long", 600_000)):
-        told = log.submit([InitProducerId(log.ids.token(), name, timeout_ms)], deadline)[0]
-        log.submit([ProducerCommands.of(name, told).append((1, 0), 0, transaction=1)], deadline)
-    log.submit([InitProducerId(log.ids.token(), "idle")], deadline)
+        told = log.submit([InitProducerId(log.ids.token(), name, timeout_ms)])[0]
+        log.submit([ProducerCommands.of(name, told).append((1, 0), 0, transaction=1)])
+    log.submit([InitProducerId(log.ids.token(), "idle")])
     time.sleep(2.1)
     report = sweep(store, {"transactional.id.expiration.ms": 1_000})
     assert [found.transactional_id for found in report.timed_out] == ["short"]

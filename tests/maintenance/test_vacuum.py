@@ -145,7 +145,7 @@ def test_hole_9_a_writer_slower_than_the_floor_is_told_and_can_upload_again(worl
     assert refused.value.error.code() == ErrorCode.KAFKA_STORAGE_ERROR
     world.check()
     world.transaction -= 1
-    slow.log.refresh(slow.log.deadline())
+    slow.log.refresh()
     slow.submit(*world.fused(slow))
     world.check()
 
@@ -324,7 +324,7 @@ def test_hole_12_a_checkpoint_that_is_not_whole_is_no_horizon(
     report = world.process().vacuum()
     assert report.horizon == heads[-3]
     assert world.entries()[0] == heads[-3]
-    world.writer.log.refresh(world.writer.log.deadline())
+    world.writer.log.refresh()
     assert digest_of(world.process().log) == digest_of(world.writer.log)
 
 
@@ -369,7 +369,7 @@ def test_two_processes_that_seal_differently_lose_nothing(world: World) -> None:
     world.process().vacuum()
     world.check()
     for process in (world.writer, other):
-        process.log.refresh(process.log.deadline())
+        process.log.refresh()
         assert digest_of(process.log) == digest_of(world.process().log)
         world.commit(3)
         process.log.checkpoint()
@@ -383,14 +383,14 @@ def test_hole_13_a_checkpoint_published_behind_a_vacuum_is_used_by_nobody(world:
     """Its writer stood on a checkpoint below the horizon, and was slow: what it names of that one is gone."""
     slow = world.process()
     world.commit(4)
-    slow.log.refresh(slow.log.deadline())
+    slow.log.refresh()
     slow.log.checkpoint()
     world.commit(4)
     world.clock.sleep(1)
     world.writer.log.checkpoint()
     world.grow(checkpoints=2)
     world.commit()
-    slow.log.refresh(slow.log.deadline())
+    slow.log.refresh()
     ran: list[VacuumReport] = []
 
     def fate(operation):
@@ -446,7 +446,7 @@ def passed(world: World) -> None:
     [
         lambda process: process.view(),
         lambda process: process.submit(InitProducerId("a", "other")),
-        lambda process: process.log.refresh(process.log.deadline()),
+        lambda process: process.log.refresh(),
         lambda process: process.log.checkpoint(),
     ],
     ids=["view", "submit", "refresh", "checkpoint"],
@@ -454,7 +454,7 @@ def passed(world: World) -> None:
 def test_a_process_whose_checkpoint_was_vacuumed_goes_on(world: World, idle: Process, call) -> None:
     passed(world)
     call(idle)
-    idle.log.refresh(idle.log.deadline())
+    idle.log.refresh()
     assert digest_of(idle.log) == digest_of(world.process().log)
     world.check()
 
@@ -462,7 +462,7 @@ def test_a_process_whose_checkpoint_was_vacuumed_goes_on(world: World, idle: Pro
 def test_a_process_that_has_followed_loads_a_part_that_was_vacuumed(world: World, idle: Process) -> None:
     """It is up to date; only what it has not touched yet is gone from under it."""
     world.grow(checkpoints=20, transactions=2)
-    idle.log.refresh(idle.log.deadline())
+    idle.log.refresh()
     world.process().vacuum()
     assert [topic.name for topic in idle.log.topics()] == [TOPIC]
     assert idle.log.transaction("job") is not None
@@ -477,7 +477,7 @@ def test_hole_32_a_view_of_runs_that_were_vacuumed_has_expired_and_the_next_one_
     from sparktxn.scan.plan import segments_between
 
     world.grow(checkpoints=20, transactions=2)
-    idle.log.refresh(idle.log.deadline())
+    idle.log.refresh()
     view = idle.view().partitions[TOPIC, 0]
     world.process().vacuum()
     with pytest.raises(ViewExpired, match="open a newer view"):

@@ -56,7 +56,7 @@ def shop(tmp_path: Path) -> Iterator[Store]:
     with Store.open(str(tmp_path / "shop"), options=OPTIONS, create=True) as store:
         store.create_topic("orders", 2)
         trade(store.uri, 9)
-        store.log.refresh(store.log.deadline(10))
+        store.log.refresh()
         store.log.checkpoint()
         assert store.log.background.wait(60)  # type: ignore[attr-defined]  # a checkpoint that is being made
         yield store
@@ -94,7 +94,7 @@ def segments_of(store: Store) -> list[Path]:
 def test_it_is_whole_after_vacuums_too(shop: Store) -> None:
     for _ in range(3):
         trade(shop.uri, 4)
-        shop.log.refresh(shop.log.deadline(10))
+        shop.log.refresh()
         shop.log.checkpoint()
         vacuum(shop, EVERYTHING)
     report = verify(shop)
@@ -211,11 +211,11 @@ def test_a_vacuum_meanwhile_makes_it_begin_again(shop: Store, monkeypatch: pytes
         attempts.append(self._horizon)
         if len(attempts) == 1:
             trade(shop.uri, 4)
-            shop.log.refresh(shop.log.deadline(10))
+            shop.log.refresh()
             for _ in range(2):
                 shop.log.checkpoint()
                 trade(shop.uri, 1)
-                shop.log.refresh(shop.log.deadline(10))
+                shop.log.refresh()
             assert vacuum(shop, EVERYTHING).entries
         return original(self, replay)
 
@@ -306,7 +306,7 @@ def test_whatever_was_written_is_whole(seed: int, steps: int) -> None:
                         producer.flush()
                     producer.commit_transaction() if draw.random() < 0.7 else producer.abort_transaction()
             elif step < 0.8:
-                store.log.refresh(store.log.deadline(10))
+                store.log.refresh()
                 store.log.checkpoint()
             elif step < 0.9:
                 rewrite(store, {"rewrite.min.segments": 2})

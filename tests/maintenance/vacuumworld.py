@@ -63,10 +63,10 @@ class Process:
         self.store = Store(world.objects.uri, {}, self.log)
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.log.submit(commands, self.log.deadline(5))
+        return self.log.submit(commands)
 
     def view(self, entry: int | None = None) -> ReadView:
-        return self.log.view(None, self.log.deadline(5), entry=entry)
+        return self.log.view(None, entry=entry)
 
     def vacuum(self, *, dry_run: bool = False, timeout_s: float | None = None, **settings: int) -> VacuumReport:
         chosen = EVERYTHING | {name.replace("_", "."): value for name, value in settings.items()}

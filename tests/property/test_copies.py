@@ -141,7 +141,7 @@ def _go_on(history: Copying, number: int) -> None:
             producer.init_transactions()
             with producer.transaction():
                 producer.produce("t", b"in the copy %d" % number, partition=0)
-        copy.log.refresh(copy.log.deadline(10))
+        copy.log.refresh()
         mine = copy.log.transaction(f"id-{number}")
         assert mine is not None
         assert (mine.producer_id, mine.producer_epoch) > (known.producer_id, known.producer_epoch)
@@ -149,5 +149,5 @@ def _go_on(history: Copying, number: int) -> None:
         assert [row["value"] for row in found].count(b"in the copy %d" % number) == 1
         end = EndTxn(known.transactional_id, known.producer_id, known.producer_epoch, known.transaction, committed=True)
         with pytest.raises(CommandRefused) as refused:
-            copy.log.submit([end], copy.log.deadline(5))
+            copy.log.submit([end])
         assert refused.value.error.code() == ErrorCode.PRODUCER_FENCED

@@ -408,7 +408,7 @@ class LogMachine(StateMachine):
         )
 
     def submit(self, *commands: Command) -> list[CommandResult]:
-        return self.log.submit(list(commands), self.log.deadline(5))
+        return self.log.submit(list(commands))
 
     def record(self, table: str, topic_id: int, partition: int, producer_id: int) -> Any:
         return self.log.producer(topic_id, partition, producer_id)
@@ -418,7 +418,7 @@ class LogMachine(StateMachine):
         return {STORE: self.log.store_state().topic_defaults, **topics}
 
     def read(self, entry: int | None = None) -> tuple[int, dict[tuple[int, int], PartitionView]]:
-        view = self.log.view(list(TOPICS.values()), self.log.deadline(5), entry=entry)
+        view = self.log.view(list(TOPICS.values()), entry=entry)
         return view.entry, {place: view.partitions[TOPICS[place[0]], place[1]] for place in HALF_PLACES}
 
     def visible(self, topic_id: int, view: PartitionView) -> list[tuple[int, str]]:

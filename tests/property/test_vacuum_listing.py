@@ -55,7 +55,7 @@ class Listing:
 
     def step(self, action: str, number: int, partition: int) -> None:
         for process in (self.files, self.inline, self.world.writer):
-            process.log.refresh(process.log.deadline(5))
+            process.log.refresh()
         getattr(self, action.replace(" ", "_"))(number, partition)
 
     def _commit(self, process: Any, number: int, partition: int) -> None:

@@ -251,7 +251,7 @@ def come_to_rest(
     known = [record for record in records_of(tail, "transactions/") if isinstance(record, TransactionState)]
     open_ = [record.transactional_id for record in known if record.status is TransactionStatus.ONGOING]
     for transactional_id in sorted(open_):
-        log.submit([InitProducerId(log.ids.token(), transactional_id)], log.deadline())
+        log.submit([InitProducerId(log.ids.token(), transactional_id)])
     settle_halves(log, history)
     uri = f"{objects.uri}-at-rest"
     lend_log(uri, log)

@@ -133,7 +133,8 @@ def a_list_that_no_entry_can_hold(stage: ScriptedWorld) -> None:
             kept.append(visitor.log.send([OffsetCommit(f"wrong {number}", "group", (offset,))]))
         right = OffsetCommit(f"right {number}", "group", (OffsetToCommit(1, 0, number, f"right {number}"),))
         try:
-            visitor.log.submit([right], visitor.log.deadline(5))
+            with visitor.log.within(5):
+                visitor.log.submit([right])
         except Exception as error:
             raise AssertionError(f"another client cannot commit any more: {error!r}") from error
         assert f"right {number}" in marks(stage)
@@ -351,7 +352,7 @@ def a_feature_that_readers_must_know(stage: ScriptedWorld) -> None:
     _requires(stage, reader_features=["half_messages"])
     for what, acts in (
         ("opened", stage.visitor),
-        ("followed", lambda: visitor.log.refresh(visitor.log.deadline())),
+        ("followed", lambda: visitor.log.refresh()),
         ("written", visitor.write_something),
     ):
         with suppress(FormatVersionError):
@@ -453,6 +454,7 @@ def many_large_lists(stage: ScriptedWorld) -> None:
         offsets = [OffsetCommit(f"{number} {part}", "group", (OffsetToCommit(*LEFT, 1, metadata),)) for part in "ab"]
         tickets.append(visitor.log.send(offsets))
     for ticket in tickets:
-        ticket.wait(visitor.log.deadline(60))
+        with visitor.log.within(60):
+            ticket.wait()
     sizes = [len(data) for name, data in stage.shared.history.items() if names.parse_entry(name) is not None]
     assert max(sizes) <= LISTS_BYTES_MAX + 10_000, f"an entry of {max(sizes)} bytes"

@@ -101,8 +101,8 @@ def _using(transactional_id: str) -> Callable[[Process], None]:
         for _ in range(_USES):
             if process.random.random() < _SET_ANEW:
                 _set_clock(process)
-            with suppress(*_MISSED):
-                log.submit([InitProducerId(process.ids.token(), transactional_id, 60_000)], log.deadline(_CALL_S))
+            with suppress(*_MISSED), log.within(_CALL_S):
+                log.submit([InitProducerId(process.ids.token(), transactional_id, 60_000)])
             process.sleep(process.random.random() * _USED_WITHIN_S)
 
     return program

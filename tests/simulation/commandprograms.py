@@ -126,7 +126,8 @@ class _Writer:
             raise _Lost
         where = (known.topic_id, partition)
         count = self._process.random.randint(1, 4)
-        born = self._log.born(self._log.deadline(_WAIT_S))
+        with self._log.within(_WAIT_S):
+            born = self._log.born()
         sequence = self._sequences.get(where, 0)
         self._sequences[where] = sequence + count
         append = Append(
@@ -162,7 +163,8 @@ def _wait(process: Process, log: Log, ticket: Ticket) -> list[CommandResult] | N
     """
     while True:
         try:
-            return ticket.wait(log.deadline(_WAIT_S))
+            with log.within(_WAIT_S):
+                return ticket.wait()
         except (OutcomeUnknown, StoreUnavailable):
             if ticket.is_done():
                 raise
@@ -246,7 +248,8 @@ class _IdempotentWriter:
             told = _settle(self._process, self._log, [InitProducerId(self._process.ids.token())])[0]
             self._producer, self._sequence = ProducerCommands.of(None, told), 0
         count = self._process.random.randint(1, 4)
-        born = self._log.born(self._log.deadline(_WAIT_S))
+        with self._log.within(_WAIT_S):
+            born = self._log.born()
         segment = names.segment_file(born, self._process.ids.token(), "arrow")
         append = self._producer.append((topic.topic_id, 0), self._sequence, count, segment=segment)
         append = inlined(append, self._process.simulator.inline_bytes)
@@ -271,7 +274,8 @@ def _wait_a_while(process: Process, log: Log, ticket: Ticket) -> list[CommandRes
     """
     while True:
         try:
-            return ticket.wait(log.deadline(_WAIT_S))
+            with log.within(_WAIT_S):
+                return ticket.wait()
         except (OutcomeUnknown, StoreUnavailable):
             if ticket.is_done():
                 raise
@@ -333,7 +337,8 @@ def _act(process: Process, log: Log, writers: list[_Writer], idempotent: _Idempo
 def _end(process: Process, log: Log, history: History) -> None:
     while True:
         try:
-            log.refresh(log.deadline(_WAIT_S))
+            with log.within(_WAIT_S):
+                log.refresh()
             history.ends.append((process.name, *entry_and_digest(log)))
             return
         except StoreUnavailable:
@@ -349,7 +354,8 @@ def _reading(jobs: list[Job], history: History) -> Callable[[Process], None]:
             try:
                 entry = process.random.randint(0, log.entry) if process.random.random() < 0.3 else None
                 history.operations += 1
-                view = log.view(None, log.deadline(_WAIT_S), entry=entry)
+                with log.within(_WAIT_S):
+                    view = log.view(None, entry=entry)
                 history.see(process.name, process.simulator.shared, view)
             except (StoreUnavailable, OutcomeUnknown, ViewExpired):
                 pass
@@ -369,7 +375,8 @@ def _vacuuming(jobs: list[Job], history: History) -> Callable[[Process], None]:
         while not all(job.finished for job in jobs):
             last = log.entry
             try:
-                log.refresh(log.deadline(_WAIT_S))
+                with log.within(_WAIT_S):
+                    log.refresh()
                 delete_behind_checkpoints(log)
             except (StoreUnavailable, OutcomeUnknown):
                 pass

@@ -134,7 +134,8 @@ class _Member:
         return self._log.member(GROUP, self.member_id)
 
     def refresh(self) -> None:
-        self._known_entry = self._log.refresh(self._log.deadline(_CALL_S))
+        with self._log.within(_CALL_S):
+            self._known_entry = self._log.refresh()
 
     def is_at_rest(self) -> bool:
         """True if the members are the live processes, and each has what it is to have."""
@@ -154,7 +155,8 @@ class _Member:
         while True:
             self._history.operations += 1
             try:
-                return self._log.submit(list(commands), self._log.deadline(_CALL_S))
+                with self._log.within(_CALL_S):
+                    return self._log.submit(list(commands))
             except _MISSED:
                 self._process.sleep(0.5)
 
@@ -167,7 +169,8 @@ class _Member:
         while True:
             self._history.operations += 1
             try:
-                ticket.wait(self._log.deadline(_CALL_S))
+                with self._log.within(_CALL_S):
+                    ticket.wait()
             except OutcomeLost:
                 return False
             except _MISSED:
@@ -436,7 +439,8 @@ def _vacuuming(history: GroupHistory) -> Callable[[Process], None]:
         log: Log = process.open_log(_SETTINGS)
         while history.working:
             with suppress(*_MISSED):
-                log.refresh(log.deadline(_CALL_S))
+                with log.within(_CALL_S):
+                    log.refresh()
                 delete_behind_checkpoints(log)
             process.sleep(process.random.random() * 20)
 

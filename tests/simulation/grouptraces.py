@@ -47,7 +47,7 @@ def join(stage: ScriptedWorld, member_id: str, *, instance_id: str = "", classic
 
 
 def members(stage: ScriptedWorld) -> dict[str, MemberState]:
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
     return {member.member_id: member for member in stage.calm.group_members(GROUP)}
 
 
@@ -92,7 +92,7 @@ def refused(act: Act[list[CommandResult]], *codes: ErrorCode) -> None:
 
 
 def committed(stage: ScriptedWorld, place: Place) -> int | None:
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
     found = stage.calm.committed_offset(GROUP, *place)
     return None if found is None else found.offset
 

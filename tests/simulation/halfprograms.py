@@ -86,9 +86,8 @@ def _sell(process: Process, world: ClientWorld, engine: HalfEngine) -> None:
     for number, topic in enumerate(topics):
         value = f"{noted.name}.{number}<"
         record = MessageRecord(topic, value.encode(), engine.log.ids.token(), engine.log.clock.wall_ms())
-        deadline = engine.deadline()
         history.operations += 1
-        staged = engine.stage([record], deadline)
+        staged = engine.stage([record])
         noted.sent.append((topic, staged.partitions[0], value))
         waiting.append(staged)
         # Messages join one by one, or some at a time.
@@ -96,7 +95,7 @@ def _sell(process: Process, world: ClientWorld, engine: HalfEngine) -> None:
             segments = tuple(segment for each in waiting for segment in each.segments)
             records = {name: data for each in waiting for name, data in each.records.items()}
             joined = StagedMessages(staged.partitions, segments, records)
-            engine.prepare(_GROUP, noted.transactional_id, joined, 2_000, deadline, after=prepared)
+            engine.prepare(_GROUP, noted.transactional_id, joined, 2_000, after=prepared)
             prepared, waiting = (*prepared, *segments), []
     process.sleep(random.random() * random.choice(_PAUSES_S))
     committed = history.decisions.setdefault(noted.transactional_id, random.random() < 0.7)
@@ -106,7 +105,7 @@ def _sell(process: Process, world: ClientWorld, engine: HalfEngine) -> None:
         return
     process.sleep(random.random() * random.choice(_PAUSES_S))
     history.operations += 1
-    engine.end(_GROUP, noted.transactional_id, engine.deadline(), committed=committed)
+    engine.end(_GROUP, noted.transactional_id, committed=committed)
     noted.outcome = Outcome.COMMITTED if committed else Outcome.ABORTED
     if committed:
         noted.told, noted.entry = process.simulator.steps, engine.log.entry
@@ -118,4 +117,4 @@ def settle_halves(log: Log, history: ClientHistory) -> None:
         named = (half.group_id, half.transaction_id)
         commands: list[Command] = [ResumeHalf(*named, 0)] if half.discarded_entry else []
         committed = history.decisions.get(half.transaction_id, False)
-        log.submit([*commands, EndHalf(*named, committed, by_check=True)], log.deadline())
+        log.submit([*commands, EndHalf(*named, committed, by_check=True)])

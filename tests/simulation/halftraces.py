@@ -28,9 +28,8 @@ def trace(function: Trace) -> Trace:
 def prepare(stage: ScriptedWorld, body: bytes = b"paid") -> None:
     """Send one half message, by a producer that is gone then."""
     engine = HalfEngine(HalfMessageSettings.parse({"bootstrap.servers": stage.uri}))
-    deadline = engine.deadline()
-    staged = engine.stage([MessageRecord("left", body, "id", 0)], deadline)
-    engine.prepare(*HALF, staged, 6_000, deadline)
+    staged = engine.stage([MessageRecord("left", body, "id", 0)])
+    engine.prepare(*HALF, staged, 6_000)
 
 
 def on_its_way(stage: ScriptedWorld, command: Command) -> Act[list[CommandResult]]:

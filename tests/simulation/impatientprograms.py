@@ -124,7 +124,8 @@ def _begun(process: Process, world: ClientWorld, client: str, transactional_id: 
 
 def _staged(process: Process, log: Log, noted: Transaction) -> list[StagedSegment]:
     """The transaction's records as segments that nothing names, each staged as by a task of its own."""
-    log.refresh(log.deadline(3.0))
+    with log.within(3.0):
+        log.refresh()
     topics = {name: StageTopic.of(known) for name in _TOPICS if (known := log.topic(name)) is not None}
     inline_bytes = process.simulator.inline_bytes
     staged: list[StagedSegment] = []
@@ -456,5 +457,6 @@ def slipping(client: Client, process: Process, world: ClientWorld, uri: str, log
     with suppress(Exception):
         ticket = log.send([OffsetCommit(process.ids.token(), _GROUP, (OffsetToCommit(1, 0, *wrong),))])
         if process.random.random() < 0.5:
-            ticket.wait(log.deadline(process.random.choice(_TIMEOUTS_S)))
+            with log.within(process.random.choice(_TIMEOUTS_S)):
+                ticket.wait()
     process.sleep(process.random.random())

@@ -41,7 +41,7 @@ class _Writer:
         self._producer = Producer({"bootstrap.servers": uri, "transactional.id": f"writer {uri}"})
         self._producer.init_transactions()
         self.entries: list[int] = []
-        stage.calm.refresh(stage.calm.deadline())
+        stage.calm.refresh()
 
     def write(self, *values: bytes) -> None:
         for value in values:
@@ -49,7 +49,7 @@ class _Writer:
                 self._producer.produce("left", value)
             self.entries.append(self._log.entry)
             assert b'"data":' in self._stage.shared.history[entry_name(self._log.entry)]
-        self._stage.calm.refresh(self._stage.calm.deadline())
+        self._stage.calm.refresh()
 
 
 def _written(stage: ScriptedWorld, *values: bytes) -> list[int]:
@@ -76,7 +76,7 @@ def _late(stage: ScriptedWorld) -> tuple[Act[None], int]:
     # Its init takes the next slot.
     slot = stage.calm.entry + 2
     act.until("put_if_absent", entry_name(slot))
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
     return act, slot
 
 
@@ -102,7 +102,7 @@ def _handle(stage: ScriptedWorld) -> ObjectStore:
 
 
 def _view(log: Log) -> ReadView:
-    return log.view(["left"], log.deadline())
+    return log.view(["left"])
 
 
 def _read_anew(stage: ScriptedWorld) -> list[bytes]:
@@ -114,7 +114,7 @@ def _rewrite(stage: ScriptedWorld) -> None:
     uri, _ = stage.connect(SETTINGS)
     with Store.open(uri) as store:
         assert rewrite(store, _ALL).ranges == 1
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
 
 
 def _exists(stage: ScriptedWorld, *entries: int) -> list[bool]:

@@ -188,9 +188,8 @@ def backing_up(world: ClientWorld) -> Program:
     def begin(process: Process, log: Log, store: Store, _patience: _Patience) -> Callable[[], object]:
         def work() -> None:
             nonlocal target
-            deadline = log.deadline(_COPY_S)
             try:
-                Copying(log, target, deadline, Work(store, StoreOptions(), 1, None, deadline), None).run()
+                Copying(log, target, Work(store, StoreOptions(), 1, None), None).run()
             except ConfigurationError:
                 # The vacuum has deleted entries that the copy lacks.
                 target = SharedObjects()
@@ -253,7 +252,8 @@ def _add_partition(process: Process, world: ClientWorld, admin: AdminClient, log
 
 def _trim(process: Process, world: ClientWorld, admin: AdminClient, log: Log) -> None:
     world.history.trimmed_topics.add("left")
-    view = log.view(["left"], log.deadline(_CALL_S)).partitions["left", 0]
+    with log.within(_CALL_S):
+        view = log.view(["left"]).partitions["left", 0]
     offset = process.random.randint(view.log_start_offset, view.last_stable_offset)
     asked = TopicPartition("left", 0, offset)
     admin.delete_records([asked], request_timeout=_CALL_S)[asked].result()

@@ -149,7 +149,7 @@ def overtaken(simulator: Simulator, history: History) -> None:
         background=StrictBackground(),
         create=True,
     )
-    told = log.submit([CreateTopic("topic", _TOPIC, _PARTITIONS)], log.deadline())
+    told = log.submit([CreateTopic("topic", _TOPIC, _PARTITIONS)])
     world = _World(history, told[0].topic_id)
     threaded = simulator.seed % 3 == 0
     for number in range(2):
@@ -228,9 +228,10 @@ def _append(process: Process, log: Log, world: _World, producer: ProducerCommand
         ticket = log.send([append])
         try:
             while not ticket.is_done():
-                with suppress(OutcomeUnknown, StoreUnavailable):
-                    ticket.wait(log.deadline(_WAIT_S))
-            ticket.wait(log.deadline(_WAIT_S))
+                with suppress(OutcomeUnknown, StoreUnavailable), log.within(_WAIT_S):
+                    ticket.wait()
+            with log.within(_WAIT_S):
+                ticket.wait()
         except CommandRefused:
             # Its segment has expired: a vacuum has raised the floor above the entry that it was born at.
             continue
@@ -244,8 +245,8 @@ def _settled(process: Process, log: Log, command: InitProducerId) -> CommandResu
     """Return a command's result, or None if it is lost."""
     ticket = log.send([command])
     while not ticket.is_done():
-        with suppress(OutcomeUnknown, StoreUnavailable):
-            ticket.wait(log.deadline(_WAIT_S))
+        with suppress(OutcomeUnknown, StoreUnavailable), log.within(_WAIT_S):
+            ticket.wait()
     return ticket.results[0] if ticket.results is not None else None
 
 
@@ -307,7 +308,8 @@ def _newest_checkpoint(shared: SharedObjects) -> int:
 
 def _look(process: Process, log: Log, world: _World) -> None:
     shared = process.simulator.shared
-    view = log.view(None, log.deadline(_WAIT_S))
+    with log.within(_WAIT_S):
+        view = log.view(None)
     oldest = min([view.entry, *(seen.base_entry for seen in view.partitions.values() if seen.base_entry is not None)])
     if read_horizon(shared) <= oldest:
         # Otherwise it has expired since: a reader that misses an object says so.
@@ -315,7 +317,8 @@ def _look(process: Process, log: Log, world: _World) -> None:
 
 
 def _refresh(process: Process, log: Log, world: _World) -> None:
-    log.refresh(log.deadline(_WAIT_S))
+    with log.within(_WAIT_S):
+        log.refresh()
 
 
 def _write(process: Process, log: Log, world: _World) -> None:
@@ -377,7 +380,8 @@ def _opening(world: _World) -> Callable[[Process], None]:
 def _end(process: Process, log: Log, world: _World) -> None:
     while True:
         try:
-            log.refresh(log.deadline(_WAIT_S))
+            with log.within(_WAIT_S):
+                log.refresh()
             world.history.ends.append((process.name, *entry_and_digest(log)))
             return
         except (StoreUnavailable, OutcomeUnknown):

@@ -98,7 +98,7 @@ def a_lone_hot_winner_takes_up_what_waits(stage: ScriptedWorld) -> None:
 def _cut(
     stage: ScriptedWorld, after_entry: int = 0, floors: dict[Place, int] | None = None, rows_max: int | None = None
 ) -> CommitCut:
-    view = stage.calm.view(None, stage.calm.deadline())
+    view = stage.calm.view(None)
     bounds = {key: ((floors or {}).get(key, 0), None) for key in view.partitions}
     return commit_cut(stage.shared, view, after_entry, bounds, rows_max=rows_max)
 
@@ -138,7 +138,7 @@ def a_chain_of_transactions_without_end(stage: ScriptedWorld) -> None:
     stage.submit(a.append(LEFT, 0, transaction=1))
     stage.submit(b.append(LEFT, 0, transaction=1), b.append(RIGHT, 0, transaction=1))
     stage.submit(a.append(RIGHT, 0, transaction=1), a.end(1))
-    view = stage.calm.view(None, stage.calm.deadline())
+    view = stage.calm.view(None)
     assert [view.partitions[name, 0].last_stable_offset for name in ("left", "right")] == [1, 0]
     first = _cut(stage)
     assert (first.rows, first.transactions) == (2, 1), "a transaction that is committed waits for one that is open"
@@ -156,16 +156,16 @@ def a_chain_of_transactions_without_end(stage: ScriptedWorld) -> None:
 def a_time_later_than_the_newest_entry(stage: ScriptedWorld) -> None:
     """The answer names its entry and its time: the caller sees that it was still open."""
     asked_ms = stage.clock.wall_ms() + 60_000
-    first = stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms)
+    first = stage.calm.view(None, timestamp_ms=asked_ms)
     assert first.timestamp_ms < asked_ms, "an answer that is still open does not say so"
     stage.clock.now_s += 30
     stage.go_on()
-    assert stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms).entry == first.entry + 1
+    assert stage.calm.view(None, timestamp_ms=asked_ms).entry == first.entry + 1
     stage.clock.now_s += 60
     stage.go_on()
-    final = stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms)
+    final = stage.calm.view(None, timestamp_ms=asked_ms)
     stage.go_on()
-    assert stage.calm.view(None, stage.calm.deadline(), timestamp_ms=asked_ms) == final
+    assert stage.calm.view(None, timestamp_ms=asked_ms) == final
 
 
 @trace_of(26)
@@ -247,7 +247,7 @@ def a_batch_of_an_aborted_transaction_again(stage: ScriptedWorld) -> None:
     again = producer.append(LEFT, 0, transaction=2)
     with pytest.raises(CommandRefused):
         stage.submit(again, producer.end(2))
-    assert stage.calm.view(None, stage.calm.deadline()).partitions["left", 0].log_end_offset == 2
+    assert stage.calm.view(None).partitions["left", 0].log_end_offset == 2
 
 
 @trace_of(36)
@@ -260,5 +260,5 @@ def an_append_for_a_topic_that_was_made_again(stage: ScriptedWorld) -> None:
     stage.submit(CreateTopic("again", "left", 1))
     with pytest.raises(CommandRefused):
         writer.finish()
-    assert stage.calm.view(["left"], stage.calm.deadline()).partitions["left", 0].log_end_offset == 0
+    assert stage.calm.view(["left"]).partitions["left", 0].log_end_offset == 0
     assert stage.log(SETTINGS).entry == stage.calm.entry

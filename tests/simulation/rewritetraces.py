@@ -30,11 +30,11 @@ def _write(stage: ScriptedWorld) -> None:
         for number in range(RECORDS):
             producer.produce("left", b"%d" % number)
             producer.flush()
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
 
 
 def _values(stage: ScriptedWorld) -> list[bytes]:
-    view = stage.calm.view(["left"], stage.calm.deadline())
+    view = stage.calm.view(["left"])
     end = view.partitions["left", 0]
     ranges = {("left", 0): (end.log_start_offset, end.log_end_offset)}
     tasks = plan_ranges(stage.shared, stage.shared.uri, view, ranges)
@@ -72,7 +72,7 @@ def two_rewrites_of_one_range(stage: ScriptedWorld) -> None:
     stale = Rewrite("stale", *LEFT, 0, RECORDS, first.planned_entry, first.segments, first.run)
     for other in (stage.calm, stage.log(SETTINGS)):
         with pytest.raises(CommandRefused) as refused:
-            other.submit([stale], other.deadline())
+            other.submit([stale])
         assert refused.value.error.code() == ErrorCode.RANGE_REWRITTEN
     report = late.finish()
     assert (report.ranges, report.lost) == (0, ()), "it has not planned again, or it has found something to do"
@@ -124,7 +124,7 @@ def _transfers(stage: ScriptedWorld, amounts: list[int]) -> None:
             with producer.transaction():
                 producer.produce("left", b"%d" % amount, b"account")
                 producer.produce("right", b"%d" % (100 - amount), b"account")
-    stage.calm.refresh(stage.calm.deadline())
+    stage.calm.refresh()
 
 
 def _balances(stage: ScriptedWorld, tasks: list[ReadTask], known: dict[str, int]) -> int:
@@ -140,7 +140,7 @@ def _compacted_left(stage: ScriptedWorld) -> ReadView:
     with Store.open(stage.uri) as store:
         report = compact(store)
         assert (report.partitions, report.removed_records, report.left_records) == (1, 2, 1)
-    return stage.calm.view(["left", "right"], stage.calm.deadline())
+    return stage.calm.view(["left", "right"])
 
 
 @trace_of(24)

@@ -67,7 +67,7 @@ class Visitor:
     def write_something(self) -> None:
         """What another client of this process does."""
         name = f"visitor {next(_seeds)}"
-        self.log.submit([InitProducerId(name, name, 60_000)], self.log.deadline())
+        self.log.submit([InitProducerId(name, name, 60_000)])
 
 
 class ScriptedWorld(Director):
@@ -89,7 +89,7 @@ class ScriptedWorld(Director):
     def truths_timestamp_ms(self) -> int:
         """The log's newest timestamp, as a process sees it that opens the store now."""
         log = self.log(SETTINGS)
-        return log.view(None, log.deadline()).timestamp_ms
+        return log.view(None).timestamp_ms
 
     def rows_of(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -97,7 +97,7 @@ class ScriptedWorld(Director):
 
     def submit(self, *commands: Command) -> list[CommandResult]:
         """What the calm process writes, at once."""
-        return self.calm.submit(list(commands), self.calm.deadline())
+        return self.calm.submit(list(commands))
 
     def initialise(self, name: str) -> ProducerCommands:
         """A producer of that transactional id."""
@@ -123,7 +123,7 @@ class ScriptedWorld(Director):
 
     def go_past(self) -> int:
         """Goes on, and vacuums all entries there were; the new horizon."""
-        self.calm.refresh(self.calm.deadline())
+        self.calm.refresh()
         before = self.calm.entry
         for _ in range(4):
             self.checkpoint()
@@ -153,7 +153,7 @@ class ScriptedWorld(Director):
         self.go_on()
         truths = self.truths()
         for log in (self.calm, self.log(SETTINGS), *logs):
-            log.refresh(log.deadline())
+            log.refresh()
             assert log.entry == len(truths) - 1, f"a process stands at entry {log.entry}, the log at {len(truths) - 1}"
             assert digest_of(log) == truths[-1].digest, "a process holds another state"
 
@@ -174,7 +174,8 @@ def submitting(*commands: Command, timeout_s: float = 1e9) -> Callable[[Act[list
 
     def program(act: Act[list[CommandResult]]) -> list[CommandResult]:
         log = act.open_log(SETTINGS)
-        return log.submit(list(commands), log.deadline(timeout_s))
+        with log.within(timeout_s):
+            return log.submit(list(commands))
 
     return program
 

@@ -34,7 +34,7 @@ Patch = pytest.MonkeyPatch
 def without_token_read_back(patch: Patch) -> None:
     """ "It exists" is taken for "it is mine"."""
 
-    def put(self: Any, flight: Any, deadline: Any) -> Any:
+    def put(self: Any, flight: Any) -> Any:
         self._objects.put_if_absent(names.entry(flight.entry.entry), flight.data)
         return flight
 
@@ -61,7 +61,7 @@ def without_the_greatest_horizon(patch: Patch) -> None:
 def without_staying_at_an_unresolved_slot(patch: Patch) -> None:
     """A put whose answer was lost, and that a poll does not find, is given up: the next slot is tried."""
 
-    def put(self: Any, flight: Any, deadline: Any) -> Any:
+    def put(self: Any, flight: Any) -> Any:
         while True:
             name = names.entry(flight.entry.entry)
             if self._objects.put_if_absent(name, flight.data) is PutOutcome.CREATED:

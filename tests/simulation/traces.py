@@ -139,7 +139,8 @@ def _oldest_head(stage: ScriptedWorld) -> tuple[int, str]:
 
 def _viewing(act: Act[ReadView]) -> ReadView:
     log = act.open_log(SETTINGS)
-    return log.view(None, log.deadline(1e9))
+    with log.within(1e9):
+        return log.view(None)
 
 
 @trace_of(6)
@@ -233,12 +234,14 @@ def _at_its_deadline(stage: ScriptedWorld, *, lands: bool) -> None:
         log = act.open_log(SETTINGS)
         ticket = log.send([mine])
         try:
-            ticket.wait(log.deadline(0.0))
+            with log.within(0.0):
+                ticket.wait()
         except OutcomeUnknown:
             pass
         else:
             raise AssertionError("an unresolved slot was answered")
-        return ticket.wait(log.deadline(1e9))
+        with log.within(1e9):
+            return ticket.wait()
 
     writer = stage.act("writer", program)
     slot = entry_name(stage.calm.entry + 1)
@@ -274,9 +277,11 @@ def more_that_waits_does_not_change_a_body_that_was_sent(stage: ScriptedWorld) -
         log = act.open_log(SETTINGS)
         ticket = log.send([first])
         try:
-            ticket.wait(log.deadline(0.0))
+            with log.within(0.0):
+                ticket.wait()
         except OutcomeUnknown:
-            return log.submit([second], log.deadline(1e9)) + ticket.wait(log.deadline(1e9))
+            with log.within(1e9):
+                return log.submit([second]) + ticket.wait()
         raise AssertionError("an unresolved slot was answered")
 
     writer = stage.act("writer", program)
@@ -353,7 +358,7 @@ def a_win_that_was_read_back_is_made_durable_before_it_is_told(stage: ScriptedWo
 def _missing_segments(stage: ScriptedWorld) -> list[str]:
     """Segments that the log names and that are not there, of those that were ever uploaded."""
     log = stage.log(SETTINGS)
-    view = log.view(None, log.deadline())
+    view = log.view(None)
     missing = []
     for (topic, number), partition in view.partitions.items():
         for segment in partition.segments:
@@ -505,8 +510,8 @@ def sealing_changes_nothing_that_validation_asks(stage: ScriptedWorld) -> None:
         stage.checkpoint()
     repeated = producer.append(LEFT, 2, transaction=3)
     opened = stage.log(SETTINGS)
-    follower.refresh(follower.deadline())
-    told = [log.submit([repeated], log.deadline()) for log in (stage.calm, follower, opened)]
+    follower.refresh()
+    told = [log.submit([repeated]) for log in (stage.calm, follower, opened)]
     assert told[0] == told[1] == told[2]
     assert digest_of(follower) == digest_of(opened) == digest_of(stage.calm)
     stage.check_agreement(follower, opened)
@@ -518,7 +523,7 @@ def a_view_whose_segments_are_gone_has_expired(stage: ScriptedWorld) -> None:
     entry = stage.calm.entry
     stage.go_past()
     with pytest.raises(ViewExpired):
-        stage.calm.view(None, stage.calm.deadline(), entry=entry)
+        stage.calm.view(None, entry=entry)
 
 
 @trace_of(35)
@@ -529,7 +534,7 @@ def the_winner_that_owed_a_checkpoint_dies(stage: ScriptedWorld) -> None:
     def program(act: Act[int]) -> int:
         log = act.open_log(every)
         for number in range(8):
-            log.submit([plain_offset(f"{act.name} {number}")], log.deadline())
+            log.submit([plain_offset(f"{act.name} {number}")])
         return log.entry
 
     dying = stage.act("dying", program)

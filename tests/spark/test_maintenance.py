@@ -161,7 +161,7 @@ def check_retention(store: Store, report: Any) -> None:
     (shortened,) = report["shortened"]
     assert (shortened["topic"], shortened["reason"]) == ("short", "retention.bytes")
     assert shortened["log_start_offset"] < shortened["new_log_start_offset"]
-    store.log.refresh(store.log.deadline(60))
+    store.log.refresh()
     assert store.view(["short"]).partitions["short", 0].log_start_offset == shortened["new_log_start_offset"]
 
 
@@ -174,7 +174,7 @@ def stuck(store: Store) -> Iterator[Producer]:
         producer.begin_transaction()
         producer.produce("t", b"never", partition=0)
         producer.flush()
-        store.log.refresh(store.log.deadline(60))
+        store.log.refresh()
         (opened,) = (found for found in store.log.transactions() if found.transactional_id == "stuck")
         an_hour_ago_s = time.time() - 3600
         os.utime(Path(store.uri) / names.entry(opened.start_entry), (an_hour_ago_s, an_hour_ago_s))

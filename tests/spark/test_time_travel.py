@@ -78,7 +78,6 @@ def test_a_transactional_id_that_was_forgotten_gives_other_names(store: Store) -
     assert record is not None
     store.log.submit(
         [ExpireTransactionalId("spark-query", record.producer_id, record.producer_epoch, record.transaction)],
-        store.log.deadline(10),
     )
     second = commit_batch(store, 1)
     names = [name for _, name, _ in shown(store)]

@@ -146,7 +146,7 @@ def test_a_forgotten_transactional_id_is_null(store: Store, writers: Writers) ->
     record = store.log.transaction("a")
     assert record is not None
     command = ExpireTransactionalId("a", record.producer_id, record.producer_epoch, record.transaction)
-    store.log.submit([command], store.log.deadline(10))
+    store.log.submit([command])
     producer_id, epoch, _, entry = writers.expected[1]
     assert rows_of(store) == {1: (producer_id, epoch, None, entry)}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from sparktxn.clock import Clock, Deadline, time_left_s
+from sparktxn.clock import Clock, time_left_s
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
@@ -50,13 +50,13 @@ class Follower:
         self.tail = self._open(hinted_head(objects, hint))
 
     @contextmanager
-    def locked(self, deadline: Deadline, what: str) -> Iterator[None]:
-        """Hold the lock; what is asked of the object store meanwhile keeps `deadline` too.
+    def locked(self, what: str) -> Iterator[None]:
+        """Hold the lock, to read or change the replica.
 
         Raises:
-            OutcomeUnknown: another thread of this process kept it until the deadline.
+            OutcomeUnknown: another thread of this process kept it until the caller's deadline.
         """
-        remaining_s = time_left_s(deadline.remaining_s())
+        remaining_s = time_left_s()
         started_s = self._clock.monotonic_s()
         if not self._lock.acquire(timeout=-1 if remaining_s is None else remaining_s):
             waited_s = self._clock.monotonic_s() - started_s
@@ -65,8 +65,7 @@ class Follower:
                 f"{waited_s:.1f} s, up to the deadline; call again"
             )
         try:
-            with deadline.governs():
-                yield
+            yield
         finally:
             self._lock.release()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline, Ids
+from sparktxn.clock import Clock, Ids
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format import names
@@ -160,7 +160,7 @@ class Checkpointer:
         Raises:
             StoreError: the store did not answer, or a part that is needed is damaged.
         """
-        with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
+        with self._follower.locked("checkpoint"):
             captured = self._follower.insist(self._capture)
         # The runs that it merges are no damage if a vacuum has passed what names them.
         written = attempt(self._objects, lambda: Premise(base=captured.base), lambda: self._write(captured))
@@ -171,7 +171,7 @@ class Checkpointer:
         if judge(self._objects, names_of(head).with_slot(head.entry)) is not None:
             return None
         self._objects.put(names.LAST_CHECKPOINT, encode_hint(CheckpointHint(head.entry, head.checkpoint)))
-        with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
+        with self._follower.locked("checkpoint"):
             tail = captured.tail
             is_newer = self._follower.tail is tail and head.entry > tail.checkpoint_entry
             if is_newer and not tail.parts.lacking(head, records):
@@ -192,7 +192,7 @@ class Checkpointer:
         records: dict[str, Sequence[StateRecord]] = {}
         confirmed = False
         while True:
-            with self._follower.locked(Deadline(self._clock, None), "checkpoint"):
+            with self._follower.locked("checkpoint"):
                 if self._follower.tail is not tail or head.entry <= tail.checkpoint_entry:
                     return False
                 missing = [part for part in tail.parts.named_otherwise(head) if part not in records]

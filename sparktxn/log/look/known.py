@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from sparktxn.clock import Deadline
 from sparktxn.format.checkpoint import HALVES_PREFIX, half_due_prefix, part_of, producer_parts
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.follow.tail import Tail
@@ -43,7 +43,7 @@ class Known:
 
     Args:
         follower: owns the state.
-        deadline: makes the deadline for getting the follower's lock.
+        read_time: limits how long one answer may take.
         watch: has the transactions watched that hold back what was asked for.
 
     Raises:
@@ -51,9 +51,11 @@ class Known:
         StoreUnavailable, DamagedObject: a part of the state cannot be read.
     """
 
-    def __init__(self, follower: Follower, deadline: Callable[[], Deadline], watch: Callable[[], None]) -> None:
+    def __init__(
+        self, follower: Follower, read_time: Callable[[], AbstractContextManager[object]], watch: Callable[[], None]
+    ) -> None:
         self._follower = follower
-        self._read_deadline = deadline
+        self._read_time = read_time
         self._watch = watch
 
     def store_state(self) -> StoreState:
@@ -208,7 +210,7 @@ class Known:
         return self._read("state", lambda tail: _records_of(tail, parts, kind))
 
     def _read(self, what: str, read: Callable[[Tail], Result]) -> Result:
-        with self._follower.locked(self._read_deadline(), what):
+        with self._read_time(), self._follower.locked(what):
             return self._follower.insist(lambda: read(self._follower.tail))
 
 

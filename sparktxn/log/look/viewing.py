@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
 from sparktxn.log.follow.confirm import Passed, attempt
 from sparktxn.log.follow.follower import Follower
@@ -34,31 +33,25 @@ class Viewer:
         self._window = window
         self._captured_last: tuple[tuple[object, ...], ReadView] | None = None
 
-    def view(
-        self, topics: Iterable[str] | None, deadline: Deadline, entry: int | None, timestamp_ms: int | None
-    ) -> ReadView:
+    def view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView:
         """Return what `Log.view` returns, with its errors."""
         named = None if topics is None else list(topics)
-        return self._captured(lambda tail: self._capture(tail, named), deadline, entry, timestamp_ms)
+        return self._captured(lambda tail: self._capture(tail, named), entry, timestamp_ms)
 
-    def known_view(self, deadline: Deadline) -> ReadView:
+    def known_view(self) -> ReadView:
         """Return what `Log.known_view` returns, with its errors."""
-        with self._follower.locked(deadline, "view"):
+        with self._follower.locked("view"):
             tail = self._follower.tail
             if tail.confirmed_entry != tail.entry:
                 self._follower.refresh()
             return self._follower.insist(lambda: self._capture(self._follower.tail, None))
 
-    def snapshot(
-        self, prefixes: Sequence[str], deadline: Deadline, entry: int | None, timestamp_ms: int | None
-    ) -> Snapshot:
+    def snapshot(self, prefixes: Sequence[str], entry: int | None, timestamp_ms: int | None) -> Snapshot:
         """Return what `Log.snapshot` returns, with its errors."""
-        return self._captured(lambda tail: take_snapshot(tail, prefixes), deadline, entry, timestamp_ms)
+        return self._captured(lambda tail: take_snapshot(tail, prefixes), entry, timestamp_ms)
 
-    def _captured(
-        self, capture: Callable[[Tail], Captured], deadline: Deadline, entry: int | None, timestamp_ms: int | None
-    ) -> Captured:
-        with self._follower.locked(deadline, "view"):
+    def _captured(self, capture: Callable[[Tail], Captured], entry: int | None, timestamp_ms: int | None) -> Captured:
+        with self._follower.locked("view"):
             # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
             while isinstance(captured := self._attempt(capture, entry, timestamp_ms), Passed):
                 pass

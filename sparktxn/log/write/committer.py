@@ -86,7 +86,7 @@ class Committer:
         """Take a list out of the queue, if it is in no body that may be stored, and in no intent."""
         return self._queue.withdraw(list_)
 
-    def work_for(self, ticket: QueuedList, deadline: Deadline) -> None:
+    def work_for(self, ticket: QueuedList) -> None:
         """Writes entries until the ticket is done.
 
         Raises:
@@ -95,14 +95,14 @@ class Committer:
         backoff_s = BACKOFF_S
         while not ticket.is_done():
             try:
-                with self._turns.turn(ticket.is_done, deadline):
+                with self._turns.turn(ticket.is_done):
                     if ticket.is_done():
                         return
-                    with self._follower.locked(deadline, "commit"):
+                    with self._follower.locked("commit"):
                         if ticket.is_done():
                             return
-                        failure = self._try_round(ticket, deadline)
-                        if not ticket.is_done() and is_time_up(deadline):
+                        failure = self._try_round(ticket)
+                        if not ticket.is_done() and is_time_up():
                             raise self._too_late(ticket, failure)
             except (OutcomeUnknown, StoreUnavailable) as error:
                 if ticket.is_done():
@@ -112,17 +112,17 @@ class Committer:
                     raise
                 raise told from error
             if failure is not None:
-                pause(self._clock, backoff_s, deadline)
+                pause(self._clock, backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
         self._intents.clear()
         self._after_win()
 
-    def _try_round(self, ticket: QueuedList, deadline: Deadline) -> StoreUnavailable | None:
+    def _try_round(self, ticket: QueuedList) -> StoreUnavailable | None:
         try:
             if self._clock_check is not None and self._slot.flight is None and ticket.intent is None:
                 self._clock_check.check()
             # A part that is loaded only now may have been vacuumed; what is in flight is then resolved again.
-            self._follower.attempt(lambda: self._turn(ticket, deadline))
+            self._follower.attempt(lambda: self._turn(ticket))
         except _Answered:
             return None
         except StoreUnavailable as failure:
@@ -131,10 +131,10 @@ class Committer:
             return failure
         return None
 
-    def _turn(self, ticket: QueuedList, deadline: Deadline) -> None:
+    def _turn(self, ticket: QueuedList) -> None:
         with self._objects.contention_lock(lambda: self._wait_beside(ticket)):
-            self._wait_for_turn(ticket, deadline)
-            self._round(ticket, deadline)
+            self._wait_for_turn(ticket)
+            self._round(ticket)
 
     def _wait_beside(self, ticket: QueuedList) -> None:
         """What to do while others write: leave an intent, follow the log, and see whether it was taken up.
@@ -151,7 +151,7 @@ class Committer:
         if ticket.is_done():
             raise _Answered
 
-    def _wait_for_turn(self, ticket: QueuedList, deadline: Deadline) -> None:
+    def _wait_for_turn(self, ticket: QueuedList) -> None:
         """Where no lock orders the writers, let the owner of the oldest intent write; the others wait for its entry.
 
         No process waits without end: the oldest intent may be that of a dead process.
@@ -166,7 +166,7 @@ class Committer:
         while (rank := self._intents.rank(self._follower.tail)) > 0:
             entry, gives_up = self._follower.tail.entry, Deadline(self._clock, rank * _PATIENCE_S)
             while self._follower.tail.entry == entry:
-                if gives_up.passed() or is_time_up(deadline):
+                if gives_up.passed() or is_time_up():
                     return
                 self._clock.sleep(BACKOFF_S)
                 self._wait_beside(ticket)
@@ -202,17 +202,17 @@ class Committer:
             return self._slot.unknown(failure)
         return OutcomeUnknown("other writers won every entry up to the deadline: call the same method again")
 
-    def _round(self, ticket: QueuedList, deadline: Deadline) -> None:
+    def _round(self, ticket: QueuedList) -> None:
         """Resolves what is in flight, or writes one entry with all that waits."""
         flight = self._slot.flight
         if flight is None:
             self._build()
-        elif flight.has_let_go() and not self._replace(flight, deadline) and not self._slot.holds(ticket):
+        elif flight.has_let_go() and not self._replace(flight) and not self._slot.holds(ticket):
             return
         if self._slot.flight is not None:
-            self._conclude(self._slot.resolve(deadline), deadline)
+            self._conclude(self._slot.resolve())
 
-    def _replace(self, flight: Flight, deadline: Deadline) -> bool:
+    def _replace(self, flight: Flight) -> bool:
         """Give the slot another body, without the lists that their owners have given up: they are not put again.
 
         Whichever body the slot turns out to hold decides. False if nothing is left to put in its place, or the slot is
@@ -220,11 +220,11 @@ class Committer:
         """
         found = self._slot.read()
         if found is not None:
-            self._conclude(found, deadline)
+            self._conclude(found)
             return False
         if self._follower.tail.entry + 1 != self._slot.number:
             # It was there, and a vacuum has deleted it: confirming says so.
-            self._conclude(self._slot.resolve(deadline), deadline)
+            self._conclude(self._slot.resolve())
             return False
         self._queue.give_back(
             one for one in flight.taken if not one.is_done() and (not one.let_go or one.intent is not None)
@@ -295,9 +295,9 @@ class Committer:
         self._follower.tail.check_writable()
         return self._queue.take()
 
-    def _conclude(self, found: Flight | tuple[LogEntry, int], deadline: Deadline) -> None:
+    def _conclude(self, found: Flight | tuple[LogEntry, int]) -> None:
         """Confirm what the slot holds, apply it, and answer all callers."""
-        if not self._slot.confirm(deadline):
+        if not self._slot.confirm():
             self._follower.reopen()
             for list_, outcome in self._slot.find_again(self._intents).items():
                 self._tell(list_, outcome)

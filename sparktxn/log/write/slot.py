@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparktxn.clock import Clock, Deadline, is_time_up, time_left_s
+from sparktxn.clock import Clock, is_time_up, time_left_s
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command
@@ -71,7 +71,7 @@ class Slot:
             self._replaced.append(self.flight)
         self.flight = flight
 
-    def resolve(self, deadline: Deadline) -> Found:
+    def resolve(self) -> Found:
         """Put the newest body until it is known what the slot holds.
 
         Raises:
@@ -83,14 +83,14 @@ class Slot:
             # An interruption may have come after some of the answers.
             if not list_.is_done():
                 list_.move(ListState.IN_BODY)
-        return self._put_until_resolved(self.flight, deadline)
+        return self._put_until_resolved(self.flight)
 
-    def _put_until_resolved(self, flight: Flight, deadline: Deadline) -> Found:
+    def _put_until_resolved(self, flight: Flight) -> Found:
         """The body of this process that the slot holds, or another's entry and its size."""
         name = names.entry(flight.entry.entry)
         backoff_s = BACKOFF_S
         while True:
-            remaining_s = deadline.remaining_s()
+            remaining_s = time_left_s()
             timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
             if self._put(flight, name, timeout_s) is PutOutcome.CREATED:
                 return flight
@@ -101,9 +101,9 @@ class Slot:
                     return found
             except StoreUnavailable as error:
                 cause = error
-            if is_time_up(deadline):
+            if is_time_up():
                 raise self.unknown(cause)
-            pause(self._clock, backoff_s, deadline)
+            pause(self._clock, backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
     def _put(self, flight: Flight, name: str, timeout_s: float) -> PutOutcome:
@@ -130,7 +130,7 @@ class Slot:
         self._objects.make_durable(name)
         return own
 
-    def confirm(self, deadline: Deadline) -> bool:
+    def confirm(self) -> bool:
         """Return True if what the slot holds is final; False if a vacuum has passed it.
 
         Raises:
@@ -141,9 +141,9 @@ class Slot:
             try:
                 return self._follower.is_confirmed(self.number)
             except StoreUnavailable as error:
-                if is_time_up(deadline):
+                if is_time_up():
                     raise self.unknown(error) from None
-            pause(self._clock, backoff_s, deadline)
+            pause(self._clock, backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
     def apply(self, found: Found) -> None:
@@ -196,9 +196,9 @@ class Slot:
         )
 
 
-def pause(clock: Clock, seconds: float, deadline: Deadline) -> None:
+def pause(clock: Clock, seconds: float) -> None:
     """Sleep for so long, or until time is up."""
-    left_s = time_left_s(deadline.remaining_s())
+    left_s = time_left_s()
     clock.sleep(seconds if left_s is None else min(seconds, left_s))
 
 

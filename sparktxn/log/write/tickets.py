@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import ClockSkewError, ErrorCode, KafkaException, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CommandResult
 from sparktxn.log.write.queue import QueuedList
@@ -15,7 +14,7 @@ __all__ = ["Ticket"]
 class Writer(Protocol):
     """What writes the lists of a process: see `log/write/committer.py`."""
 
-    def work_for(self, list_: QueuedList, deadline: Deadline) -> None:
+    def work_for(self, list_: QueuedList) -> None:
         """Write entries until the list is done."""
 
     def withdraw(self, list_: QueuedList) -> bool:
@@ -60,7 +59,7 @@ class Ticket:
         """True once the outcome is known and final."""
         return self._list.is_done()
 
-    def wait(self, deadline: Deadline) -> list[CommandResult]:
+    def wait(self) -> list[CommandResult]:
         """The commands' results, in order; works on the log until they are known. May be called again after an error.
 
         Raises:
@@ -70,13 +69,13 @@ class Ticket:
             DamagedObject: the log cannot be read.
         """
         if not self.is_done():
-            self._writer.work_for(self._list, deadline)
+            self._writer.work_for(self._list)
         if self.error is not None:
             raise self.error
         assert self.results is not None
         return self.results
 
-    def wait_once(self, deadline: Deadline) -> list[CommandResult]:
+    def wait_once(self) -> list[CommandResult]:
         """`wait`, for an owner that does not come back: it lets go of the list if the outcome is not known by then.
 
         Raises:
@@ -85,7 +84,7 @@ class Ticket:
             OutcomeUnknown: it may have taken effect, or take it if an answer is late; it is not put again.
         """
         try:
-            return self.wait(deadline)
+            return self.wait()
         except (OutcomeUnknown, StoreUnavailable) as error:
             if self.error is not None:
                 raise
@@ -114,7 +113,7 @@ class Ticket:
         self._list.let_go = True
         return self.withdraw()
 
-    def cancel(self, deadline: Deadline) -> bool:
+    def cancel(self) -> bool:
         """Withdraws the list also if it was sent, or is in an intent: an entry then says that it never takes effect.
 
         True once that is certain. False if it has taken effect, or was refused: see `wait`.
@@ -123,5 +122,5 @@ class Ticket:
             OutcomeUnknown, StoreUnavailable, DamagedObject: as `wait`; the list may have taken effect: call again.
         """
         if not self.let_go() and not self.is_done():
-            self._writer.work_for(self._list, deadline)
+            self._writer.work_for(self._list)
         return self.error is not None and self.error.args[0].code() == ErrorCode.LOCAL_STATE

@@ -119,22 +119,23 @@ class Timeouts:
 
     def _run(self) -> None:
         try:
-            self._propose(Deadline(self._clock, _PROPOSAL_TIMEOUT_S))
+            with Deadline(self._clock, _PROPOSAL_TIMEOUT_S).governs():
+                self._propose()
         except KafkaException as error:
             # A reader may have no right to write, and the store may be down: others look too.
             logger.debug("no time-out was proposed: %s", error)
         finally:
             self._busy.release()
 
-    def _propose(self, deadline: Deadline) -> None:
-        with self._follower.locked(deadline, "time-outs"):
+    def _propose(self) -> None:
+        with self._follower.locked("time-outs"):
             held = self._holding()
         overdue = self._observations.overdue(held, self._clock.monotonic_s())
         proposals = [(found, self._send([timeout_abort(found)])) for found in overdue]
         try:
             for found, ticket in proposals:
                 try:
-                    ticket.wait(deadline)
+                    ticket.wait()
                 except CommandRefused:
                     # It has ended meanwhile.
                     continue

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sparktxn.clock import Deadline, time_left_s
+from sparktxn.clock import time_left_s
 
 __all__ = ["Turns"]
 
@@ -33,15 +33,16 @@ class Turns:
         self._waiting: deque[_Waiting] = deque()
 
     @contextmanager
-    def turn(self, is_done: Callable[[], bool], deadline: Deadline) -> Iterator[None]:
+    def turn(self, is_done: Callable[[], bool]) -> Iterator[None]:
         """Wait until no other caller has the turn, or the list is done; then have the turn until the end of the block.
+
+        Nothing is raised when the caller's deadline passes.
 
         Args:
             is_done: says whether the list is done. It becomes so while another caller has the turn.
-            deadline: that of the call; nothing is raised when it passes.
         """
         own = _Waiting(is_done)
-        left_s = time_left_s(deadline.remaining_s())
+        left_s = time_left_s()
         try:
             with self._lock:
                 waits = self._writer is not None and not is_done()

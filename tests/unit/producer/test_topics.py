@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sparktxn.clock import Deadline, SystemClock
@@ -22,8 +23,8 @@ class ALogThatIsAsked:
         self.topics: dict[str, TopicState] = {}
         self.meanwhile: Any = lambda: None
 
-    def deadline(self, timeout_s: float) -> Deadline:
-        return Deadline(SystemClock(), timeout_s)
+    def within(self, timeout_s: float) -> AbstractContextManager[Deadline]:
+        return Deadline(SystemClock(), timeout_s).governs()
 
     def topic(self, name: str) -> TopicState | None:
         self.meanwhile()

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparktxn.background import Background, InlineBackground, ThreadBackground
-from sparktxn.clock import Deadline
 from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.stage.buffers import Buffers, Limits, PartitionBuffer, TopicBuffer
 from sparktxn.stage.recordsizes import payload_bytes
@@ -20,7 +19,7 @@ CLOCK = ManualClock()
 
 
 def buffers_of(objects: ScriptedStore, background: Background, bytes_max: int = 2**40, rows_max: int = 0) -> Buffers:
-    uploads = Uploads(objects, CountingIds(), CLOCK, background, lambda _: 3, 60.0, 2, counts_payload=True)
+    uploads = Uploads(objects, CountingIds(), CLOCK, background, lambda: 3, 60.0, 2, counts_payload=True)
     return Buffers(uploads, Limits(rows_max, rows_max, bytes_max))
 
 
@@ -55,7 +54,7 @@ def test_segments_hold_all_rows_in_order_within_the_limits(
     buffers = buffers_of(objects, InlineBackground())
     for table in tables:
         buffers.add_table(topic.partitions[0], records(table))
-    found = [stored(objects, stage, segment.finish(Deadline(CLOCK, None))) for segment in buffers.take()]
+    found = [stored(objects, stage, segment.finish()) for segment in buffers.take()]
     assert [value for table in found for value in table["value"].to_pylist()] == [
         row for rows in tables for row in rows
     ]
@@ -84,7 +83,7 @@ def test_uploads_in_the_background_keep_the_order(threads: int) -> None:
     values = [b"%03d" % row for row in range(200)]
     for start in range(0, 200, 20):
         buffers.add_table(topic.partitions[0], records(values[start : start + 20]))
-    found = [stored(objects, stage, segment.finish(Deadline(CLOCK, None))) for segment in buffers.take()]
+    found = [stored(objects, stage, segment.finish()) for segment in buffers.take()]
     background.close()
     assert [value for table in found for value in table["value"].to_pylist()] == values
 
