@@ -86,11 +86,13 @@ class MergedHistory:
         self.note()
 
     def finish(self) -> None:
-        """Fold, compact, rewrite and shorten what there is, and close the clients."""
-        for action in (self._fold, self._compact, self._rewrite, self._retain):
+        """Add a column, write, fold, compact, rewrite and shorten what there is."""
+        for name in [*self.pending]:
+            self._commit(name)
+        writes = [self._write] * 5
+        for action in (self._add_column, *writes, self._fold, self._compact, self._rewrite, self._retain):
             action()
             self.note()
-        self.close()
 
     def note(self) -> None:
         """Note what the newest view holds."""
@@ -116,7 +118,9 @@ class MergedHistory:
 
     def _start(self) -> None:
         for name in ("a", "b"):
-            self.producers[name] = Producer({"bootstrap.servers": self.store.uri, "transactional.id": name})
+            # Nothing times out on a slow machine.
+            settings = {"transactional.id": name, "transaction.timeout.ms": 900_000}
+            self.producers[name] = Producer({"bootstrap.servers": self.store.uri, **settings})
             self.producers[name].init_transactions()
 
     def _write(self) -> None:
@@ -143,12 +147,15 @@ class MergedHistory:
         }
         chance = self.random.random()
         if chance < 0.5:
-            producer.commit_transaction()
-            entry = self.store.view([TYPED]).entry
-            self.rows |= {place: (entry, row) for place, row in self.pending.pop(name).items()}
+            self._commit(name)
         elif chance < 0.65:
             producer.abort_transaction()
             del self.pending[name]
+
+    def _commit(self, name: str) -> None:
+        self.producers[name].commit_transaction()
+        entry = self.store.view([TYPED]).entry
+        self.rows |= {place: (entry, row) for place, row in self.pending.pop(name).items()}
 
     def _typed_rows(self) -> list[dict[str, Any]]:
         count = self.random.randrange(1, 6)

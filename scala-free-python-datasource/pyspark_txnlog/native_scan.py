@@ -201,7 +201,7 @@ def _within(
         spans += [(task.segments[0].base_offset, task.segments[-1].end_offset) for task in whole]
     of_offsets = [(offset >= start) & (offset < end) for start, end in _joined(spans)]
     # The first condition says all. The second says less, and Spark takes it to row groups and pages.
-    rows = _merged(spark, [*tasks.values(), *whole], schema)
+    rows = _merged(spark, [*tasks.values(), *whole], schema, with_file=True)
     return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
 
 
@@ -216,11 +216,13 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _merged(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
+def _merged(
+    spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType, *, with_file: bool = False
+) -> DataFrame:
     topic = tasks[0]
     offset = names.reserved_name(names.OFFSET, topic.schema)
-    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset)
     shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
+    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset, with_file=with_file or bool(shared))
     if not shared:
         return rows
     by = _Key(F.col(FILE), _column(offset))

@@ -66,16 +66,19 @@ def run(spark: SparkSession, folder: Path, seed: int, steps: int, views: int) ->
     """Run a history; check some views and ways to read on the way, and so many of its views at the end."""
     with Store.open(str(folder / "store"), create=True, options=OPTIONS) as store:
         history = MergedHistory(store, seed)
-        for number in range(1, steps + 1):
-            history.step()
-            if number % 20 == 0:
+        try:
+            for number in range(1, steps + 1):
+                history.step()
+                if number % 20 == 0:
+                    for topic in COLUMNS:
+                        check_options(spark, history, topic)
+            history.finish()
+            entries = sorted(history.seen)
+            for entry in {*history.random.sample(entries, min(views, len(entries))), entries[-1]}:
                 for topic in COLUMNS:
-                    check_options(spark, history, topic)
-        history.finish()
-        entries = sorted(history.seen)
-        for entry in {*history.random.sample(entries, min(views, len(entries))), entries[-1]}:
-            for topic in COLUMNS:
-                check_view(spark, history, topic, entry)
+                    check_view(spark, history, topic, entry)
+        finally:
+            history.close()
 
 
 def check_left(tasks: list[ReadTask]) -> None:
