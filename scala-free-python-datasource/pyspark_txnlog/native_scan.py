@@ -177,10 +177,10 @@ def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: Struc
 
 
 def _unread_bytes(file: MergedFile) -> int:
-    """Return about how many bytes of a file that is cut have rows that are not read."""
+    """Return about how many bytes of a file that is cut are of segments of which no row is read."""
     segments = file.task.segments
-    rows = sum(segment.rows_between(start, end) for start, end in file.ranges for segment in segments)
-    return segments[0].size_bytes * (segments[0].file_records - rows) // segments[0].file_records
+    rows = segments[0].file_records - sum(segment.row_count for segment in segments)
+    return segments[0].size_bytes * rows // segments[0].file_records
 
 
 def _within(
