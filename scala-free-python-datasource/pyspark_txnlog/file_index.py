@@ -84,46 +84,50 @@ def whole_rows(spark: SparkSession, tasks: Iterable[ReadTask], stored: StructTyp
         ConfigurationError: the session's settings keep Spark's optimizer from a rule that the rows need.
     """
     numbered = [(task, segment, segment.base_offset) for task in tasks for segment in task.segments]
-    return _rows(spark, numbered, StructType([*stored.fields]).add(ROW, LongType()))
+    return _with_modification_times(_listed_rows(spark, numbered, StructType([*stored.fields]).add(ROW, LongType())))
 
 
-def merged_rows(spark: SparkSession, tasks: Iterable[ReadTask], stored: StructType, offset: str) -> DataFrame:
-    """Return the rows of files that say their rows' offsets, with `offset`, `FILE` and `PARTITION`; opens no file.
+def merged_rows(
+    spark: SparkSession, tasks: Iterable[ReadTask], stored: StructType, offset: str, *, with_file: bool
+) -> DataFrame:
+    """Return the rows of files that say their rows' offsets, with `offset` and `PARTITION`; opens no file.
 
     Args:
         spark: a session whose driver is this process.
         tasks: one for each file, with the same columns; the first segment of each names it.
         stored: Spark's types of the columns that the files may have, but for the offset.
         offset: the name of the column of offsets.
+        with_file: the rows have `FILE`, too. Without it Spark's plans have a step less.
 
     Raises:
         ConfigurationError: as `whole_rows`.
     """
     numbered = [(task, task.segments[0], place) for place, task in enumerate(tasks)]
-    return _rows(spark, numbered, StructType([*stored.fields]).add(offset, LongType()))
+    rows = _listed_rows(spark, numbered, StructType([*stored.fields]).add(offset, LongType()))
+    return _with_modification_times(rows) if with_file else rows
 
 
 _Numbered: TypeAlias = "tuple[ReadTask, SegmentRef, int]"
 """A file, and what the list has as its modification time."""
 
 
-def _rows(spark: SparkSession, files: Iterable[_Numbered], columns: StructType) -> DataFrame:
+def _listed_rows(spark: SparkSession, files: Iterable[_Numbered], columns: StructType) -> DataFrame:
     reader = spark.read.schema(columns)
     # Nothing is left out in silence, and times before 1582 are as other readers have them, whatever the session says.
     reader = reader.options(ignoreMissingFiles=False, ignoreCorruptFiles=False, mergeSchema=False)
     reader = reader.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
     with _index_of([*files]) as folder:
-        rows = reader.parquet(folder)
-    return _optimized(rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET)))
+        return reader.parquet(folder)
 
 
-def _optimized(rows: DataFrame) -> DataFrame:
-    """`rows` with the plan that Spark's optimizer makes of them, in which `_metadata` is nothing but the base offset.
+def _with_modification_times(rows: DataFrame) -> DataFrame:
+    """Return `rows` with `BASE_OFFSET`, by the plan that Spark's optimizer makes of it: `_metadata` has nothing else.
 
     In other plans Spark keeps all of `_metadata`, also for queries that use nothing of it. The Parquet reader would
     number the rows of every `count()`, one by one.
     """
     session = rows.sparkSession
+    rows = rows.select("*", F.expr(_BASE_OFFSET).alias(BASE_OFFSET))
     jvm = session._jvm
     assert jvm is not None  # narrows the type: a classic session has one
     plan = rows._jdf.queryExecution().optimizedPlan()

@@ -53,6 +53,8 @@ __all__ = ["frame_of", "read_options", "scan"]
 _LOG_APPEND_TIME: Final = 1
 _RANGES_MAX: Final = 100
 """So many ranges of offsets are one condition: a greater one costs Spark more than another frame."""
+_UNREAD_BYTES_MAX: Final = 16 << 20
+"""Reading so many bytes of files in vain costs Spark less than a scan of their own, which skips their row groups."""
 _COLLECTED_ROWS_MAX: Final = 50_000
 _COLLECTED_BYTES_MAX: Final = 8 << 20
 """What Python reads of so many rows, and bytes of them, the driver reads once, and Spark gets no Python workers."""
@@ -162,33 +164,65 @@ def _by_topic(files: Iterable[MergedFile]) -> Iterable[list[MergedFile]]:
 
 
 def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: StructType) -> Iterator[DataFrame]:
-    """The rows of one topic's merged files: those that are read as a whole, and those of which some rows are."""
+    """The rows of one topic's merged files, by one scan if it reads little in vain of files that are cut."""
     whole = [file.task for file in files if not file.ranges]
-    if whole:
+    cut = [file for file in files if file.ranges]
+    if whole and (not cut or sum(map(_unread_bytes, cut)) > _UNREAD_BYTES_MAX):
         yield _selected(_merged(spark, whole, schema), whole[0], schema)
-    ranges = [(file.task, start, end) for file in files for start, end in file.ranges]
+        whole = []
+    ranges = [(file.task, start, end) for file in cut for start, end in file.ranges]
     for first in range(0, len(ranges), _RANGES_MAX):
-        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX], schema), ranges[0][0], schema)
+        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX], whole, schema), ranges[0][0], schema)
+        whole = []
 
 
-def _within(spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], schema: StructType) -> DataFrame:
-    """The rows of ranges of offsets, each of the file that its task names."""
+def _unread_bytes(file: MergedFile) -> int:
+    """Return about how many bytes of a file that is cut are of segments of which no row is read."""
+    segments = file.task.segments
+    rows = segments[0].file_records - sum(segment.row_count for segment in segments)
+    return segments[0].size_bytes * rows // segments[0].file_records
+
+
+def _within(
+    spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], whole: Sequence[ReadTask], schema: StructType
+) -> DataFrame:
+    """The rows of ranges of offsets, each of the file that its task names, and all rows of the files of `whole`."""
     tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
     places = {file: place for place, file in enumerate(tasks)}
     offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
-    of_offsets = [(offset >= start) & (offset < end) for _, start, end in ranges]
-    files = [places[task.partition, task.segments[0].name] for task, *_ in ranges]
-    of_files = [(F.col(FILE) == file) & is_within for file, is_within in zip(files, of_offsets, strict=True)]
+    of_files = [
+        (F.col(FILE) == places[task.partition, task.segments[0].name]) & (offset >= start) & (offset < end)
+        for task, start, end in ranges
+    ]
+    spans = [(start, end) for _, start, end in ranges]
+    if whole:
+        # Decided by the file alone, and before all others.
+        of_files.insert(0, F.col(FILE) >= len(tasks))
+        spans += [(task.segments[0].base_offset, task.segments[-1].end_offset) for task in whole]
+    of_offsets = [(offset >= start) & (offset < end) for start, end in _joined(spans)]
     # The first condition says all. The second says less, and Spark takes it to row groups and pages.
-    rows = _merged(spark, [*tasks.values()], schema)
+    rows = _merged(spark, [*tasks.values(), *whole], schema, with_file=True)
     return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
 
 
-def _merged(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the offsets of `spans`, as few spans in order."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _merged(
+    spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType, *, with_file: bool = False
+) -> DataFrame:
     topic = tasks[0]
     offset = names.reserved_name(names.OFFSET, topic.schema)
-    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset)
     shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
+    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset, with_file=with_file or bool(shared))
     if not shared:
         return rows
     by = _Key(F.col(FILE), _column(offset))

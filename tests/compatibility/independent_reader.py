@@ -476,15 +476,18 @@ class StoreReader:
             expect(data[:6] == b"ARROW1", name, "it is no Arrow file")
             table = pa.ipc.open_file(data).read_all()
         expect(table.num_rows == segment["file_records"], name, f"it has {table.num_rows} rows")
-        table = table.slice(segment["first_row"], segment["row_count"])
-        expect(table.num_rows == segment["row_count"], name, "it does not have the rows of the segment")
         base, end = segment["base_offset"], segment["base_offset"] + segment["record_count"]
-        offsets = list(range(base, end))
-        if name.endswith(".offsets.parquet") or segment["row_count"] < segment["record_count"]:
-            offsets = table.column("offset" if topic["schema"] is None else "_offset").to_pylist()
-            expect(offsets == sorted(set(offsets)), name, "its offsets do not grow")
-            expect(len(offsets) == segment["row_count"], name, "it lacks offsets")
-            expect(base <= offsets[0] and offsets[-1] < end, name, "its offsets are not those of the segment")
+        first, count = segment["first_row"], segment["row_count"]
+        if name.endswith(".offsets.parquet") or count < segment["record_count"]:
+            # By the file's own offsets; what the manifest says of its rows is only compared.
+            column = table.column("offset" if topic["schema"] is None else "_offset").to_pylist()
+            expect(column == sorted(set(column)), name, "its offsets do not grow")
+            places = [place for place, offset in enumerate(column) if base <= offset < end]
+            expect(places == list(range(first, first + count)), name, "its offsets are not those of the segment")
+            table, offsets = table.take(places), [column[place] for place in places]
+        else:
+            table, offsets = table.slice(first, count), list(range(base, end))
+        expect(table.num_rows == count, name, "it does not have the rows of the segment")
         columns, stored = columns_of(topic), set(table.schema.names)
         missing = [column for column, nullable in columns.items() if column not in stored and not nullable]
         expect(not missing, name, f"it lacks {missing}")

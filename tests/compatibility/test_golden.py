@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparktxn import Producer
+from sparktxn import Producer, Store, merged_files
 from tests.compatibility.independent_reader import StoreReader
 from tests.compatibility.make_golden import EMPTY, GOLDEN, ISOLATIONS, MEMBERS, contents
+from tests.mergedrows import check_merged_rows
 
 STORES = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
 
@@ -42,6 +44,33 @@ def test_one_has_a_group_without_members_in_its_checkpoint() -> None:
     reader = StoreReader(GOLDEN / "format-1-empty")
     assert ("empty_group", EMPTY) in reader.state_from_checkpoint().records
     assert reader.names("_log/_checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("name", "merged"), [("format-1", {False}), ("format-1-inline", {False}), ("format-1-offsets", {True})]
+)
+def test_merged_files_are_read_with_and_without_a_column_of_offsets(
+    tmp_path: Path, name: str, merged: set[bool]
+) -> None:
+    """What PROTOCOL.md says of earlier writers' files: other tests here compare the rows of these stores."""
+    reader = StoreReader(GOLDEN / name)
+    state = reader.state_from_checkpoint()
+    found: dict[str, list[Any]] = {}
+    for places in [record for record in state.records.values() if record["type"] == "segments"]:
+        for segment in reader.unsealed(state, places)["segments"]:
+            found.setdefault(segment[0], []).append(segment)
+    shared = {file: segments for file, segments in found.items() if len(segments) > 1}
+    assert {file.endswith(".offsets.parquet") for file in shared} == merged
+    copy = shutil.copytree(GOLDEN / name, tmp_path / name)
+    with Store.open(str(copy)) as store:
+        for topic in ("orders", "typed", "prices"):
+            view = store.view([topic])
+            tasks = store.plan(view, store.ranges(view))
+            check_merged_rows(store, tasks)
+            files, _ = merged_files(tasks)
+            assert {file.task.segments[0].name for file in files} >= {
+                file for file in shared if file.endswith(".offsets.parquet")
+            } & {segment.name for task in tasks for segment in task.segments}
 
 
 def test_one_has_inline_records_also_below_its_horizon() -> None:

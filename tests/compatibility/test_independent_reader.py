@@ -97,10 +97,9 @@ def test_the_store_has_what_is_to_be_read(workload: Workload, reader: StoreReade
     expected |= {"expect_end_offset", "join_group", "update_member", "release_partitions", "leave_group"}
     expected |= {"expire_member", "alter_store", "prepare_half"}
     assert expected <= kinds
-    formats = {
-        segment[0].rsplit(".")[-1] for places in located for segment in reader.unsealed(state, places)["segments"]
-    }
-    assert formats == {"parquet", "arrow", "inline"}
+    segments = [segment for places in located for segment in reader.unsealed(state, places)["segments"]]
+    assert {segment[0].rsplit(".")[-1] for segment in segments} == {"parquet", "arrow", "inline"}
+    assert any(segment[0].endswith(".offsets.parquet") for segment in segments)
 
 
 @pytest.mark.kafka("K86")

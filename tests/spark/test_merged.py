@@ -51,7 +51,21 @@ def test_a_merged_file_is_read_whole_without_a_condition(spark: SparkSession, st
     check_same(found, expected(store, "t"))
     assert not python_rows(found)
     assert "row_index" not in plan_of(found)
+    assert "_metadata" not in plan_of(found)
     assert "PushedFilters: []" in plan_of(found)
+
+
+def test_whole_and_cut_files_are_one_scan_unless_much_is_read_in_vain(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged(store)
+    delete_before(store, 5)
+    together = scan(spark, store.uri, "t")
+    monkeypatch.setattr("pyspark_txnlog.native_scan._UNREAD_BYTES_MAX", -1)
+    apart = scan(spark, store.uri, "t")
+    assert [plan_of(found).count("FileScan parquet") for found in (together, apart)] == [1, 2]
+    for found in (together, apart):
+        check_same(found, expected(store, "t"))
 
 
 def test_a_log_start_and_bounds_become_conditions_that_reach_row_groups(spark: SparkSession, store: Store) -> None:
