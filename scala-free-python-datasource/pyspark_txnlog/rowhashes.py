@@ -38,7 +38,6 @@ _STORED_AS: Final[dict[type[DataType], str]] = {
     FloatType: "double",
     IntegerType: "bigint",
     ShortType: "bigint",
-    StringType: "binary",
 }
 """As what types are hashed that are not hashed as they are: the same number has the same hash in each width."""
 
@@ -63,7 +62,10 @@ def _stored_as(found: DataType, declared: pa.DataType) -> DataType | str | None:
     """Return the type that values of the type `found` are hashed as; None if it is that one.
 
     Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
+    Text has the hash of its bytes, which a cast would copy, unless a collation takes different texts for equal.
     """
+    if isinstance(found, StringType) and found != StringType():
+        return "binary"
     if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
         return from_arrow_type(declared)
     return _STORED_AS.get(type(found))

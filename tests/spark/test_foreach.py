@@ -134,6 +134,18 @@ def test_a_decimal_is_hashed_with_the_scale_of_its_topic(spark: SparkSession, st
 
 
 @pytest.mark.spark
+def test_text_is_hashed_as_its_bytes(spark: SparkSession, store: Store) -> None:
+    """Also where its collation takes a for A."""
+    store.create_topic("t", 1)
+    write = foreach_batch(store.uri, topic="t", query_id="q", onReplayMismatch="fail")
+    write(spark.sql("select 'a' collate utf8_lcase value"), 0)
+    write(spark.sql("select 'a' value"), 0)
+    write(spark.sql("select binary('a') value"), 0)
+    with pytest.raises(BatchRefused, match="with other rows"):
+        write(spark.sql("select 'A' collate utf8_lcase value"), 0)
+
+
+@pytest.mark.spark
 def test_kafkas_record_is_hashed_without_what_the_log_assigns(spark: SparkSession, store: Store) -> None:
     store.create_topic("t", 3)
     store.create_topic("u", 3)
