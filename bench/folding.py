@@ -213,8 +213,11 @@ def _in_turns(aged: subprocess.Popen[str]) -> tuple[_Rate, _Rate]:
             turns.append((_asked(aged, "seconds", _AGED_S), other))
             os.kill(aged.pid, signal.SIGSTOP)
         os.kill(aged.pid, signal.SIGCONT)
-    ours, theirs = (_Rate(*map(sum, zip(*[turn[side] for turn in turns], strict=True))) for side in (0, 1))
-    return ours, theirs
+    return _together([ours for ours, _ in turns]), _together([theirs for _, theirs in turns])
+
+
+def _together(rates: list[_Rate]) -> _Rate:
+    return _Rate(sum(one.commits for one in rates), sum(one.seconds for one in rates), sum(one.cpu_s for one in rates))
 
 
 def _aged() -> Iterator[Figure]:
