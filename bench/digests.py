@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -51,19 +51,17 @@ _COLUMNS: Final[dict[str, tuple[Sequence[str], pa.Schema | None]]] = {
 _Stage = Callable[[], Sequence[StagedSegment]]
 
 
-def measure() -> list[Figure]:
-    """The figures of digests."""
+def measure() -> Iterator[Figure]:
+    """Yield the figures of digests."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = session()
-    figures = []
     try:
         for name, (columns, schema) in _COLUMNS.items():
             with temporary_folder() as folder:
                 spark.range(_ROWS, numPartitions=2).selectExpr(*columns).write.parquet(f"{folder}/rows")
-                figures += _compared(spark, folder, name, schema)
+                yield from _compared(spark, folder, name, schema)
     finally:
         spark.stop()
-    return figures
 
 
 def _compared(spark: SparkSession, folder: str, name: str, schema: pa.Schema | None) -> list[Figure]:

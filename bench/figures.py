@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Figure", "alternate", "median", "print_figures", "rate", "save"]
+__all__ = ["Figure", "alternate", "median", "print_figure", "rate", "save"]
+
+_NAME_WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,15 @@ def alternate(ours: Callable[[], float], peer: Callable[[], float], rounds: int)
     return median([mine for mine, _ in pairs]), median([theirs for _, theirs in pairs]), median(ratios)
 
 
-def print_figures(figures: list[Figure]) -> bool:
-    """Prints a table; True if every target is reached."""
-    width = max(len(figure.name) for figure in figures)
-    for figure in figures:
-        target = ""
-        if figure.target is not None:
-            sign, verdict = ("≤" if figure.at_most else "≥"), ("reached" if figure.reached else "MISSED")
-            target = f"{sign} {figure.target:,.6g}  {verdict}"
-        value = f"{figure.value:,.0f}" if figure.value >= 1_000 else f"{figure.value:,.4g}"
-        print(f"  {figure.name:<{width}}  {value:>12} {figure.unit:<12} {target:<22} {figure.note}".rstrip())
-    return all(figure.reached is not False for figure in figures)
+def print_figure(figure: Figure) -> None:
+    """Print a line at once, in columns."""
+    target = ""
+    if figure.target is not None:
+        sign, verdict = ("≤" if figure.at_most else "≥"), ("reached" if figure.reached else "MISSED")
+        target = f"{sign} {figure.target:,.6g}  {verdict}"
+    value = f"{figure.value:,.0f}" if figure.value >= 1_000 else f"{figure.value:,.4g}"
+    line = f"  {figure.name:<{_NAME_WIDTH}}  {value:>12} {figure.unit:<12} {target:<22} {figure.note}"
+    print(line.rstrip(), flush=True)
 
 
 def save(figures: list[Figure], folder: Path) -> Path:

@@ -3,8 +3,9 @@
 Nothing is synced to the disk. The same transactions go to a store without folding in turn, and their records to a third
 store in large files.
 
-What a writer gives for folding is measured with processes of their own. One folds as by default and grows old. In turn
-with it, fresh ones write without folding. Meanwhile the old one is stopped, its folds included.
+What a writer gives for folding is measured with processes of their own. One folds as by default and grows old. In turns
+with it, fresh ones write without folding. Meanwhile the old one is stopped, its folds included. Readers then read what
+it leaves.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from bench.figures import Figure, alternate, median
+from bench.figures import Figure, alternate
 from bench.reading import poll_rate
 from bench.records import RECORDS, batch, temporary_folder
 from sparktxn.maintenance import maintain
@@ -35,38 +37,25 @@ _AT_ONCE = {"vacuum.retention.ms": 0, "vacuum.segment.age.ms": 0}
 _BYTES_PER_MINUTE = 134_217_728
 _TRANSACTIONS = 5_000
 _PAUSE_S = 2.0
-_MANY = 50_000
-_MANY_PAUSE_S = 10.0
 _TURN = 250
 _ROUNDS = 5
+_ROWS_POLLED_MAX = 1_000_000
 _AGES = (11_000, 50_000)
-_PAIRS = 3
-_FRESH_S = 8
-_AGED_S = 25
-"""Longer than from one fold to the next: what folds cost is a part of the rate."""
+_TURNS = 5
+_FRESH_S = 1.2
+_AGED_S = 5.0
+"""Together they are longer than from one fold to the next: what folds cost is a part of the rate."""
 _WARM = 300
+_LAST_FOLD_S = 20
+"""The writer's default pause, and the time for a fold that nothing disturbs."""
 
 
-class _Written:
-    """A store that is written in transactions, with folding or without, and how long they have taken."""
+class _Opened:
+    """A store that is read."""
 
-    def __init__(self, folder: str, *, pause_s: float | None = None) -> None:
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.seconds = 0.0
         self.store = Store.open(folder, options=_OPTIONS, create=True)
-        self.store.create_topic("t", 1)
-        if pause_s is not None:
-            self.store.log.on_checkpoint = Folder(self.store.log, _BYTES_PER_MINUTE, pause_s=pause_s).after_checkpoint
-        self.producer = Producer({"bootstrap.servers": folder, "transactional.id": "writer", **_OPTIONS})
-        self.producer.init_transactions()
-
-    def write(self, tables: list[pa.Table]) -> None:
-        """A transaction for each table."""
-        started = time.perf_counter()
-        for table in tables:
-            with self.producer.transaction():
-                self.producer.produce_arrow("t", table)
-        self.seconds += time.perf_counter() - started
 
     def scan_ms(self) -> float:
         """The CPU time of a scan of everything."""
@@ -82,8 +71,33 @@ class _Written:
 
     def close(self) -> None:
         """Close the clients."""
-        self.producer.close()
         self.store.close()
+
+
+class _Written(_Opened):
+    """A store that is written in transactions, with folding or without, and how long they have taken."""
+
+    def __init__(self, folder: str, *, pause_s: float | None = None) -> None:
+        super().__init__(folder)
+        self.seconds = 0.0
+        self.store.create_topic("t", 1)
+        if pause_s is not None:
+            self.store.log.on_checkpoint = Folder(self.store.log, _BYTES_PER_MINUTE, pause_s=pause_s).after_checkpoint
+        self.producer = Producer({"bootstrap.servers": folder, "transactional.id": "writer", **_OPTIONS})
+        self.producer.init_transactions()
+
+    def write(self, tables: list[pa.Table]) -> None:
+        """A transaction for each table."""
+        started = time.perf_counter()
+        for table in tables:
+            with self.producer.transaction():
+                self.producer.produce_arrow("t", table)
+        self.seconds += time.perf_counter() - started
+
+    def close(self) -> None:
+        """Close the clients."""
+        self.producer.close()
+        super().close()
 
 
 def _tables(transactions: int) -> list[pa.Table]:
@@ -106,103 +120,137 @@ def _written(folder: Path, transactions: int, pause_s: float) -> tuple[_Written,
     return folded, unfolded, large
 
 
-def _figures(transactions: int, pause_s: float) -> list[Figure]:
-    name = f"{transactions:,} transactions of {RECORDS} records"
+def _compared() -> Iterator[Figure]:
+    """What folding costs and gives: a store with it, one without it and one in large files."""
     with temporary_folder() as folder:
-        folded, unfolded, large = _written(Path(folder), transactions, pause_s)
-        rows = transactions * RECORDS
-        before = unfolded.scan_ms()
-        scan, peer, ratio = alternate(folded.scan_ms, large.scan_ms, _ROUNDS)
-        polls = [[poll_rate(store.folder, rows) for store in (folded, unfolded, large)] for _ in range(2)]
-        poll_folded, poll_unfolded, poll_large = (max(one[index] for one in polls) for index in range(3))
-        objects = folded.objects(), unfolded.objects()
-        # What the first call replaces goes once the second has moved the horizon.
-        for _ in range(2):
-            maintain(folded.store, _AT_ONCE)
-        maintained = folded.objects()
-        _, _, ratio_maintained = alternate(folded.scan_ms, large.scan_ms, _ROUNDS)
-        for store in (folded, unfolded, large):
-            store.close()
-    return [
-        Figure(
-            f"{name}: commits/s, folding / not",
+        folded, unfolded, large = _written(Path(folder), _TRANSACTIONS, _PAUSE_S)
+        yield Figure(
+            f"{_named(_TRANSACTIONS)}: commits/s, folding / not",
             unfolded.seconds / folded.seconds,
             "x",
             0.8,
-            note=f"{transactions / folded.seconds:.0f}/s, {transactions / unfolded.seconds:.0f}/s",
-        ),
-        Figure(f"{name}: scan, folded / large files", ratio, "x", 1.3, True, f"{scan:.0f} ms, {peer:.0f} ms"),
-        Figure(f"{name}: scan, not folded / large files", before / peer, "x"),
-        Figure(f"{name}: scan after maintain / large files", ratio_maintained, "x", 1.3, True),
-        Figure(f"{name}: poll(), folded / not", poll_folded / poll_unfolded, "x", 2, note=f"{poll_folded:,.0f}/s"),
-        Figure(f"{name}: poll(), folded / large files", poll_folded / poll_large, "x"),
-        Figure(f"{name}: objects", objects[0], "", note=f"not folded: {objects[1]:,}"),
-        Figure(f"{name}: objects after two maintains", maintained, "", 2_000, True),
-    ]
+            note=f"{_TRANSACTIONS / folded.seconds:.0f}/s, {_TRANSACTIONS / unfolded.seconds:.0f}/s",
+        )
+        yield from _reading(_TRANSACTIONS, folded, large, unfolded)
+        for store in (folded, unfolded, large):
+            store.close()
+
+
+def _reading(transactions: int, folded: _Opened, large: _Opened, unfolded: _Opened | None = None) -> Iterator[Figure]:
+    """What readers pay for a folded store, against the same records in large files, and in a store without folding."""
+    name = _named(transactions)
+    scan, peer, ratio = alternate(folded.scan_ms, large.scan_ms, _ROUNDS)
+    yield Figure(f"{name}: scan, folded / large files", ratio, "x", 1.3, True, f"{scan:.0f} ms, {peer:.0f} ms")
+    if unfolded is not None:
+        yield Figure(f"{name}: scan, not folded / large files", unfolded.scan_ms() / peer, "x")
+    rows = min(transactions * RECORDS, _ROWS_POLLED_MAX)
+    stores = [store for store in (folded, large, unfolded) if store is not None]
+    polls = [[poll_rate(store.folder, rows) for store in stores] for _ in range(2)]
+    poll_folded, poll_large, *poll_unfolded = (max(one[index] for one in polls) for index in range(len(stores)))
+    for other in poll_unfolded:
+        yield Figure(f"{name}: poll(), folded / not", poll_folded / other, "x", 2, note=f"{poll_folded:,.0f}/s")
+    yield Figure(f"{name}: poll(), folded / large files", poll_folded / poll_large, "x")
+    note = "" if unfolded is None else f"not folded: {unfolded.objects():,}"
+    yield Figure(f"{name}: objects", folded.objects(), "", note=note)
+    # What the first call replaces goes once the second has moved the horizon.
+    for _ in range(2):
+        maintain(folded.store, _AT_ONCE)
+    yield Figure(f"{name}: objects after two maintains", folded.objects(), "", 2_000, True)
+    _, _, ratio = alternate(folded.scan_ms, large.scan_ms, _ROUNDS)
+    yield Figure(f"{name}: scan after maintain / large files", ratio, "x", 1.3, True)
+
+
+def _named(transactions: int) -> str:
+    return f"{transactions:,} transactions of {RECORDS} records"
 
 
 @contextmanager
-def _writer(bytes_per_minute: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "bench.folding_driver"]
-    with (
-        temporary_folder() as folder,
-        subprocess.Popen(
-            [*command, folder, str(bytes_per_minute)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process,
-    ):
+def _writer(folder: str, bytes_per_minute: int) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.folding_driver", folder, str(bytes_per_minute)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def _asked(writer: subprocess.Popen[str], what: str, number: int) -> tuple[float, float]:
-    """Let a writer commit; return its commits per second, and the milliseconds of a processor for each."""
+class _Rate(NamedTuple):
+    """What a writer has committed: how many, in how many seconds, and with how many of a processor."""
+
+    commits: int
+    seconds: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.commits / self.seconds:,.0f}/s, {1_000 * self.cpu_s / self.commits:.2f} ms of a processor"
+
+
+def _asked(writer: subprocess.Popen[str], what: str, number: float) -> _Rate:
+    """Let a writer commit so many transactions, or for so many seconds."""
     assert writer.stdin is not None
     assert writer.stdout is not None
     print(what, number, file=writer.stdin, flush=True)
-    count, seconds, cpu_s = map(float, writer.stdout.readline().split())
-    return count / seconds, 1_000 * cpu_s / count
+    commits, seconds, cpu_s = writer.stdout.readline().split()
+    return _Rate(int(commits), float(seconds), float(cpu_s))
 
 
-def _fresh() -> tuple[float, float]:
-    with _writer(0) as fresh:
+def _in_turns(aged: subprocess.Popen[str]) -> tuple[_Rate, _Rate]:
+    """Let the writer and a fresh one without folding commit in turns; the writer and its folds stand still meanwhile.
+
+    A fold is a burst. So what is compared are the sums of all turns, and not the turns.
+    """
+    turns = []
+    with temporary_folder() as folder, _writer(folder, 0) as fresh:
+        os.kill(aged.pid, signal.SIGSTOP)
         _asked(fresh, "commits", _WARM)
-        return _asked(fresh, "seconds", _FRESH_S)
+        for _ in range(_TURNS):
+            other = _asked(fresh, "seconds", _FRESH_S)
+            os.kill(aged.pid, signal.SIGCONT)
+            turns.append((_asked(aged, "seconds", _AGED_S), other))
+            os.kill(aged.pid, signal.SIGSTOP)
+        os.kill(aged.pid, signal.SIGCONT)
+    return _together([ours for ours, _ in turns]), _together([theirs for _, theirs in turns])
 
 
-def _writers_figures() -> list[Figure]:
-    """What a writer that folds commits at some ages, against fresh ones that do not fold."""
-    figures = []
-    commits = 0
-    with _writer(_BYTES_PER_MINUTE) as aged:
-        for age in _AGES:
-            _asked(aged, "commits", max(1, age - commits))
-            commits = max(age, commits)
-            pairs = []
-            for _ in range(_PAIRS):
-                os.kill(aged.pid, signal.SIGSTOP)
-                fresh = _fresh()
-                os.kill(aged.pid, signal.SIGCONT)
-                pairs.append((_asked(aged, "seconds", _AGED_S), fresh))
-                commits += int(_AGED_S * pairs[-1][0][0])
-            name = f"commits/s with folding after {age:,} entries"
-            ours, theirs = (median([pair[side][0] for pair in pairs]) for side in (0, 1))
-            cpu_ms, fresh_cpu_ms = (median([pair[side][1] for pair in pairs]) for side in (0, 1))
-            load = os.getloadavg()[0]
-            figures += [
-                Figure(name, ours, "/s", note=f"fresh, no folding {theirs:,.0f}/s; load {load:.1f}"),
-                Figure(
-                    f"{name} / fresh without",
-                    median([one[0] / fresh[0] for one, fresh in pairs]),
+def _together(rates: list[_Rate]) -> _Rate:
+    return _Rate(sum(one.commits for one in rates), sum(one.seconds for one in rates), sum(one.cpu_s for one in rates))
+
+
+def _aged() -> Iterator[Figure]:
+    """What a writer that folds commits at some ages, against fresh ones that do not; and what it leaves to readers."""
+    with temporary_folder() as folder:
+        commits = 0
+        with _writer(f"{folder}/folded", _BYTES_PER_MINUTE) as aged:
+            for age in _AGES:
+                commits += _asked(aged, "commits", max(1, age - commits)).commits
+                ours, theirs = _in_turns(aged)
+                commits += ours.commits
+                name = f"a writer with folding after {age:,} entries"
+                yield Figure(
+                    f"{name}: commits/s / fresh without",
+                    ours.commits / ours.seconds / (theirs.commits / theirs.seconds),
                     "x",
                     0.9,
-                    note=f"{cpu_ms:.2f} ms, {fresh_cpu_ms:.2f} ms of a processor",
-                ),
-            ]
-    return figures
+                    note=f"{ours}; fresh: {theirs}; load {os.getloadavg()[0]:.1f}",
+                )
+                yield Figure(
+                    f"{name}: CPU of a commit / fresh without",
+                    ours.cpu_s / ours.commits / (theirs.cpu_s / theirs.commits),
+                    "x",
+                )
+            time.sleep(_LAST_FOLD_S)
+        folded, large = _Opened(f"{folder}/folded"), _Written(f"{folder}/large")
+        large.write([pa.concat_tables(_tables(commits))])
+        yield from _reading(commits, folded, large)
+        for store in (folded, large):
+            store.close()
 
 
-def measure() -> list[Figure]:
-    """Returns the figures."""
-    return _writers_figures() + _figures(_TRANSACTIONS, _PAUSE_S) + _figures(_MANY, _MANY_PAUSE_S)
+def measure() -> Iterator[Figure]:
+    """Yield the figures as they are measured."""
+    yield from _compared()
+    yield from _aged()

@@ -21,7 +21,7 @@ from sparktxn.stage.rowdigest import digest_of_words
 from sparktxn.stage.staged import with_digest
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from sparktxn import StagedSegment, StagePlan
     from sparktxn.stage.staged import RowsDigest
@@ -38,7 +38,6 @@ _STORED_AS: Final[dict[type[DataType], str]] = {
     FloatType: "double",
     IntegerType: "bigint",
     ShortType: "bigint",
-    StringType: "binary",
 }
 """As what types are hashed that are not hashed as they are: the same number has the same hash in each width."""
 
@@ -50,22 +49,26 @@ def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> Data
     # Spark does not know which rows' timestamps the log leaves out.
     if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
         return rows
-    hashed: list[Column] = [F.lit(topic or "")]
+    # One text for all columns: a micro-batch of few rows would pay for many calls into the JVM. No topic has a quote.
+    hashed = [f"'{topic or ''}'"]
     declared = output_schema(None if topic is None else plan.topics[topic].schema)
     for name in names:
-        column = F.col(quoted(name))
+        column = quoted(name)
         stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
-        hashed += [column if stored_as is None else column.cast(stored_as), column.isNull()]
-    return rows.withColumn(ROW_HASH, F.xxhash64(*hashed))
+        hashed += [column if stored_as is None else f"cast({column} as {stored_as})", f"{column} is null"]
+    return rows.withColumn(ROW_HASH, F.expr(f"xxhash64({', '.join(hashed)})"))
 
 
-def _stored_as(found: DataType, declared: pa.DataType) -> DataType | str | None:
+def _stored_as(found: DataType, declared: pa.DataType) -> str | None:
     """Return the type that values of the type `found` are hashed as; None if it is that one.
 
     Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
+    Text has the hash of its bytes, which a cast would copy, unless a collation takes different texts for equal.
     """
+    if isinstance(found, StringType) and found != StringType():
+        return "binary"
     if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
-        return from_arrow_type(declared)
+        return from_arrow_type(declared).simpleString()
     return _STORED_AS.get(type(found))
 
 

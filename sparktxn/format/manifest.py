@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ _SCHEMAS: Final = (MANIFEST_SCHEMA, _REWRITTEN_SCHEMA, _COMPACTED_SCHEMA)
 _INTEGERS: Final = [field.name for field in _COMPACTED_SCHEMA if field.name not in _TEXTS]
 _ROW_GROUP_ROWS: Final = 65_536
 _SEGMENTS_MAX: Final = 1_000_000
+_MANY_SEGMENTS: Final = 256
+"""From so many on it takes less to check columns than segments."""
 _CHECKSUM_DIGITS: Final = frozenset("0123456789abcdef")
 
 # The least value of each field that has one; the others are any 64-bit integer.
@@ -79,14 +82,16 @@ def encode_manifest(segments: Sequence[SegmentRef]) -> bytes:
     """
     if not segments:
         raise ValueError("a manifest holds at least one segment")
-    if problem := _problem(segments):
-        raise ValueError(f"segments cannot be sealed: {problem}")
     schema = _SCHEMAS[max(map(_kind, segments))]
-    columns = [pa.array([getattr(segment, field.name) for segment in segments], field.type) for field in schema]
+    columns = zip(*map(attrgetter(*schema.names), segments), strict=True)
+    table = pa.Table.from_arrays(list(map(pa.array, columns, schema.types)), schema=schema)
+    is_sound = len(segments) >= _MANY_SEGMENTS and _is_sound(table)
+    if not is_sound and (problem := _problem(segments)):
+        raise ValueError(f"segments cannot be sealed: {problem}")
     integers = [name for name in _INTEGERS if name in schema.names]
     sink = io.BytesIO()
     pq.write_table(
-        pa.Table.from_arrays(columns, schema=schema),
+        table,
         sink,
         row_group_size=_ROW_GROUP_ROWS,
         compression="zstd",

@@ -26,6 +26,8 @@ logger = logging.getLogger("sparktxn")
 _PAUSE_S: Final = 10.0
 """How long small segments gather before they are folded. A process that ends sooner has not begun."""
 _FOLD_S: Final = 120.0
+_BEGINNING_S: Final = 60.0
+"""How long a fold begins tasks: the next fold has those that are left, long before this one fails for its length."""
 _BURST_S: Final = 10.0
 """What may be read at once: so many seconds' share of the bytes per minute."""
 _BACKOFF_S: Final = 60.0
@@ -33,11 +35,9 @@ _BACKOFF_S_MAX: Final = 3_600.0
 _NEVER_S: Final = float("inf")
 _FULL_PER_MIN_SEGMENTS: Final = 16
 """A file with so many times `min_segments` is not folded again, small as it may be: its records are copied twice."""
-_REST_PER_WORK: Final = 4
+_REST_PER_WORK: Final = 9
 """A fold rests so many times as long as it works, while this process commits."""
 _REST_S_MAX: Final = 0.5
-_RESTING_S: Final = 30.0
-"""A fold that takes longer does not rest any more: segments must not gather faster than they are folded."""
 
 
 class Folder:
@@ -100,13 +100,15 @@ class Folder:
             return wait_s if self._is_due else _NEVER_S
         # A checkpoint that is written meanwhile has segments that this fold may not see.
         self._is_due = False
+        # From one begin to the next: a long fold that was followed by a pause would make the next one longer still.
+        next_s = self._now_s() + self._pause_s
         try:
             self._is_due = not self._fold() or self._is_due
         except Exception as error:  # noqa: BLE001 - no error is a reason to disturb the clients of this process
             self._back_off(error)
             return _NEVER_S
         self._backoff_s = _BACKOFF_S
-        self._next_s = self._now_s() + max(self._pause_s, -self._left_bytes / self._bytes_per_s)
+        self._next_s = max(next_s, self._now_s() - self._left_bytes / self._bytes_per_s)
         return self._next_s - self._now_s() if self._is_due else _NEVER_S
 
     def _now_s(self) -> float:
@@ -129,11 +131,16 @@ class Folder:
 
     def _fold(self) -> bool:
         """Fold what has gathered, as far as bytes are left; True if nothing remains."""
+        begins_until_s = self._now_s() + _BEGINNING_S
+
+        def affords(size_bytes: int) -> bool:
+            return self._now_s() < begins_until_s and self._affords(size_bytes)
+
         with self._log.within(_FOLD_S):
             # What another process has done to the plan may be in entries that this one has not read.
             view = self._log.view(None) if self._is_behind else self._log.known_view()
             starts = self._starts(view)
-            planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), self._affords)
+            planned = _Planned(plan_tasks(self._log.objects, view, self._settings, starts), affords)
             report = do_tasks(self._log, planned, _Rests(self._log).rest)
         if report.unresolved:
             raise StoreUnavailable(f"{self._log.objects.uri!r} did not take a fold's entry within {_FOLD_S:.0f} s")
@@ -168,16 +175,15 @@ class Folder:
 
 
 class _Rests:
-    """Leaves the processor to the commits of this process: one fold takes a fifth of the time while they go on.
+    """Leaves the processor to the commits of this process: a fold takes a tenth of the time while they go on.
 
-    Python runs one thread at a time, so that a commit waits while a fold computes. Where nothing is committed, and
-    after `_RESTING_S` seconds, a fold goes on without a rest.
+    Python runs one thread at a time, so that a commit waits while a fold computes. Where nothing is committed, a fold
+    goes on without a rest. Segments that gather faster than that are folded once fewer are committed.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._since_s = log.clock.monotonic_s()
-        self._until_s = self._since_s + _RESTING_S
         self._entry = log.entry
 
     def rest(self) -> None:
@@ -190,7 +196,7 @@ class _Rests:
             raise StoreUnavailable(f"a fold of {self._log.objects.uri!r} was given up: the store is being closed")
         clock, entry = self._log.clock, self._log.entry
         now_s = clock.monotonic_s()
-        if entry > self._entry and now_s < self._until_s:
+        if entry > self._entry:
             clock.sleep(min(_REST_PER_WORK * (now_s - self._since_s), _REST_S_MAX))
         self._entry, self._since_s = entry, clock.monotonic_s()
 

@@ -143,22 +143,52 @@ class Committing:
         return self.clock.now_s - before_s
 
 
-def test_a_fold_takes_a_fifth_of_the_time_while_its_process_commits() -> None:
+def test_a_fold_takes_a_tenth_of_the_time_while_its_process_commits() -> None:
     log = Committing()
     rests = folding._Rests(log)  # type: ignore[arg-type]
     for _ in range(3):
-        assert log.worked(rests, 0.01, commits=True) == pytest.approx(0.04)
+        assert log.worked(rests, 0.01, commits=True) == pytest.approx(0.09)
         assert log.worked(rests, 0.01, commits=False) == 0, "nothing is kept waiting"
     assert log.worked(rests, 3, commits=True) == 0.5, "a block is never so long: the machine has other work"
 
 
-def test_a_long_fold_rests_no_more() -> None:
-    """Else segments would gather faster than they are folded: replays and reads would grow without a bound."""
+def test_a_long_fold_rests_as_much_as_a_short_one() -> None:
+    """Else the writer that gathers most would be kept waiting most."""
     log = Committing()
     rests = folding._Rests(log)  # type: ignore[arg-type]
-    rested_s = [log.worked(rests, 0.1, commits=True) for _ in range(100)]
-    assert rested_s[:59] == pytest.approx([0.4] * 59)
-    assert rested_s[60:] == [0] * 40
+    rested_s = [log.worked(rests, 0.05, commits=True) for _ in range(1_000)]
+    assert rested_s == pytest.approx([0.45] * 1_000)
+
+
+@pytest.mark.parametrize(("block_s", "wait_s"), [(1, 7), (3, 1), (4, 0)])
+def test_a_fold_begins_some_seconds_after_the_one_before_has_begun(
+    world: World, monkeypatch: Any, block_s: float, wait_s: float
+) -> None:
+    """After a long fold a pause would make the next one longer still."""
+    world.store.log.clock = clock = ManualClock()
+    write(world, 8)
+    folder = Folder(world.store.log, PLENTY, EIGHT, pause_s=10)
+
+    def rest(_: Any) -> None:
+        clock.sleep(block_s)
+        folder.after_checkpoint()
+
+    monkeypatch.setattr(folding._Rests, "rest", rest)
+    assert max(0, fold(folder)) == pytest.approx(wait_s), "after blocks of 1, 4 and 3 segments"
+    assert len(files(world)) == 1
+
+
+def test_a_fold_begins_no_task_after_a_minute(world: World, monkeypatch: Any) -> None:
+    """It would fail for its length, and fold nothing for a minute."""
+    world.store.log.clock = clock = ManualClock()
+    write(world, 8)
+    write(world, 8, partition=1)
+    folder = folder_of(world)
+    monkeypatch.setattr(folding._Rests, "rest", lambda _: clock.sleep(25))
+    assert fold(folder) <= 0, "the rest is due"
+    assert (len(files(world)), len(files(world, partition=1))) == (1, 8)
+    folder.step()
+    assert len(files(world, partition=1)) == 1
 
 
 def test_a_fold_rests_between_blocks_and_gives_up_when_the_handle_is_closed(world: World, monkeypatch: Any) -> None:

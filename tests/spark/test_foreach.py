@@ -14,6 +14,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from pyspark_txnlog import foreach_batch
+from pyspark_txnlog.rowhashes import ROW_HASH, with_row_hashes
+from pyspark_txnlog.schema import quoted
 from sparktxn import BatchRefused, ConfigurationError, Store
 from tests.spark.sessions import values
 
@@ -131,6 +133,31 @@ def test_a_decimal_is_hashed_with_the_scale_of_its_topic(spark: SparkSession, st
     write(spark.sql("select cast(1.5 as decimal(5, 2)) v"), 0)
     with pytest.raises(BatchRefused, match="with other rows"):
         write(spark.sql("select cast(0.15 as decimal(5, 2)) v"), 0)
+
+
+@pytest.mark.spark
+def test_the_row_word_is_what_the_protocol_says(spark: SparkSession, store: Store) -> None:
+    rows = spark.sql(_ROWS).withColumnRenamed("d", "a `column`.d")
+    foreach_batch(store.uri, topic="t", query_id="q", createTopic=True)(rows, 0)
+    found = with_row_hashes(rows, store.stage_plan(["t"]), "t").select(ROW_HASH)
+    stored_as = {"i": "bigint", "s": "bigint", "f": "double", "t": "binary", "e": "binary"}
+    words = [F.lit("t")]
+    for name in sorted(rows.columns):
+        column = F.col(quoted(name))
+        words += [column.cast(stored_as[name]) if name in stored_as else column, column.isNull()]
+    assert found.collect() == rows.select(F.xxhash64(*words)).collect()
+
+
+@pytest.mark.spark
+def test_text_is_hashed_as_its_bytes(spark: SparkSession, store: Store) -> None:
+    """Also where its collation takes a for A."""
+    store.create_topic("t", 1)
+    write = foreach_batch(store.uri, topic="t", query_id="q", onReplayMismatch="fail")
+    write(spark.sql("select 'a' collate utf8_lcase value"), 0)
+    write(spark.sql("select 'a' value"), 0)
+    write(spark.sql("select binary('a') value"), 0)
+    with pytest.raises(BatchRefused, match="with other rows"):
+        write(spark.sql("select 'A' collate utf8_lcase value"), 0)
 
 
 @pytest.mark.spark
