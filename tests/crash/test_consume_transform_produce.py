@@ -84,7 +84,7 @@ def test_output_is_input_exactly_once_after_kills_at_named_operations(
         # Alerts go into entries, the others into files of their own.
         for topic in (PAYMENTS, RECEIPTS):
             store.create_topic(topic, PARTITIONS, settings={"append.inline.bytes": "0"})
-    create(str(tmp_path), 3_000)
+    create(str(tmp_path), 1_500)
     services = Services(python, tmp_path, batch=100)
     for verb, prefix, when, early in chance.sample(POINTS, 5):
         # The first put of an entry is the initialisation's, which is a point as good as any.

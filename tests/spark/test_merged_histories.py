@@ -152,7 +152,7 @@ def run(spark: SparkSession, folder: Path, seed: int, steps: int, every: int) ->
 
 
 def test_native_rows_of_a_history_are_those_of_python_and_of_a_model(spark: SparkSession, tmp_path: Path) -> None:
-    run(spark, tmp_path, seed_of("merged history"), 40, 20)
+    run(spark, tmp_path, seed_of("merged history"), 40, 40)
 
 
 @pytest.mark.nightly

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from queue import SimpleQueue
 from typing import Any
 
 import fsspec
@@ -18,7 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore import PutOutcome
-from sparktxn.testing.objectstore_tests import ENTRY, RACERS, ObjectStoreTests, Opening, race
+from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 
 _buckets = itertools.count()
 _objects: dict[str, tuple[bytes, float]] = {}

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from collections.abc import Iterator
 
 import pytest
 
 from sparktxn.objectstore import memory
-from sparktxn.testing.objectstore_tests import RACERS, ObjectStoreTests, Opening, race
+from sparktxn.testing.objectstore_tests import ObjectStoreTests, Opening
 
 _names = itertools.count()
 
