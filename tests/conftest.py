@@ -108,7 +108,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what stays out of all later collections: a full one would look at each of these objects again."""
+    """Take what stays out of all later collections: a full one would traverse each of these objects again."""
     gc.enable()
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
 """A process that has imported what programs need, and runs each in a fork of itself: most of their time is imports.
 
 `ForkServer.python` is a command line that takes the arguments of Python: ``-c PROGRAM …``, ``-m MODULE …``, or a file.
-Folder, environment, input and output are the caller's, and so is the way it ends, also by a signal. But the caller has
-the process id of a client that waits: to kill or stop such a program from outside, start a Python of its own.
+Folder, environment, input and output are the caller's, and so is the way it ends, also by a signal. The process id is
+that of a client that waits. To kill or stop a program from outside, start a Python of its own.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _main() -> None:
     sys.path[0] = os.path.dirname(_TESTS)
     for module in sys.argv[3:]:
         importlib.import_module(module)
-    gc.freeze()  # else each program would look at all that was imported, and copy it
+    gc.freeze()  # else each program would traverse all that was imported, and copy it
     _run(_serve(int(sys.argv[2])))
 
 

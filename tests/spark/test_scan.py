@@ -301,9 +301,9 @@ def test_files_whose_statistics_and_dictionaries_lead_spark_astray(
     conditions += [f"{column} {shown}" for column in ("single", "place.x") for shown in ("> 5", "= 0")]
     # Conditions of columns and not of a query: Spark judges them by the rows, not by statistics.
     judged = through_python.selectExpr("id", *(f"({text}) as c{number}" for number, text in enumerate(conditions)))
-    rows = judged.collect()
+    found = judged.collect()
     for number, condition in enumerate(conditions):
-        wanted = [row.id for row in rows if row[f"c{number}"]]
+        wanted = [row.id for row in found if row[f"c{number}"]]
         assert [row.id for row in read.where(condition).select("id").collect()] == wanted, condition
 
 
