@@ -54,7 +54,12 @@ SPARK_PAGES = [
     for page, world in WORLDS.items()
     if world.spark
 ]
-OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark]
+# To open a store on S3 costs most of a second. Tests of each job and verb call by day what these pages call.
+OTHER_PAGES = [
+    pytest.param(page, marks=pytest.mark.nightly) if world.s3 else page
+    for page, world in WORLDS.items()
+    if not world.spark
+]
 
 
 def moved(text: str, folder: Path) -> str:
@@ -65,7 +70,7 @@ def moved(text: str, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def txnlog() -> Iterator[str]:
     """A command line for `txnlog`, in forks of a process that has imported it."""
-    with ForkServer("sparktxn.cli.app", "s3fs") as server:
+    with ForkServer("sparktxn.cli.app") as server:
         yield shlex.join([*server.python, "-m", "sparktxn"])
 
 
@@ -157,7 +162,7 @@ def test_a_page_prints_what_it_shows(page: str, txnlog: str, tmp_path: Path, req
 
 @pytest.fixture(scope="module")
 def spark_pages(
-    request: pytest.FixtureRequest, txnlog: str, server: S3Server, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, txnlog: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     """The pages that are asked for, one after the other in one process: a JVM takes longer to start than a page."""
     folder = tmp_path_factory.mktemp("pages")
@@ -168,7 +173,8 @@ def spark_pages(
     ):
         (folder / str(number)).mkdir()
         files[page] = program(page, folder / str(number))
-    run([*files.values()], folder, txnlog, server)
+    on_s3 = any(WORLDS[page].s3 for page in files)
+    run([*files.values()], folder, txnlog, request.getfixturevalue("server") if on_s3 else None)
     return files
 
 
