@@ -22,6 +22,7 @@ from hypothesis.internal.conjecture import engine
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.collector import ends_cycles
+from tests.forkserver import ForkServer
 from tests.handles import close_handles_of_spark, open_handles
 from tests.seeds import night_seed
 from tests.servers import MotoServer, S3Server, SeaweedServer
@@ -99,6 +100,18 @@ class _Groups(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     return _Groups(config, log)
+
+
+def pytest_configure() -> None:
+    """Collect no garbage while tests are collected, which makes hundreds of thousands of objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Take what stays out of all later collections: a full one would traverse each of these objects again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
@@ -192,6 +205,13 @@ def seaweed_early(
 def seaweed_server(seaweed_early: S3Server | None) -> S3Server:
     assert seaweed_early is not None, "mark the test with `seaweedfs`"
     return seaweed_early.wait_ready()
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[list[str]]:
+    """A command line that runs programs as Python does, in forks of a process that has imported the package."""
+    with ForkServer("sparktxn.admin", "sparktxn.halfmessage", "sqlite3") as server:
+        yield server.python
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,10 @@ def examples(daily: int, nightly: int) -> int:
     return daily if night_seed() is None else nightly
 
 
-def share(items: Iterable[Item], turn: int, parts: int = 4) -> list[Item]:
+def share(items: Iterable[Item], turn: int, parts: int = 8) -> list[Item]:
     """Return one of so many parts of `items` by day, another one in the next turn; all of them at night.
 
-    For tests that try each kind of fault, a turn each, at each point: by day each point meets a quarter of the faults.
+    For tests that try each kind of fault, a turn each, at each point: by day each point meets an eighth of the faults.
     """
     return list(items)[turn % parts :: parts] if night_seed() is None else list(items)
 

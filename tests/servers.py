@@ -7,6 +7,7 @@ so that a slow one can become ready alongside other work; `wait_ready` or the co
 from __future__ import annotations
 
 import http.client
+import os
 import random
 import shutil
 import socket
@@ -36,6 +37,8 @@ class S3Server:
     ready_within_s = 120.0
     headers: ClassVar[dict[str, str]] = {}
     """What a bare request must hold to be let in."""
+    environment: ClassVar[dict[str, str]] = {}
+    """Variables for the process."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -66,8 +69,11 @@ class S3Server:
     def start(self) -> Self:
         """Starts the process; does not wait."""
         command = self.command()
+        environment = {**os.environ, **self.environment}
         with self._output.open("wb") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=self._folder)
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=self._folder, env=environment
+            )
         return self
 
     def wait_ready(self) -> Self:
@@ -151,9 +157,14 @@ moto.server.main(sys.argv[1:])
 
 
 class MotoServer(S3Server):
-    """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, reports the failed condition as AWS does."""
+    """moto's S3 (PyPI ``moto[server]``): in memory, ready in seconds, reports the failed condition as AWS does.
 
+    A page of its listings has a tenth of the objects that one of AWS has, so that short tests meet several pages.
+    """
+
+    page_size: ClassVar[int] = 100
     headers: ClassVar[dict[str, str]] = {"Authorization": "AWS local:not-checked"}
+    environment: ClassVar[dict[str, str]] = {"MOTO_S3_DEFAULT_MAX_KEYS": str(page_size)}
 
     def command(self) -> list[str]:
         """moto_server on a free port."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from queue import SimpleQueue
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pytest
@@ -95,11 +96,15 @@ class ObjectStoreTests:
     """What every store must do.
 
     A subclass gives the fixtures `opening` (an `Opening` of a store with no objects) and `truth` (a `Truth` of the same
-    store). It may say how many rounds of the race there are and how many of them are run side by side.
+    store). It may say how many rounds of the race there are, and how many of them are run side by side. Racers are
+    processes, or threads if `race_in_threads`: for a store that one process has. A listing of more than `page_size`
+    objects has several pages.
     """
 
     race_rounds: ClassVar[int] = 200
     race_width: ClassVar[int] = 1
+    race_in_threads: ClassVar[bool] = False
+    page_size: ClassVar[int] = 1_000
 
     @pytest.fixture
     def opening(self) -> Opening:
@@ -118,7 +123,19 @@ class ObjectStoreTests:
             yield store
 
     def run_race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
-        """Outcomes by racer and name; racers are processes, started once for all rounds."""
+        """Outcomes by racer and name; racers are started once for all rounds."""
+        return self._race_of_threads(opening, names) if self.race_in_threads else self._race(opening, names)
+
+    def _race_of_threads(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
+        start = threading.Barrier(RACERS, timeout=120)
+        answers: SimpleQueue[tuple[int, dict[str, str]]] = SimpleQueue()
+        with ThreadPoolExecutor(RACERS) as threads:
+            racing = [threads.submit(race, opening, r, names, self.race_width, start, answers) for r in range(RACERS)]
+        for racer in racing:
+            racer.result()
+        return dict(answers.get() for _ in racing)
+
+    def _race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
         spawn = multiprocessing.get_context("spawn")
         start, answers = spawn.Barrier(RACERS, timeout=120), spawn.Queue()
         processes = [
@@ -266,7 +283,7 @@ class ObjectStoreTests:
         assert list(store.list_names("_log/", "_log/2")) == []
 
     def test_a_listing_is_complete_past_one_page(self, store: ObjectStore) -> None:
-        names = [f"_log/{number:020d}.json" for number in range(1100)]
+        names = [f"_log/{number:020d}.json" for number in range(self.page_size + self.page_size // 10)]
         with ThreadPoolExecutor(8) as threads:
             outcomes = list(threads.map(lambda name: store.put_if_absent(name, b"x"), names))
         assert set(outcomes) == {PutOutcome.CREATED}

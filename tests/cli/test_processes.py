@@ -47,14 +47,15 @@ def test_a_closed_pipe_ends_it_silently() -> None:
 
 
 def test_ctrl_c_ends_following_silently() -> None:
-    ok("produce", "-t", "orders", stdin=b"1\n")
     process = start("consume", "-t", "orders", "-G", "g")
-    assert stream(process.stdout).readline() == b"1\n"
-    time.sleep(1.0)  # between printing and noting that it is printed, Ctrl-C lets the record be printed again
+    for number in (b"1\n", b"2\n"):
+        ok("produce", "-t", "orders", stdin=number)
+        assert stream(process.stdout).readline() == number
     process.send_signal(signal.SIGINT)
     assert process.wait(WAIT_S) == 130
     assert (stream(process.stdout).read(), stream(process.stderr).read()) == (b"", b"")
-    assert ok("consume", "-t", "orders", "-G", "g", "-e").out == b"", "what was printed is committed"
+    # The second one may not have been noted as printed yet: then it is printed again.
+    assert ok("consume", "-t", "orders", "-G", "g", "-e").out in (b"", b"2\n"), "what was printed is committed"
 
 
 def test_following_prints_records_as_they_come() -> None:

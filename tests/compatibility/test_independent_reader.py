@@ -132,14 +132,19 @@ class RecordsAlone(Replay):
         """Refuse nothing: what a command is checked against may not be known."""
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("topic", TOPICS)
-def test_the_commands_that_the_document_lists_are_enough_for_records(
-    reader: StoreReader, state: Replay, topic: str, isolation: str
-) -> None:
+@pytest.fixture(scope="module")
+def alone(reader: StoreReader) -> RecordsAlone:
     alone = RecordsAlone()
     for entry, commands in reader.entries(0, "00000000"):
         alone.apply(entry["entry"], entry["timestamp_ms"], commands)
+    return alone
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_commands_that_the_document_lists_are_enough_for_records(
+    reader: StoreReader, state: Replay, alone: RecordsAlone, topic: str, isolation: str
+) -> None:
     assert reader.records(alone, topic, isolation) == reader.records(state, topic, isolation)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparktxn import Consumer, Producer, Store, TopicPartition
-from sparktxn.errors import DamagedObject, FormatVersionError, KafkaException
+from sparktxn.errors import DamagedObject, FormatVersionError, KafkaError, KafkaException
 from sparktxn.format import names
 from sparktxn.format.checkpoint import PartRef, digest, state_digest
 from sparktxn.format.entry import seal_document
@@ -41,14 +41,21 @@ class Newer:
             producer.flush(30)
 
     def consume(self) -> list[bytes]:
-        settings = {"bootstrap.servers": str(self.root), "group.id": "g", "enable.auto.commit": False, **OPTIONS}
-        with Consumer(settings) as consumer:
+        """What is read up to the end of the partition, however long that takes."""
+        found: list[bytes] = []
+        own = {"group.id": "g", "enable.auto.commit": False, "enable.partition.eof": True}
+        with Consumer({"bootstrap.servers": str(self.root), **own, **OPTIONS}) as consumer:
             consumer.assign([TopicPartition("orders", 0, 0)])
-            messages = consumer.consume(10, timeout=0.2)
-            for message in messages:
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-            return [message.value() or b"" for message in messages]
+            while True:
+                message = consumer.poll(60)
+                assert message is not None
+                error = message.error()
+                if error is None:
+                    found.append(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise KafkaException(error)
 
     def entry(self, *commands: Json) -> str:
         """Puts the next entry, and returns its name."""

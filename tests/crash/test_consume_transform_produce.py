@@ -33,7 +33,8 @@ POINTS = (
 class Services:
     """One instance after the other, on one store, until one comes to the end."""
 
-    def __init__(self, store: Path, batch: int) -> None:
+    def __init__(self, python: list[str], store: Path, batch: int) -> None:
+        self._python = python
         # By its name it has its partitions back at once, whenever it died.
         self._arguments = [
             SCRIPT,
@@ -49,7 +50,7 @@ class Services:
         self.kills = 0
 
     def die_at(self, verb: str, prefix: str, count: int, when: str, *, early: bool) -> None:
-        armed = [sys.executable, "-m", "tests.crash.die_at_operation", verb, prefix, str(count), when, *self._arguments]
+        armed = [*self._python, "-m", "tests.crash.die_at_operation", verb, prefix, str(count), when, *self._arguments]
         ended = subprocess.run(
             [*armed, *(["--publish-early"] if early else [])], cwd=ROOT, capture_output=True, timeout=120
         )
@@ -69,22 +70,22 @@ class Services:
                 self.kills += 1
 
     def finish(self) -> str:
-        ended = subprocess.run(
-            [sys.executable, *self._arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
-        )
+        ended = subprocess.run([*self._python, *self._arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
 
 
 @pytest.mark.kafka("K104", "K105", "K108", "K138")
-def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: Path, seed: int) -> None:
+def test_output_is_input_exactly_once_after_kills_at_named_operations(
+    python: list[str], tmp_path: Path, seed: int
+) -> None:
     chance = Random(seed)
     with Store.open(str(tmp_path), create=True) as store:
         # Alerts go into entries, the others into files of their own.
         for topic in (PAYMENTS, RECEIPTS):
             store.create_topic(topic, PARTITIONS, settings={"append.inline.bytes": "0"})
-    create(str(tmp_path), 3_000)
-    services = Services(tmp_path, batch=100)
+    create(str(tmp_path), 1_500)
+    services = Services(python, tmp_path, batch=100)
     for verb, prefix, when, early in chance.sample(POINTS, 5):
         # The first put of an entry is the initialisation's, which is a point as good as any.
         services.die_at(verb, prefix, chance.randint(1, 4 if verb == "put_if_absent" else 2), when, early=early)
@@ -96,10 +97,10 @@ def test_output_is_input_exactly_once_after_kills_at_named_operations(tmp_path: 
 
 @pytest.mark.kafka("K138")
 @pytest.mark.nightly
-def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path, seed: int) -> None:
+def test_output_is_input_exactly_once_after_thirty_kills(python: list[str], tmp_path: Path, seed: int) -> None:
     chance = Random(seed)
     create(str(tmp_path), 20_000)
-    services = Services(tmp_path, batch=50)
+    services = Services(python, tmp_path, batch=50)
     while services.kills < 15:
         services.die_after(chance.uniform(0, 0.6), early=chance.random() < 0.5)
     while services.kills < 30:
@@ -110,15 +111,15 @@ def test_output_is_input_exactly_once_after_thirty_kills(tmp_path: Path, seed: i
 
 
 @pytest.mark.kafka("K134")
-def test_a_second_instance_takes_over_and_the_first_one_stops(tmp_path: Path) -> None:
+def test_a_second_instance_takes_over_and_the_first_one_stops(python: list[str], tmp_path: Path) -> None:
     create(str(tmp_path), 2_000)
     command = [sys.executable, SCRIPT, "--store", str(tmp_path), "--batch", "50", "--name", NAME]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         assert "ready" in first.stdout.readline()
-        Services(tmp_path, batch=50).finish()
+        Services(python, tmp_path, batch=50).finish()
         create(str(tmp_path), 10)
         assert first.wait(60) == 1
         assert "stops" in first.stdout.read()
-    Services(tmp_path, batch=50).finish()
+    Services(python, tmp_path, batch=50).finish()
     assert check(str(tmp_path)) == 0

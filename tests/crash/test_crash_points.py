@@ -270,7 +270,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", pytest.param("local", marks=pytest.mark.nightly)])
 def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
     def make() -> World:
         number = next_number()

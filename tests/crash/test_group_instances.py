@@ -18,7 +18,7 @@ pytestmark = pytest.mark.crash
 ROOT = Path(__file__).parents[2]
 SERVICE = "examples/consume_transform_produce.py"
 
-PAYMENTS = 2_000
+PAYMENTS = 1_000
 
 DYING_MEMBER = """
 import os, signal, sys
@@ -42,7 +42,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.kafka("K106")
-@pytest.mark.parametrize("publish_early", [False, True])
+@pytest.mark.parametrize("publish_early", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_two_instances_of_one_group_process_each_input_once(tmp_path: Path, publish_early: bool) -> None:
     create(str(tmp_path), 0)
     command = [sys.executable, SERVICE, "--store", str(tmp_path), "--batch", "50"]

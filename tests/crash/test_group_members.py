@@ -252,7 +252,7 @@ def test_a_rolling_restart_of_many_members_by_kills(tmp_path: Path) -> None:
     roll(tmp_path, members=16, rounds=2)
 
 
-EIGHT_BLOWS = Plan(kills=6, pauses=2, gap_max_s=0.8)
+EIGHT_BLOWS = Plan(kills=6, pauses=2, gap_max_s=0.4)
 HUNDRED_BLOWS = Plan(kills=80, pauses=20, gap_max_s=1.0)
 """Five runs of these make the 500 blows of `make nightly` on each store."""
 

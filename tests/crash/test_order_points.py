@@ -14,8 +14,8 @@ from tests.crash.order_points import PROGRAMS
 pytestmark = [pytest.mark.crash, pytest.mark.rocketmq("R10", "R16", "R22")]
 
 ROOT = Path(__file__).parents[2]
-SAMPLED = 20
-"""`make test` takes each twentieth step."""
+SAMPLED = 40
+"""`make test` takes each fortieth step."""
 
 
 def kill_at(folder: Path, program: str, every: int, first: int) -> None:

@@ -51,12 +51,13 @@ def on_s3(folder: Path, server: S3Server, seed: int, plan: Plan) -> Report:
 
 @pytest.mark.kafka("K134", "K138")
 def test_a_few_kills_and_pauses_on_a_local_disk(tmp_path: Path, seed: int) -> None:
-    report = on_disk(tmp_path, seed, Plan(kills=12, pauses=4, writers=3, gap_max_s=0.3))
+    report = on_disk(tmp_path, seed, Plan(kills=9, pauses=4, writers=3, gap_max_s=0.3))
     assert report.deaths["fenced"], "a writer that was paused past its time-out was told so"
     assert report.deaths["replaced and fenced"] == 2
 
 
 @pytest.mark.kafka("K138")
+@pytest.mark.nightly
 def test_a_few_kills_with_files_and_inline_records(tmp_path: Path, seed: int) -> None:
     on_disk(tmp_path, seed, Plan(kills=6, pauses=2, writers=2, gap_max_s=0.3), store_append_inline_bytes=INLINE_BYTES)
     carrying = [entry for entry in (tmp_path / "store" / "_log").glob("0*.json") if b'"data":' in entry.read_bytes()]

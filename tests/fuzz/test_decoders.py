@@ -16,7 +16,7 @@ from tests.seeds import examples
 
 MUTATIONS = 30
 """How many mutations of an input each of Hypothesis's examples contains."""
-SETTINGS = settings(max_examples=examples(30, 300), suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=examples(12, 300), suppress_health_check=list(HealthCheck))
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS.keys())
 

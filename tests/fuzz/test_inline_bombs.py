@@ -134,11 +134,11 @@ print(peak() - start)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_few_bytes_that_decode_to_many_are_refused_with_little_memory(bomb: str) -> None:
+def test_a_few_bytes_that_decode_to_many_are_refused_with_little_memory(python: list[str], bomb: str) -> None:
     data = BOMBS[bomb]()
     assert len(data) < 65_536
     run = subprocess.run(
-        [sys.executable, "-c", IN_LITTLE_MEMORY],
+        [*python, "-c", IN_LITTLE_MEMORY],
         input=data,
         cwd=Path(__file__).parents[2],
         capture_output=True,

@@ -224,13 +224,13 @@ def end(case: Case) -> None:
 
 
 def cases(folder: str, count: int, seed: int) -> list[Case]:
-    """Return each state and ending in turn."""
+    """Return each state in turn, and one time after the other with each ending."""
     random = Random(seed)
     states, endings = list(STATES), list(ENDINGS)
     return [
         Case(
             states[number % len(states)],
-            endings[number // len(states) % len(endings)],
+            endings[(number + number // len(states)) % len(endings)],
             f"{folder}/{number}",
             random.random() * 0.1,
         )

@@ -17,6 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.segment import checksum
 from sparktxn.stage.staged import StagedSegment
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
+from tests.seeds import examples
 from tests.unit.stage.stores import CountingIds
 
 PARTITIONS = 2
@@ -68,7 +69,7 @@ def noise(seed: int, size_bytes: int) -> bytes:
 tasks = st.lists(st.lists(st.tuples(st.integers(0, PARTITIONS - 1), SIZES), max_size=6), min_size=1, max_size=24)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 250))
 @given(drawn=tasks, limit=st.sampled_from([0, 100, 49_152]))
 def test_all_rows_are_committed_in_the_order_of_the_tasks(drawn: list[list[tuple[int, int]]], limit: int) -> None:
     rows = [

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,21 @@ POSTGRESQL_EACH = (
 )
 
 
-def kill(example: str, store: Path, database: str, step: str, occurrence: int = 1) -> None:
+Kill = Callable[..., None]
+
+
+@pytest.fixture
+def kill(python: list[str]) -> Kill:
     """Runs an example in a process of its own, which dies at the step."""
-    arguments = [str(ROOT / "examples"), example, str(store), database, str(ORDERS), step, str(occurrence)]
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+    def run(example: str, store: Path, database: str, step: str, occurrence: int = 1) -> None:
+        arguments = [str(ROOT / "examples"), example, str(store), database, str(ORDERS), step, str(occurrence)]
+        ended = subprocess.run(
+            [*python, "-c", KILLED, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+    return run
 
 
 def again(example: str, store: Path, database: str, count: int) -> None:
@@ -116,7 +124,7 @@ class TestSQLite:
         return len(rows)
 
     @pytest.mark.parametrize(("step", "occurrence"), cases(SQLITE_ONCE, SQLITE_EACH))
-    def test_it_survives_a_kill(self, tmp_path: Path, step: str, occurrence: int) -> None:
+    def test_it_survives_a_kill(self, kill: Kill, tmp_path: Path, step: str, occurrence: int) -> None:
         store, database = tmp_path / "store", tmp_path / "shop.db"
         kill("prepared_sqlite", store, str(database), step, occurrence)
         again("prepared_sqlite", store, str(database), 0)
@@ -125,7 +133,7 @@ class TestSQLite:
         again("prepared_sqlite", store, str(database), ORDERS)
         assert self.agree(store, database) == ORDERS
 
-    def test_it_survives_kills_in_its_recovery(self, tmp_path: Path) -> None:
+    def test_it_survives_kills_in_its_recovery(self, kill: Kill, tmp_path: Path) -> None:
         store, database = tmp_path / "store", tmp_path / "shop.db"
         for step in ("prepared", "started", "recovered", "database committed", "started", "recovered", "rows written"):
             kill("prepared_sqlite", store, str(database), step)
@@ -186,7 +194,7 @@ class TestPostgreSQL:
             return opened.execute("SELECT number, item FROM orders ORDER BY number").fetchall()
 
     @pytest.mark.parametrize(("step", "occurrence"), cases(POSTGRESQL_ONCE, POSTGRESQL_EACH))
-    def test_it_survives_a_kill(self, tmp_path: Path, database: str, step: str, occurrence: int) -> None:
+    def test_it_survives_a_kill(self, kill: Kill, tmp_path: Path, database: str, step: str, occurrence: int) -> None:
         store = tmp_path / "store"
         kill("prepared_postgresql", store, database, step, occurrence)
         again("prepared_postgresql", store, database, 0)
@@ -198,7 +206,7 @@ class TestPostgreSQL:
         assert committed(store, "orders") == self.rows(database)
         assert len(self.rows(database)) == ORDERS
 
-    def test_it_survives_kills_in_its_recovery(self, tmp_path: Path, database: str) -> None:
+    def test_it_survives_kills_in_its_recovery(self, kill: Kill, tmp_path: Path, database: str) -> None:
         store = tmp_path / "store"
         for step in ("log prepared", "initialised", "database prepared", "initialised", "log completed in recovery"):
             kill("prepared_postgresql", store, database, step)
@@ -220,7 +228,9 @@ class TestPostgreSQL:
         assert committed(store, "orders") == self.rows(database)
         assert len(self.rows(database)) == 1
 
-    def test_what_is_aborted_in_the_log_meanwhile_is_rolled_back(self, tmp_path: Path, database: str) -> None:
+    def test_what_is_aborted_in_the_log_meanwhile_is_rolled_back(
+        self, kill: Kill, tmp_path: Path, database: str
+    ) -> None:
         store = tmp_path / "store"
         kill("prepared_postgresql", store, database, "database prepared")
         with Producer({"bootstrap.servers": str(store), "transactional.id": "shop"}) as producer:

@@ -15,11 +15,12 @@ from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome
 from tests.producercommands import ProducerCommands
+from tests.seeds import examples
 from tests.simulation.simulator import FaultRates, Process, Simulator
 from tests.world import open_log
 
 WRITERS = 16
-SECONDS = 10.0
+SECONDS = examples(4, 10)
 UPLOAD_S, PUT_S, GET_S, LIST_S = 0.030, 0.030, 0.012, 0.015
 
 

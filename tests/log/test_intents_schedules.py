@@ -21,11 +21,12 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
 from tests.producercommands import ProducerCommands
+from tests.seeds import examples
 from tests.simulation.simulator import Process, Simulator
 from tests.simulation.truth import replay
 
 SETTINGS = StoreSettings(checkpoint_entries=7, request_timeout_ms=2_000)
-WRITERS, LISTS, SEEDS = 7, 6, 60
+WRITERS, LISTS, SEEDS = 7, 6, examples(25, 500)
 
 
 class Told(Struct):

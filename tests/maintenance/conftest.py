@@ -13,7 +13,7 @@ BUCKET = "copying"
 @pytest.fixture(
     params=[
         "local",
-        pytest.param("moto_server", marks=pytest.mark.moto),
+        pytest.param("moto_server", marks=[pytest.mark.moto, pytest.mark.nightly]),
         pytest.param("seaweed_server", marks=[pytest.mark.seaweedfs, pytest.mark.nightly]),
     ]
 )

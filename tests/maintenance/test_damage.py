@@ -26,7 +26,7 @@ def lived() -> Iterator[Store]:
     uri, seed = "memory://long-life", seed_of("long life")
     Store.open(uri, options=SETTINGS, create=True).close()
     life = LongLife(uri, seed)
-    life.live(examples(daily=9, nightly=18))
+    life.live(examples(daily=6, nightly=18))
     with Store.open(uri, options=SETTINGS) as store:
         yield store
     life.close()

@@ -21,6 +21,7 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.producercommands import ProducerCommands
+from tests.seeds import examples
 from tests.world import ClockedWorld, World
 
 HOUR_MS = 3_600_000
@@ -199,7 +200,7 @@ def test_what_is_not_known_at_the_deadline_is_reported(world: World) -> None:
     kept=st.none() | st.integers(0, 12),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 300))
 def test_what_stays_is_what_the_settings_keep(
     ages: list[int], retention_hours: int, kept: int | None, seed: int
 ) -> None:

@@ -16,6 +16,7 @@ from sparktxn.log.look.entryhistory import first_entry
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World
+from tests.seeds import examples
 from tests.simulation.truth import digest_of
 
 
@@ -494,11 +495,10 @@ def test_hole_32_a_view_of_runs_that_were_vacuumed_has_expired_and_the_next_one_
 def test_a_vacuum_in_the_middle_of_a_vacuum(world: World, at: str) -> None:
     """Another one runs, from its beginning to its end, before an operation of it, and the log has grown."""
     world.grow(checkpoints=4)
-    operations = [operation for operation in self_operations(world) if operation.verb == at]
+    operations = [operation for operation in self_operations(world.copy()) if operation.verb == at]
     assert operations
-    for chosen in operations[:: max(1, len(operations) // 12)]:
-        other = World()
-        other.grow(checkpoints=4)
+    for chosen in operations[:: max(1, len(operations) // examples(5, 12))]:
+        other = world.copy()
         cleaner = other.process()
         ran: list[bool] = []
 

@@ -181,7 +181,7 @@ def test_without_the_rule_its_scenario_fails(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    scenario(World(), caplog)
+    """With the rule the scenario holds, as a test of its own module."""
     leave_out(monkeypatch)
     with pytest.raises((AssertionError, StoreError, pytest.fail.Exception)):
         scenario(World(), caplog)

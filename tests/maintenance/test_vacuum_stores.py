@@ -102,6 +102,7 @@ def test_clients_live_through_vacuums_on_a_local_disk(shop: Shop, tmp_path: Path
     assert [folder for folder in runs if folder.name.count("-") > 1 or folder.parent.name == "_checkpoints"] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.moto
 def test_clients_live_through_vacuums_on_s3(moto_server: S3Server) -> None:
     moto_server.create_bucket("vacuum")

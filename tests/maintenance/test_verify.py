@@ -22,6 +22,7 @@ from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
 from sparktxn.maintenance.segmentcheck import partition_problems
 from sparktxn.store import Store
 from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
+from tests.seeds import examples
 
 GOLDEN = Path(__file__).parent.parent / "compatibility" / "golden" / "format-1"
 # The package's name `verify` is the function.
@@ -285,7 +286,7 @@ def test_an_open_transaction_begins_within_its_partition() -> None:
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 25))
-@settings(max_examples=25)
+@settings(max_examples=examples(10, 100))
 def test_whatever_was_written_is_whole(seed: int, steps: int) -> None:
     """Random transactions, checkpoints, deletions and vacuums; verified with every step's leftovers in place."""
     draw = random.Random(seed)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forkserver import ForkServer
 from tests.pages.blocks import PAGES, ROOT, Block, blocks
 from tests.pages.worlds import WORLDS
 from tests.servers import MotoServer, S3Server
@@ -52,7 +54,12 @@ SPARK_PAGES = [
     for page, world in WORLDS.items()
     if world.spark
 ]
-OTHER_PAGES = [page for page, world in WORLDS.items() if not world.spark]
+# To open a store on S3 costs most of a second. Tests of each job and verb call by day what these pages call.
+OTHER_PAGES = [
+    pytest.param(page, marks=pytest.mark.nightly) if world.s3 else page
+    for page, world in WORLDS.items()
+    if not world.spark
+]
 
 
 def moved(text: str, folder: Path) -> str:
@@ -60,12 +67,19 @@ def moved(text: str, folder: Path) -> str:
     return re.sub(r"(?<![\w/:.])/(tmp|data|var/lib)/", rf"{folder}/\1/", text)
 
 
-def commands(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def txnlog() -> Iterator[str]:
+    """A command line for `txnlog`, in forks of a process that has imported it."""
+    with ForkServer("sparktxn.cli.app") as server:
+        yield shlex.join([*server.python, "-m", "sparktxn"])
+
+
+def commands(folder: Path, txnlog: str) -> Path:
     """A folder with the commands that an installation has: `txnlog` and `python`; `pip` has nothing left to do."""
     found = folder / "commands"
     found.mkdir(exist_ok=True)
     for name, body in {
-        "txnlog": f'exec {sys.executable} -m sparktxn "$@"',
+        "txnlog": f'exec {txnlog} "$@"',
         "python": f'exec {sys.executable} "$@"',
         "pip": "exit 0",
     }.items():
@@ -92,11 +106,12 @@ def program(page: str, folder: Path) -> Path:
     return file
 
 
-def run(files: list[Path], folder: Path, server: S3Server | None = None) -> None:
-    """Run pages one after the other in one process, whose home is `folder`."""
+def run(files: list[Path], folder: Path, txnlog: str, server: S3Server | None = None) -> None:
+    """Run pages one after the other in one process, whose home is `folder`. A server forgets what it had before."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK", "TXNLOG"))}
-    environment = {**kept, "HOME": str(folder), "PATH": f"{commands(folder)}{os.pathsep}{kept['PATH']}"}
+    environment = {**kept, "HOME": str(folder), "PATH": f"{commands(folder, txnlog)}{os.pathsep}{kept['PATH']}"}
     if server is not None:
+        server.request("POST", "/moto-api/reset")
         for bucket in sorted({name for file in files for name in _BUCKET.findall(file.read_text())}):
             server.create_bucket(bucket)
         environment |= {
@@ -132,17 +147,23 @@ def _sorted(lines: str) -> str:
     return "\n".join(sorted(lines.splitlines()))
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with MotoServer(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
 @pytest.mark.parametrize("page", OTHER_PAGES)
-def test_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
-    # A server with no stores, for pages that have their stores on S3.
-    with MotoServer(tmp_path / "moto") if WORLDS[page].s3 else nullcontext() as server:
-        file = program(page, tmp_path)
-        run([file], tmp_path, server)
-        check(page, file)
+def test_a_page_prints_what_it_shows(page: str, txnlog: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    file = program(page, tmp_path)
+    run([file], tmp_path, txnlog, request.getfixturevalue("server") if WORLDS[page].s3 else None)
+    check(page, file)
 
 
 @pytest.fixture(scope="module")
-def spark_pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def spark_pages(
+    request: pytest.FixtureRequest, txnlog: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """The pages that are asked for, one after the other in one process: a JVM takes longer to start than a page."""
     folder = tmp_path_factory.mktemp("pages")
     items = [item for item in request.session.items if request.fixturename in getattr(item, "fixturenames", ())]
@@ -152,8 +173,8 @@ def spark_pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     ):
         (folder / str(number)).mkdir()
         files[page] = program(page, folder / str(number))
-    with MotoServer(folder / "moto") as server:
-        run([*files.values()], folder, server)
+    on_s3 = any(WORLDS[page].s3 for page in files)
+    run([*files.values()], folder, txnlog, request.getfixturevalue("server") if on_s3 else None)
     return files
 
 
@@ -164,10 +185,10 @@ def test_a_page_with_spark_prints_what_it_shows(page: str, spark_pages: dict[str
 
 
 @pytest.mark.parametrize("page", [page for page, world in WORLDS.items() if world.twice])
-def test_a_page_can_be_pasted_twice(page: str, tmp_path: Path) -> None:
+def test_a_page_can_be_pasted_twice(page: str, txnlog: str, tmp_path: Path) -> None:
     file = program(page, tmp_path)
     for _ in range(2):
-        run([file], tmp_path)
+        run([file], tmp_path, txnlog)
         assert json.loads(file.with_suffix(".out").read_text())["error"] == ""
 
 

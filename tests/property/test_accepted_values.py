@@ -297,7 +297,7 @@ def test_what_the_state_accepts_can_be_checkpointed_and_read(lists: list[list[An
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=examples(25, 250), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10, 250), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_the_state_accepts_of_each_command_can_be_read(kind: Any, data: st.DataObject) -> None:
     apply_and_read([[data.draw(commands_([kind], hostile_min=1))], [data.draw(commands_([kind, Append]))]])
@@ -325,7 +325,7 @@ def apply_and_read(lists: list[list[Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10, 100), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_encode_accepts_decode_accepts(kind: Any, data: st.DataObject) -> None:
     """Text with halves of surrogate pairs, and integers beyond 64 bits, are refused by the encoder or both ways."""

@@ -12,6 +12,7 @@ from sparktxn import Producer, Store, TopicPartition, read_task
 from sparktxn.admin import AdminClient
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import vacuum
+from tests.seeds import examples
 from tests.world import World
 
 PARTITIONS = 2
@@ -140,7 +141,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 300))
 @given(st.data(), steps, inline_bytes_)
 def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: list[Step], inline_bytes: int) -> None:
     history = History(inline_bytes)
@@ -161,7 +162,7 @@ def test_a_read_between_two_entries_has_what_they_committed(data: Any, taken: li
         history.world.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 200))
 @given(steps, st.integers(1, 4), inline_bytes_)
 def test_micro_batches_with_a_limit_hold_whole_entries_in_order(
     taken: list[Step], rows_max: int, inline_bytes: int

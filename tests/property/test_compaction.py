@@ -313,7 +313,7 @@ def grouping_often() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=examples(20, 200))
+@settings(max_examples=examples(12, 200))
 @given(st.data(), steps, st.booleans(), st.sampled_from([0, 18, 49_152]))
 def test_every_reader_returns_the_newest_record_of_each_key(
     data: Any, taken: list[Step], keeps_tombstones: bool, inline_bytes: int

@@ -112,7 +112,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=examples(20, 100))
+@settings(max_examples=examples(10, 100))
 @given(steps, inline_bytes_)
 def test_a_copy_reads_as_its_source_and_goes_on_by_itself(taken: list[Step], inline_bytes: int) -> None:
     history = Copying(inline_bytes)

@@ -36,6 +36,7 @@ from sparktxn.structs import (
 from sparktxn.testing.clocks import ManualClock
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
+from tests.seeds import examples
 
 IDS = ["x", "y", "z"]
 GROUPS = ["g", "h"]
@@ -380,7 +381,7 @@ def run(rng: Random, steps: int) -> None:
         Follower(program, rng).run()
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 300), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_every_read_shows_what_an_eager_replay_shows(seed: int) -> None:
     print(f"seed {seed}")

@@ -19,6 +19,7 @@ from sparktxn.format.commands import Command, CreatePartitions, CreateTopic, Del
 from tests.compatibility.independent_reader import LONG, MEMBERS
 from tests.compatibility.independent_replay import Replay, key_of
 from tests.groupcommands import GroupLog, Place, check_group, holdings, places
+from tests.seeds import examples
 
 TOPICS = ("a", "b", "c")
 INSTANCES = ("", "", "", "", "one", "two")
@@ -223,10 +224,10 @@ def run(seed: int, steps: int = 150) -> dict[str, int]:
 
 
 @pytest.mark.kafka("K106")
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, examples(30, 300), 10))
 def test_ownership_holds_under_any_schedule(first: int) -> None:
     total: dict[str, int] = {}
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         for what, number in run(seed).items():
             total[what] = total.get(what, 0) + number
     for what in ("accepted", "refused", "expired", "lived", "joined", "not joined"):

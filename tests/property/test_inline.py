@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sparktxn.format.inline import INLINE_BYTES_MAX
 from sparktxn.format.schema import RECORD_SCHEMA, parse_type, type_text
 from sparktxn.format.segment import decode_segment, encode_inline, stored_schema
+from tests.seeds import examples
 
 COMPRESSIONS = st.sampled_from(["zstd", "lz4", "snappy", "gzip", "uncompressed", "none"])
 KEYS = st.sampled_from(["bool", "int8", "int64", "string", "binary", "date32"])
@@ -97,7 +98,7 @@ def rows_of(draw: st.DrawFn, schema: pa.Schema) -> pa.Table:
     return table
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50, 500))
 @given(rows_of(RECORD_SCHEMA), COMPRESSIONS)
 def test_kafkas_records_are_decoded_as_they_were_encoded(table: pa.Table, compression: str) -> None:
     data = encode_inline(table, compression=compression)
@@ -108,7 +109,7 @@ def test_kafkas_records_are_decoded_as_they_were_encoded(table: pa.Table, compre
     assert keys.to_pylist() == table.select(["key", "timestamp"]).to_pylist()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50, 500))
 @given(typed_tables(), COMPRESSIONS, TYPES)
 def test_typed_records_are_too_and_a_column_that_was_added_is_null(
     made: tuple[pa.Table, tuple[tuple[str, str, bool], ...]], compression: str, added: str
@@ -126,7 +127,7 @@ def test_typed_records_are_too_and_a_column_that_was_added_is_null(
 
 
 @given(st.integers(1, 400), st.integers(0, 2_000), COMPRESSIONS)
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 250))
 def test_compression_changes_no_record_of_larger_ones(count: int, size: int, compression: str) -> None:
     rows = [
         {"key": b"k%d" % n, "value": b"v" * size, "headers": None, "timestamp": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}

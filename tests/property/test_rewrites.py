@@ -38,6 +38,7 @@ from tests.property.test_commit_order import (
     inline_bytes_,
     read,
 )
+from tests.seeds import examples
 
 ALL = {"rewrite.min.segments": 2}
 COLUMNS = [
@@ -168,7 +169,7 @@ def small_row_groups() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 300))
 @given(st.data(), steps, inline_bytes_)
 def test_every_view_reads_the_same_rows_before_and_after_a_rewrite(
     data: Any, taken: list[Step], inline_bytes: int

@@ -159,7 +159,7 @@ def _numbers(batches: Any) -> list[int]:
     return sorted(number for batch in batches for number in batch.column("_offset").to_pylist())
 
 
-@settings(max_examples=examples(18, 100))
+@settings(max_examples=examples(10, 100))
 @given(
     st.lists(rows(), min_size=1, max_size=4),
     st.lists(st.lists(conditions(), min_size=1, max_size=2), min_size=12, max_size=12),

@@ -19,6 +19,7 @@ from sparktxn.scan.plan import segments_between
 from sparktxn.structs import HalfSegment
 from sparktxn.testing.faultystore import Died, Fault
 from tests.maintenance.vacuumworld import TOPIC, World
+from tests.seeds import examples
 
 ACTIONS = (
     *("commit", "commit", "commit inline", "abort", "orphan", "orphan run", "delete records", "delete topic"),
@@ -175,7 +176,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newnames, "_NAMES_PER_REQUEST", -1)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10, 100))
 @given(STEPS)
 def test_it_leaves_what_a_vacuum_leaves_that_lists_everything(steps: list[tuple[str, int, int]]) -> None:
     listing = Listing()

@@ -13,6 +13,7 @@ from sparktxn.format.checkpoint import CheckpointHead, decode_head
 from sparktxn.log.keep.checkpointer import Checkpointer
 from sparktxn.maintenance.vacuum import _Round
 from tests.maintenance import test_vacuum_rules as rules
+from tests.seeds import examples
 from tests.simulation.overtakenprograms import small_objects
 from tests.simulation.scenarios import record_overtaken
 from tests.simulation.simulate import run_seeds
@@ -82,7 +83,7 @@ def test_a_build_without_the_rule_fails_several_of_the_first_histories(
     assert len(list(failures)) == SEVERAL
 
 
-SEVERAL = 3
+SEVERAL = examples(1, 3)
 
 
 def _failures(seeds: Iterable[int]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def test_all_guarantees_hold(scenario: str, count: int) -> None:
     assert not failures, f"{failures}\nreplay: {replays}"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", share(SCENARIOS, 1, 4))
 def test_one_seed_is_one_history(scenario: str) -> None:
     trace = simulate(0, scenario).trace
     assert simulate(0, scenario).trace == trace
@@ -61,7 +61,7 @@ def test_one_seed_is_one_history(scenario: str) -> None:
 
 
 def test_one_seed_is_one_history_in_every_process() -> None:
-    scenarios = share(SCENARIOS, 0)
+    scenarios = share(SCENARIOS, 0, 4)
     told = [
         subprocess.run(
             [sys.executable, "-c", TRACES, *scenarios],

@@ -17,6 +17,7 @@ from pyspark_txnlog import foreach_batch
 from pyspark_txnlog.rowhashes import ROW_HASH, with_row_hashes
 from pyspark_txnlog.schema import quoted
 from sparktxn import BatchRefused, ConfigurationError, Store
+from tests.seeds import share
 from tests.spark.sessions import values
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def test_a_repeated_batch_with_another_value_is_refused(spark: SparkSession, sto
     assert state.sink is not None
     assert state.sink.batches[-1].fingerprint.split(":")[1] == ("rows1" if nested else "spark1")
     write(rows.repartition(3, "i").select(*reversed(rows.columns)), 0)
-    for name in ("id", "n", "e") if nested else _OTHER_ROWS:
+    for name in share(("id", "n", "e") if nested else _OTHER_ROWS, 0, 3):
         with pytest.raises(BatchRefused, match="with other rows"):
             write(_with_other(rows, name, _OTHER_ROWS[name]), 0)
     write(_with_other(rows, "d", "if(d = 0, -0.0D, d)"), 0)

@@ -90,7 +90,7 @@ def check_left(tasks: list[ReadTask]) -> None:
 def test_native_rows_of_a_history_are_those_of_python_and_of_a_model(
     spark: SparkSession, tmp_path: Path, left_to_python: list[ReadTask]
 ) -> None:
-    run(spark, tmp_path, seed_of("merged history"), 40, 2)
+    run(spark, tmp_path, seed_of("merged history"), 40, 1)
     check_left(left_to_python)
 
 

@@ -275,7 +275,7 @@ def test_a_typed_topic_has_its_columns(spark: SparkSession, store: Store) -> Non
     check_same(scan(spark, store.uri, "typed", options), expected(store, "typed", **options))
 
 
-@pytest.mark.parametrize("x", [math.nan, -0.0])
+@pytest.mark.parametrize("x", [math.nan, pytest.param(-0.0, marks=pytest.mark.nightly)])
 def test_files_whose_statistics_and_dictionaries_lead_spark_astray(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch, x: float
 ) -> None:
@@ -299,8 +299,11 @@ def test_files_whose_statistics_and_dictionaries_lead_spark_astray(
     nan = "double('NaN')"
     conditions = [f"x {shown}" for shown in ("> 5", "!= 3", f"= {nan}", f"in (7, {nan})", "= 0", "in (0, 7)", ">= 0")]
     conditions += [f"{column} {shown}" for column in ("single", "place.x") for shown in ("> 5", "= 0")]
-    for condition in conditions:
-        wanted = [row.id for row in through_python.where(condition).select("id").collect()]
+    # Conditions of columns and not of a query: Spark judges them by the rows, not by statistics.
+    judged = through_python.selectExpr("id", *(f"({text}) as c{number}" for number, text in enumerate(conditions)))
+    found = judged.collect()
+    for number, condition in enumerate(conditions):
+        wanted = [row.id for row in found if row[f"c{number}"]]
         assert [row.id for row in read.where(condition).select("id").collect()] == wanted, condition
 
 

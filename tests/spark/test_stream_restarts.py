@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sparktxn import Store
 from sparktxn.admin import AdminClient, NewPartitions
+from tests.seeds import examples
 from tests.spark.readers import Query, commit, numbers_between, stream_reader
 
 TOPICS = ("t", "u", "v")
@@ -97,7 +98,7 @@ class Restarts:
 
 
 @pytest.mark.parametrize("order", ["commit", "offset"])
-@settings(max_examples=25)
+@settings(max_examples=examples(10, 100))
 @given(steps)
 def test_each_row_of_a_topic_that_was_subscribed_is_read_once(order: str, taken: list[tuple[str, int]]) -> None:
     with (

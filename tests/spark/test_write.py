@@ -104,7 +104,7 @@ def test_a_write_that_is_refused_or_fails_shows_nothing(numbers: Numbers, spark:
     assert stored(store) == {}
 
 
-@pytest.mark.parametrize("order", ["commit", "offset"])
+@pytest.mark.parametrize("order", ["commit", pytest.param("offset", marks=pytest.mark.nightly)])
 def test_a_stream_is_scanned_and_in_commit_order_each_transaction_is_whole(
     spark: SparkSession, store: Store, tmp_path: Path, order: str
 ) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from queue import SimpleQueue
 from typing import Any
 
 import fsspec
@@ -18,7 +14,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore import PutOutcome
-from sparktxn.testing.objectstore_tests import ENTRY, RACERS, ObjectStoreTests, Opening, race
+from sparktxn.testing.objectstore_tests import ENTRY, ObjectStoreTests, Opening
 
 _buckets = itertools.count()
 _objects: dict[str, tuple[bytes, float]] = {}
@@ -86,6 +82,8 @@ def file_system(monkeypatch: pytest.MonkeyPatch) -> type[CreatingFileSystem]:
 
 
 class TestFsspec(ObjectStoreTests):
+    race_in_threads = True
+
     @pytest.fixture
     def opening(self) -> Opening:
         return Opening(f"gcs://bucket-{next(_buckets)}/store", {"token": "a-secret"})
@@ -93,16 +91,6 @@ class TestFsspec(ObjectStoreTests):
     @pytest.fixture
     def truth(self, opening: Opening) -> DictionaryTruth:
         return DictionaryTruth(opening.uri.removeprefix("gcs://") + "/")
-
-    def run_race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
-        """Racers are threads: the dictionary is this process's."""
-        start = threading.Barrier(RACERS, timeout=60)
-        answers: SimpleQueue[tuple[int, dict[str, str]]] = SimpleQueue()
-        with ThreadPoolExecutor(RACERS) as threads:
-            racing = [threads.submit(race, opening, r, names, self.race_width, start, answers) for r in range(RACERS)]
-        for racer in racing:
-            racer.result()
-        return dict(answers.get() for _ in racing)
 
 
 @pytest.mark.parametrize("failure", [OSError(5, "broken"), TimeoutError(), RuntimeError("whatever a client raises")])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from collections.abc import Iterator
 
 import pytest
 
 from sparktxn.objectstore import memory
-from sparktxn.testing.objectstore_tests import RACERS, ObjectStoreTests, Opening, race
+from sparktxn.testing.objectstore_tests import ObjectStoreTests, Opening
 
 _names = itertools.count()
 
@@ -32,6 +29,8 @@ class MemoryTruth:
 
 
 class TestMemory(ObjectStoreTests):
+    race_in_threads = True
+
     @pytest.fixture
     def opening(self) -> Opening:
         return Opening(f"memory://conformance-{next(_names)}")
@@ -47,16 +46,6 @@ class TestMemory(ObjectStoreTests):
         sys.setswitchinterval(1e-6)
         yield
         sys.setswitchinterval(interval)
-
-    def run_race(self, opening: Opening, names: Sequence[str]) -> dict[int, dict[str, str]]:
-        """Racers are threads: another process has another memory."""
-        start = threading.Barrier(RACERS, timeout=60)
-        answers: SimpleQueue[tuple[int, dict[str, str]]] = SimpleQueue()
-        with ThreadPoolExecutor(RACERS) as threads:
-            racing = [threads.submit(race, opening, r, names, self.race_width, start, answers) for r in range(RACERS)]
-        for racer in racing:
-            racer.result()
-        return dict(answers.get() for _ in racing)
 
     @pytest.mark.usefixtures("eager_threads")
     def test_eight_racers_have_one_winner_each_round(self, opening: Opening, truth: MemoryTruth) -> None:
