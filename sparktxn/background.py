@@ -10,6 +10,9 @@ No thread is waited for without a limit: an object store that does not answer mu
 from __future__ import annotations
 
 import atexit
+
+# pyarrow imports this with its first array. Python refuses that once the main thread has ended, while others still run.
+import concurrent.futures.thread  # noqa: F401
 import os
 import threading
 import weakref

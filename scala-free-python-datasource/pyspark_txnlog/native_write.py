@@ -15,7 +15,6 @@ from pyspark_txnlog.batch_writer import commit_write, prepare_write
 from pyspark_txnlog.foreach import stage_frame
 from pyspark_txnlog.keywords import option_texts
 from pyspark_txnlog.options import WRITE, WriteOptions
-from pyspark_txnlog.rowhashes import ROW_HASH, with_row_hashes
 from sparktxn import arguments
 
 if TYPE_CHECKING:
@@ -55,10 +54,9 @@ def write(
     parsed = WriteOptions.parse(given, WRITE)
     plan = prepare_write(parsed, df.schema)
     is_known = parsed.application_id is not None
-    rows = with_row_hashes(df, plan, parsed.topic) if is_known else df
-    if not is_known or ROW_HASH in rows.columns:
-        # After the hashes, and not before a digest in Python: a partition that is chosen is no part of a row's content.
-        rows = _with_partitions(rows, plan, parsed.topic)
+    # The tasks make the digest of a version, as those of `df.write` do: only digests of one kind can be compared. They
+    # choose its partitions, too, as a partition that is chosen is no part of a row's content.
+    rows = df if is_known else _with_partitions(df, plan, parsed.topic)
     commit_write(parsed, stage_frame(rows, plan, parsed.topic, digests=is_known))
 
 

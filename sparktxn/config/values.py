@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
@@ -18,6 +18,7 @@ __all__ = ["Parser", "boolean", "choice", "function", "identifier", "integer", "
 Parser = Callable[[str, Any], Any]
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def refusal(named: str, value: object, expected: str) -> ConfigurationError:
@@ -54,11 +55,15 @@ def number(minimum: float, maximum: float) -> Parser:
     expected = f"a number from {minimum:g} to {maximum:g}"
 
     def parse(named: str, value: Any) -> float:
+        # Python reads more than this, such as 1_0, digits of other scripts, and the texts of bytes.
+        is_number = _NUMBER.fullmatch(str.strip(value)) if isinstance(value, str) else isinstance(value, SupportsFloat)
+        if not is_number or isinstance(value, bool):
+            raise refusal(named, value, expected)
         try:
             parsed = float(value)
         except (TypeError, ValueError, OverflowError):
             raise refusal(named, value, expected) from None
-        if isinstance(value, bool) or not minimum <= parsed <= maximum:
+        if not minimum <= parsed <= maximum:
             raise refusal(named, value, expected)
         return parsed
 

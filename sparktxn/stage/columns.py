@@ -121,10 +121,27 @@ def conformed(topic: StageTopic, table: pa.Table, now_ms: int) -> pa.Table:
         CommandRefused: INVALID_RECORD, a row has no key, and the topic is compacted by key.
     """
     if topic.schema is not None:
-        return _typed_rows(table, topic, now_ms)
-    rows = _record_rows(table, now_ms)
+        return _readable(_typed_rows(table, topic, now_ms))
+    rows = _readable(_record_rows(table, now_ms))
     if is_compacted(topic.settings) and (rows.column("key").null_count or "key" not in table.schema.names):
         raise without_key(topic.name)
+    return rows
+
+
+def _readable(rows: pa.Table) -> pa.Table:
+    """Return the rows if readers will take them: they refuse a segment with a value that its type does not allow.
+
+    Arrow's own readers and Spark's casts do not check text.
+    """
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            reason = str(error).rpartition("Invalid: ")[2]
+            raise ConfigurationError(
+                f"column {name!r} has a value that its type does not allow ({reason}): expected text in UTF-8, and "
+                "decimals with the digits of their type; bytes that are no text belong in a binary column"
+            ) from None
     return rows
 
 

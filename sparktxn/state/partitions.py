@@ -10,7 +10,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Append, CommandResult
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
 from sparktxn.format.inline import INLINE_BYTES_MAX
-from sparktxn.format.names import is_inline, parse_carrier, parse_segment_born, segment_token
+from sparktxn.format.names import has_offsets, is_inline, parse_carrier, parse_segment_born, segment_token
 from sparktxn.format.segment import checksum
 from sparktxn.state import producers
 from sparktxn.state.delta import Context, Delta, Refusal
@@ -112,6 +112,8 @@ def segment_problem(segment: Append | HalfSegment) -> str | None:
         )
     if len(segment.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(segment.checksum):
         return f"the checksum {segment.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
+    if has_offsets(segment.segment):
+        return "a name of files that rewrites make, whose rows have offsets: expected one of a file without them"
     return None
 
 

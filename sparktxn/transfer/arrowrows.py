@@ -37,10 +37,26 @@ class Int96Error(ValueError):
 
 
 def arrow_tables(path: Path) -> Iterator[pa.Table]:
-    """Yield the rows of an Arrow file."""
+    """Yield the rows of an Arrow file.
+
+    Raises:
+        ValueError: a column is damaged. Arrow trusts what such a file says about itself, and a process may die of it.
+    """
+    before = 0
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         for index in range(reader.num_record_batches):
-            yield pa.Table.from_batches([reader.get_batch(index)])
+            batch = reader.get_batch(index)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    reason = str(error).rpartition("Invalid: ")[2]
+                    raise ValueError(
+                        f"rows {before + 1} to {before + batch.num_rows}, column {name!r}: a value is not what its "
+                        f"type allows ({reason}); write the file anew, with bytes that are no text in a binary column"
+                    ) from None
+            before += batch.num_rows
+            yield pa.Table.from_batches([batch])
 
 
 def parquet_tables(path: Path, schema: pa.Schema, names: Mapping[str, str]) -> Iterator[pa.Table]:

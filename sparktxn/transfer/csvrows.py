@@ -2,6 +2,7 @@ r"""CSV to columns of text, exactly, in pieces of whole records.
 
 Records end with ``\n`` or ``\r\n``. A value that has a comma, a quote or an end of line is in double quotes, and quotes
 in it are doubled (RFC 4180). Nothing between two commas is null, and ``""`` is an empty text; no other text is null.
+An empty line is no record; in a file of one column it is refused, as it might be a null.
 What another reader might take for something else is an error. Arrow's reader gets one piece at a time. It loses bytes
 where a value in quotes lies on the border of its own blocks (docs/adr/0027).
 """
@@ -48,9 +49,8 @@ class CsvRows(NamedTuple):
 
     def line_of(self, row: int) -> int:
         """Return the line in which a row begins."""
-        is_single = self.table.num_columns == 1
-        records = _records(self.piece, self.first_line, is_single=is_single)
-        return next(islice(records, row, None))[0]
+        lines = (line for line, record in _records(self.piece, self.first_line) if record)
+        return next(islice(lines, row, None))
 
 
 def csv_rows(path: Path) -> Iterator[CsvRows]:
@@ -67,7 +67,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows]:
             if names:
                 yield CsvRows(_parsed(piece, line, names), piece, line)
                 continue
-            head = next((record for _, record in _records(piece, line, is_single=True)), b"")
+            head = next((record for _, record in _records(piece, line)), b"")
             names = _names(head, line)
             yield CsvRows(pa.table({name: pa.array([], pa.string()) for name in names}), b"", line)
             rest = piece[len(head) :].removeprefix(b"\r").removeprefix(b"\n")
@@ -120,7 +120,8 @@ def _check_quotes(piece: bytes, first_line: int) -> None:
     bare = _QUOTED.sub(b"", piece) if b'"' in piece else piece
     if _LONE.search(bare) is None:
         return
-    for line, record in _records(piece, first_line, is_single=True):
+    line = first_line
+    for line, record in _records(piece, first_line):
         for index, value in enumerate(_values(record), 1):
             if (lone := _LONE.search(_QUOTED.sub(b"", value))) is None:
                 continue
@@ -130,7 +131,7 @@ def _check_quotes(piece: bytes, first_line: int) -> None:
                 f"value {index}, {shown(value.decode(errors='replace'))}, has {what} where readers of CSV differ: put "
                 'the value in quotes, and double each quote in it ("")',
             )
-    raise WrongRecord(first_line, "a quote is not closed: expected one at the end of each value that begins with one")
+    raise WrongRecord(line, r"the file ends with \r without \n, where readers of CSV differ: end it with \n")
 
 
 def _values(record: bytes) -> list[bytes]:
@@ -140,8 +141,8 @@ def _values(record: bytes) -> list[bytes]:
     return found if record.endswith(b",") or len(found) == 1 else found[:-1]
 
 
-def _records(piece: bytes, first_line: int, *, is_single: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield records without their ends, each with its line; with several columns empty lines are none."""
+def _records(piece: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
+    """Yield records and empty lines, without their ends, each with its line."""
     begin, begin_line, line, at, quotes = 0, first_line, first_line, 0, 0
     while at < len(piece):
         end = piece.find(b"\n", at)
@@ -150,9 +151,7 @@ def _records(piece: bytes, first_line: int, *, is_single: bool) -> Iterator[tupl
         at, line = end + 1, line + 1
         if quotes % 2 and at < len(piece):
             continue
-        record = piece[begin:end].removesuffix(b"\r")
-        if record or is_single:
-            yield begin_line, record
+        yield begin_line, piece[begin:end].removesuffix(b"\r")
         begin, begin_line, quotes = at, line, 0
 
 
@@ -178,7 +177,7 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
     # It drops a byte-order mark at the start of what it gets, which is text where a piece begins with one.
     piece = BOM_UTF8 + piece if piece.startswith(BOM_UTF8) else piece
     try:
-        return pyarrow.csv.read_csv(
+        table = pyarrow.csv.read_csv(
             pa.BufferReader(piece),
             pyarrow.csv.ReadOptions(use_threads=False, block_size=len(piece) + 1, column_names=names),
             pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not is_single),
@@ -190,8 +189,8 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
             ),
         )
     except pa.ArrowInvalid as error:
-        for line, record in _records(piece, first_line, is_single=is_single):
-            values = _values(record)
+        for line, record in _records(piece, first_line):
+            values = _values(record) if record or is_single else [b""] * len(names)
             if len(values) != len(names):
                 raise WrongRecord(
                     line, f"the record has {len(values)} values, and the first line {len(names)} names of columns"
@@ -202,3 +201,11 @@ def _parsed(piece: bytes, first_line: int, names: list[str]) -> pa.Table:
                 except UnicodeDecodeError:
                     raise WrongRecord(line, f"column {name!r} is not UTF-8: save the file as UTF-8") from None
         raise WrongRecord(first_line, f"Arrow cannot read the records from here on: {error}") from None
+    if is_single and table.column(0).null_count:
+        line = next(line for line, record in _records(piece, first_line) if not record)
+        raise WrongRecord(
+            line,
+            "the line is empty, which is null to some readers of a file of one column, and no record to others: take "
+            'it out, or write an empty text as ""',
+        )
+    return table

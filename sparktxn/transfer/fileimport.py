@@ -18,6 +18,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema
 from sparktxn.stage.columns import conformed
+from sparktxn.stage.splitting import given_partitions
 from sparktxn.stage.staged import StageTopic
 from sparktxn.store import SinkCommit, Store
 from sparktxn.structs import TopicState
@@ -240,20 +241,23 @@ class _Importing:
     ) -> ConfigurationError | CommandRefused:
         """Return a refusal of rows with the file, and the number of the first row that is refused."""
         first = bisect_left(range(1, table.num_rows + 1), True, key=lambda count: self._is_refused(table[:count]))
-        rows = (
-            f"rows {before + 1} to {before + table.num_rows}"
-            if first == table.num_rows
-            else f"row {before + first + 1}"
-        )
-        reason = f"file {str(path)!r}, {rows}: {error.args[0].str()}"
+        if not table.num_rows:
+            rows = ""
+        elif first == table.num_rows > 1:
+            rows = f", rows {before + 1} to {before + table.num_rows}"
+        else:
+            rows = f", row {before + min(first, table.num_rows - 1) + 1}"
+        reason = f"file {str(path)!r}{rows}: {error.args[0].str()}"
         code = error.args[0].code()
         return (
             ConfigurationError(reason, code) if isinstance(error, ConfigurationError) else CommandRefused(code, reason)
         )
 
     def _is_refused(self, rows: pa.Table) -> bool:
+        topic = StageTopic.of(self._topic)
         try:
-            conformed(StageTopic.of(self._topic), rows, 0)
+            conformed(topic, rows, 0)
+            given_partitions(topic, rows)
         except (ConfigurationError, CommandRefused):
             return True
         return False

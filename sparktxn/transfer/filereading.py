@@ -17,6 +17,7 @@ from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.transfer.arrowrows import Int96Error, arrow_tables, parquet_tables
 from sparktxn.transfer.csvrows import CsvRows, WrongRecord, csv_rows
 from sparktxn.transfer.jsonrows import JsonRows, WrongLine, some_lines
+from sparktxn.transfer.jsonvalues import BASE64
 from sparktxn.transfer.textcolumns import WrongText, typed_column
 
 __all__ = ["SUFFIXES", "Columns", "check_suffix", "rows_of"]
@@ -74,20 +75,23 @@ class Columns(NamedTuple):
                     f"column {mine!r} is none of the topic's: expected {', '.join(known)}{did_you_mean(mine, known)}; "
                     "name its column, or leave other columns out (--ignore-other-columns)"
                 )
-        self.check_renamed(found)
-        if not kept:
-            raise ValueError(f"no column is the topic's: expected {', '.join(self.schema.names)}")
+        self.check_found(found)
         return kept
 
-    def check_renamed(self, found: list[str]) -> None:
-        """Pass if each column that is to be renamed was found.
+    def check_found(self, found: list[str]) -> None:
+        """Pass if a file's columns have each one that is to be renamed, and one at least that is kept.
 
         Raises:
-            ValueError: one was not.
+            ValueError: they have not.
         """
         missing = next((name for name in self.names if name not in found), None)
         if missing is not None:
             raise ValueError(f"the file has no column {missing!r}, which is to be {self.names[missing]!r}")
+        mine = {self.mine(name) for name in found}
+        if self.is_record:
+            mine |= {name.removesuffix(BASE64) for name in mine}
+        if mine.isdisjoint(self.schema.names):
+            raise ValueError(f"no column is the topic's: expected {', '.join(self.schema.names)}")
 
 
 def check_suffix(path: Path) -> str:
@@ -195,7 +199,7 @@ def _json_tables(path: Path, columns: Columns) -> Iterator[pa.Table]:
     for lines in some_lines(_lines(path), _LINES, _PIECE_BYTES):
         yield reader.table(lines)
     if found:
-        columns.check_renamed(found)
+        columns.check_found(found)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -55,6 +55,11 @@ class FileWriter:
         if self._format in ("parquet", "arrow"):
             self._file.write_batch(batch)
         elif self._format == "csv":
+            if batch.num_columns == 1 and batch.column(0).null_count:
+                raise ConfigurationError(
+                    f"column {batch.schema.names[0]!r} has a null, which csv of one column cannot hold (it would be an "
+                    "empty line): export another column too, or json, parquet or arrow"
+                )
             columns = [self._texts(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
             self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_text_schema(batch.schema)))
         else:

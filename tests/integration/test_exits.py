@@ -40,6 +40,31 @@ def test_programs_end_with_their_own_exit_code_whatever_their_threads_do(tmp_pat
                 assert store.view(["t"]).partitions["t", 0].log_end_offset == RECORDS
 
 
+_AFTER_MAIN = """
+import sys, threading
+from sparktxn import Producer
+
+def work():
+    threading.main_thread().join()
+    producer = Producer({"bootstrap.servers": sys.argv[1], "store.fsync": False})
+    producer.produce("t", b"x")
+    assert producer.flush(300) == 0
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_works_on_after_the_main_one_has_ended(tmp_path: Path) -> None:
+    """Python refuses some imports from then on: what a client needs is imported with it."""
+    uri = str(tmp_path / "store")
+    with Store.open(uri, create=True) as store:
+        store.create_topic("t")
+    done = subprocess.run([sys.executable, "-c", _AFTER_MAIN, uri], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Store.open(uri) as store:
+        assert store.view(["t"]).partitions["t", 0].log_end_offset == 1
+
+
 def test_the_exit_is_short() -> None:
     assert background.EXIT_S + background._REST_S < 1
 

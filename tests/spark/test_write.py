@@ -66,6 +66,37 @@ def test_a_version_is_written_once(numbers: Numbers, store: Store) -> None:
     assert sorted(stored(store)) == list(range(20))
 
 
+def test_a_version_that_one_way_wrote_is_known_to_the_other(numbers: Numbers, store: Store) -> None:
+    """Rows of the same sizes are other rows: both ways have digests of one kind."""
+    store.create_topic("t", 3)
+
+    def written(frame: DataFrame, version: int) -> None:
+        options = {"topic": "t", "txnAppId": "job", "txnVersion": str(version), "onReplayMismatch": "fail"}
+        frame.write.format("txnlog").mode("append").options(**options).save(store.uri)
+
+    def called(frame: DataFrame, version: int) -> None:
+        write(frame, store.uri, "t", txnAppId="job", txnVersion=version, onReplayMismatch="fail")
+
+    for version, (first, other) in enumerate([(written, called), (called, written)]):
+        start = 10 + 10 * version
+        first(numbers(start, start + 10, key="cast(id as string)"), version)
+        other(numbers(start, start + 10, key="cast(id as string)"), version)
+        with pytest.raises(Exception, match="with other rows"):
+            other(numbers(start + 20, start + 30, key="cast(id as string)"), version)
+    assert sorted(stored(store)) == list(range(10, 30))
+
+
+def test_text_that_is_not_utf8_is_refused_by_each_way(spark: SparkSession, store: Store) -> None:
+    """Spark's casts from bytes to text do not check it, and readers of the segment do."""
+    store.create_topic("typed", 1, schema=pa.schema([("name", pa.string())]))
+    rows = spark.sql("select cast(unhex('78ff') as string) name")
+    with pytest.raises(Exception, match="column 'name' has a value that its type does not allow"):
+        write(rows, store.uri, "typed")
+    with pytest.raises(Exception, match="column 'name' has a value that its type does not allow"):
+        rows.write.format("txnlog").mode("append").option("topic", "typed").save(store.uri)
+    assert not store.view(["typed"]).partitions["typed", 0].log_end_offset
+
+
 def test_names_of_columns_may_have_dots_and_backticks(spark: SparkSession, store: Store) -> None:
     rows = spark.sql("select id `a.b`, id * 2 `a b``c`, struct(id x) UPPER from range(3)")
     write(rows, store.uri, "t", createTopic=True)

@@ -69,11 +69,11 @@ def records_of(text: str) -> list[list[str | None]] | None:
 
 
 def expected(text: str, width: int) -> list[list[str | None]] | None:
-    """Return the records after the first line; None if one has another number of values."""
+    """Return the records after the first line; None if one has another number of values, or might be none."""
     records = records_of(text)
-    if records is None:
+    if records is None or (width == 1 and [None] in records[1:]):
         return None
-    rows = [row for row in records[1:] if width == 1 or row != [None]]
+    rows = [row for row in records[1:] if row != [None]]
     return rows if all(len(row) == width for row in rows) else None
 
 

@@ -197,7 +197,9 @@ def test_batches_are_bounded_and_progress_is_reported(
         ("a.csv", b"other\nv\n", "'other'"),
         ("a.csv", b"value,timestamp\nv,yesterday\n", "line 2: column 'timestamp': 'yesterday' is no timestamp"),
         ("a.csv", b"value,partition\nv,x\n", "line 2: column 'partition': 'x' is no int32"),
-        ("a.csv", b"value,partition\nv,7\n", "7"),
+        ("a.csv", b"value,partition\nv,1\nv,7\n", "row 2: column 'partition' has 7"),
+        ("a.csv", b"key\nv\n", "a.csv': column 'value' is missing"),
+        ("a.csv", b"key,value\nv,v\r", r"line 2: the file ends with \\r without \\n"),
         ("a.csv", b"value\n\xff\n", "line 2: column 'value' is not UTF-8"),
         ("a.json", b"1\n", "line 1: expected a JSON object"),
         ("a.json", b'{"value": "v"}\n{\n', "line 2: it is not JSON"),
@@ -293,11 +295,48 @@ def test_an_error_of_other_files_names_the_row(target: Store, tmp_path: Path) ->
 
 def test_texts_that_other_readers_take_for_null_stay_text(target: Store, tmp_path: Path) -> None:
     texts = ["NA", "null", "NULL", "NaN", "N/A", "#N/A", "None", r"\N", "-", " ", "\u2028", "\ufeff", "a\r\nb"]
-    (tmp_path / "a.csv").write_text("value\n" + "".join(f'"{text}"\n' for text in texts) + '""\n\n', newline="")
-    import_files(target, "orders", [tmp_path / "a.csv"], keep_partitions=False)
+    (tmp_path / "a.csv").write_text("value\n" + "".join(f'"{text}"\n' for text in texts) + '""\n', newline="")
+    (tmp_path / "b.csv").write_text("key,value\n,\n\n")
+    import_files(target, "orders", [tmp_path / "a.csv", tmp_path / "b.csv"], keep_partitions=False)
     found = {row["value"] for row in shown(target, "orders")}
     assert found == {*(text.encode() for text in texts), b"", None}
     assert len(shown(target, "orders")) == len(texts) + 2
+
+
+@pytest.mark.parametrize(("data", "line"), [("value\nx\n\n", 3), ("value\r\n\r\nx\r\n", 2), ('value\n"a\nb"\n\nx', 4)])
+def test_an_empty_line_of_one_column_is_no_null_and_none_is_exported(
+    target: Store, tmp_path: Path, data: str, line: int
+) -> None:
+    (tmp_path / "a.csv").write_text(data, newline="")
+    with pytest.raises(ConfigurationError, match=rf"a.csv', line {line}: the line is empty"):
+        import_files(target, "orders", [tmp_path / "a.csv"])
+    assert shown(target, "orders") == []
+    with Producer({"bootstrap.servers": target.uri}) as producer:
+        producer.produce("orders", key=None, value=b"x")
+    with pytest.raises(ConfigurationError, match="column 'key' has a null, which csv of one column cannot hold"):
+        export_topic(target, "orders", tmp_path / "out", file_format="csv", columns=["key"])
+
+
+def bad_text() -> pa.Array:
+    """Return two texts of which the second is not UTF-8, as a reader that does not check them gives them."""
+    offsets = pa.py_buffer(b"".join(number.to_bytes(4, "little") for number in (0, 1, 2)))
+    return pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"x\xff")])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_that_readers_would_refuse_is_refused(target: Store, tmp_path: Path, nested: bool) -> None:
+    offsets = pa.array([0, 1, 2], pa.int32())
+    values = pa.ListArray.from_arrays(offsets, bad_text()) if nested else bad_text()
+    name = "tags" if nested else "name"
+    table = pa.table({"id": pa.array([1, 2], pa.int64()), name: values})
+    pa.parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    with pytest.raises(ConfigurationError, match=rf"a.parquet', row 2: column '{name}' has a value .*UTF8"):
+        import_files(target, "typed", [tmp_path / "a.parquet"])
+    with pa.ipc.new_file(tmp_path / "b.arrow", table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(ConfigurationError, match=rf"b.arrow': rows 1 to 2, column '{name}': .*UTF8"):
+        import_files(target, "typed", [tmp_path / "b.arrow"])
+    assert shown(target, "typed") == []
 
 
 def test_rows_without_a_column_of_the_topic_are_refused(target: Store, tmp_path: Path) -> None:
@@ -308,11 +347,13 @@ def test_rows_without_a_column_of_the_topic_are_refused(target: Store, tmp_path:
         file.write_batch(empty)
     (tmp_path / "c.csv").write_text("ID\n1\n")
     (tmp_path / "d.json").write_text('{}\n{"ID": 1}\n')
-    for name, reason in (("a.parquet", "no column is the topic's"), ("b.arrow", "no column"), ("c.csv", "no column")):
-        with pytest.raises(ConfigurationError, match=reason):
+    for name in ("a.parquet", "b.arrow", "c.csv", "d.json"):
+        with pytest.raises(ConfigurationError, match="no column is the topic's"):
             import_files(target, "loose", [tmp_path / name], other_columns="ignore")
-    import_files(target, "loose", [tmp_path / "d.json"], other_columns="ignore")
-    assert [row["id"] for row in shown(target, "loose")] == [None, None]
+    assert shown(target, "loose") == []
+    (tmp_path / "e.json").write_text('{}\n{"ID": 1}\n{"id": 2}\n')
+    import_files(target, "loose", [tmp_path / "e.json"], other_columns="ignore")
+    assert [row["id"] for row in shown(target, "loose")] == [None, None, 2]
 
 
 @pytest.mark.parametrize("zone", ["UTC", None])

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Command, DeleteRecords
-from sparktxn.format.names import segment_file
+from sparktxn.format.names import merged_segment_file, segment_file
 from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.producers import SEQUENCE_MAX
 from sparktxn.structs import AbortedTransaction
@@ -310,3 +310,9 @@ def test_offsets_end_where_control_records_still_find_their_place(log: PureLog, 
     assert log.refusal(producer.append(HERE, 0, 2)) == ErrorCode.OFFSET_OUT_OF_RANGE
     log.submit(producer.append(HERE, 0, 1))
     assert log.partition().log_end_offset == 2**62
+
+
+def test_a_file_of_a_rewrite_is_no_new_segment(log: PureLog, producer) -> None:
+    """Its rows have offsets of their own, which readers would take for those of the append."""
+    command = replace(producer.append(HERE, 0), segment=merged_segment_file(0, "0" * 20))
+    assert log.refusal(command) == ErrorCode.INVALID_RECORD

@@ -23,7 +23,7 @@ from sparktxn.format.commands import (
     ResumeHalf,
     Vacuum,
 )
-from sparktxn.format.names import inline_segment, is_inline, segment_file
+from sparktxn.format.names import inline_segment, is_inline, merged_segment_file, segment_file
 from sparktxn.format.segment import checksum
 from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
 from sparktxn.state.laststable import last_stable_offset
@@ -289,6 +289,7 @@ def test_records_that_are_not_what_the_prepare_says_are_refused(log: PureLog, co
         (prepare(segment(count=0)), ErrorCode.INVALID_RECORD),
         (prepare(segment(checksum="x")), ErrorCode.INVALID_RECORD),
         (prepare(segment(timestamp_min_ms=3)), ErrorCode.INVALID_RECORD),
+        (prepare(replace(segment(), segment=merged_segment_file(0, "0" * 20))), ErrorCode.INVALID_RECORD),
         (prepare(segment(born=2)), ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
