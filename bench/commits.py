@@ -177,7 +177,7 @@ def _against_bare_loop(folder: Callable[[], str], partitions: int) -> list[Figur
 
 
 def _on_memory_disk(folder: Callable[[], str]) -> list[Figure]:
-    """Where a put costs next to nothing: what the work of a commit costs beside it."""
+    """Where a put costs next to nothing: what the work of a commit costs apart from it."""
     ours_folder = folder()
     topic_store(ours_folder, 1, **{"store.fsync": "false"})
     ours, bare = producing(ours_folder, 1, "false"), bare_inline_loop(folder())
