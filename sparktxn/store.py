@@ -41,7 +41,7 @@ from sparktxn.registry import acquire_log, objects_of, release_dropped, release_
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
 from sparktxn.scan.content import checked_asked, checked_order, plan_view
-from sparktxn.scan.files import CommittedFile, committed_files
+from sparktxn.scan.files import CommittedFile, committed_files, have_cut_parts
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
@@ -345,8 +345,10 @@ class Store(NoCopies):
         if isinstance(topic, str):
             topic = self.view([topic])
         view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
-        files = committed_files(self.plan_view(view, order=order))
-        return sorted(files, key=lambda file: (file.topic, file.partition, file.base_offset))
+        tasks = self.plan_view(view, order=order, columns=())
+        if have_cut_parts(tasks):
+            tasks = self.plan_view(view, order=order, columns=(), by_segment=True)
+        return sorted(committed_files(tasks), key=lambda file: (file.topic, file.partition, file.base_offset))
 
     @in_time("timeout_s", _clock_of)
     def plan_table(

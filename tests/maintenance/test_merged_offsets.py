@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn import ReadTask, read_arrow, to_duckdb, to_polars
+from sparktxn import ReadTask, TopicPartition, read_arrow, to_duckdb, to_polars
+from sparktxn.admin import AdminClient
 from sparktxn.clock import SystemClock
 from sparktxn.format import names
 from sparktxn.format.schema import with_offsets
@@ -268,6 +269,15 @@ def test_engines_find_the_offsets_of_merged_files_as_a_column(world: World) -> N
     assert (file.is_whole, file.offset_column, file.record_count) == (True, "offset", 6)
     rows = merged_file(world, "t").read(columns=[file.offset_column, "value"])
     assert polars.from_arrow(rows).rows() == expected
+
+
+def test_a_file_that_a_log_start_cuts_has_the_records_that_are_left(world: World) -> None:
+    in_transactions(world)
+    (deleted,) = AdminClient({"bootstrap.servers": world.uri}).delete_records([TopicPartition("t", 0, 5)]).values()
+    deleted.result()
+    (file,) = world.store.files("t")
+    assert (file.is_whole, file.base_offset, file.record_count) == (False, 6, 3)
+    assert [row["offset"] for row in world.rows("t")] == [6, 8, 10]
 
 
 @pytest.mark.parametrize(
