@@ -14,6 +14,7 @@ __all__ = [
     "CompactedSegment",
     "Compaction",
     "CompactionPass",
+    "FilePart",
     "ManifestRef",
     "RewrittenRange",
     "RewrittenSegment",
@@ -105,6 +106,16 @@ class CompactedSegment(RewrittenSegment, frozen=True, array_like=True, forbid_un
     """
 
     row_count: Positive
+
+
+class FilePart(CompactedSegment, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """Segments that follow each other in a file that a rewrite has made, as one: a reader's, and never stored.
+
+    It has gaps where offsets between them have no record. What its segments do not share is left out: it has no
+    producer and no transaction. Its `committed_entry` is their greatest, `committed_entry_min` their least.
+    """
+
+    committed_entry_min: Natural
 
 
 class CommittedTransaction(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):

@@ -40,8 +40,8 @@ from sparktxn.memberexpiry import expire_overdue
 from sparktxn.registry import acquire_log, objects_of, release_dropped, release_log
 from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
 from sparktxn.scan.committingentry import committing_entry
-from sparktxn.scan.content import checked_order, plan_view
-from sparktxn.scan.files import CommittedFile, committed_files
+from sparktxn.scan.content import checked_asked, checked_order, plan_view
+from sparktxn.scan.files import CommittedFile, committed_files, have_cut_parts
 from sparktxn.scan.metadata import with_metadata
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
@@ -261,10 +261,12 @@ class Store(NoCopies):
         isolation: Isolation = "read_committed",
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
+        by_segment: bool = False,
     ) -> list[ReadTask]:
         """Self-contained tasks that read the ranges in offset order; any process runs them with `read_task`.
 
-        An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed.
+        An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed, and says
+        what `by_segment` means.
 
         Raises:
             RetentionPassed: a range starts below a partition's log start.
@@ -272,8 +274,7 @@ class Store(NoCopies):
         self._check()
         arguments.instance("view", view, ReadView)
         arguments.choice("isolation", isolation, ISOLATIONS)
-        columns = None if columns is None else arguments.identifiers("columns", columns)
-        rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
+        asked = checked_asked(columns, rows_per_task, by_segment)
         ranges = checked_ranges(view, ranges)
         # The address as resolved here: a relative path may mean another folder where a task runs.
         tasks = plan_ranges(
@@ -282,8 +283,7 @@ class Store(NoCopies):
             view,
             ranges,
             isolation=isolation,
-            columns=columns,
-            rows_per_task=rows_per_task,
+            **asked,
         )
         return with_metadata(view, tasks, self.log)
 
@@ -296,6 +296,7 @@ class Store(NoCopies):
         bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
+        by_segment: bool = False,
     ) -> list[ReadTask]:
         """Return tasks that read a view, partition by partition in offset order; any process runs them.
 
@@ -308,6 +309,8 @@ class Store(NoCopies):
             bounds: (least offset, end offset or None) by partition; None: all partitions, whole.
             columns: names of columns; None: all but those of the record's transaction.
             rows_per_task: about how many rows a task has at most; None: no limit.
+            by_segment: whether tasks name each segment of merged files. Else they name such a file once, unless
+                `columns` ask for what only the log says of its segments.
 
         Raises:
             ConfigurationError: the order does not go with the isolation level, a topic has no such column, or a
@@ -316,17 +319,8 @@ class Store(NoCopies):
         self._check()
         arguments.instance("view", view, ReadView)
         order = checked_order(order, isolation)
-        columns = None if columns is None else arguments.identifiers("columns", columns)
-        rows_per_task = arguments.integer_or_none("rows_per_task", rows_per_task, 1)
-        tasks = plan_view(
-            self.log.objects,
-            view,
-            bounds,
-            order=order,
-            isolation=isolation,
-            columns=columns,
-            rows_per_task=rows_per_task,
-        )
+        asked = checked_asked(columns, rows_per_task, by_segment)
+        tasks = plan_view(self.log.objects, view, bounds, order=order, isolation=isolation, **asked)
         return with_metadata(view, tasks, self.log)
 
     @in_time("timeout_s", _clock_of)
@@ -351,8 +345,10 @@ class Store(NoCopies):
         if isinstance(topic, str):
             topic = self.view([topic])
         view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
-        files = committed_files(self.plan_view(view, order=order))
-        return sorted(files, key=lambda file: (file.topic, file.partition, file.base_offset))
+        tasks = self.plan_view(view, order=order, columns=())
+        if have_cut_parts(tasks):
+            tasks = self.plan_view(view, order=order, columns=(), by_segment=True)
+        return sorted(committed_files(tasks), key=lambda file: (file.topic, file.partition, file.base_offset))
 
     @in_time("timeout_s", _clock_of)
     def plan_table(
@@ -389,20 +385,21 @@ class Store(NoCopies):
         bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
         columns: Sequence[str] | None = None,
         rows_per_task: int | None = None,
+        by_segment: bool = False,
     ) -> list[ReadTask]:
         """Return tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
 
         That is commit order: whole transactions, in the order of the entries that committed them, and the records that
         those entries appended outside transactions. `bounds` are (least offset, end offset or None) by partition; None
-        means all partitions of the view. A partition that `bounds` does not name is not read.
+        means all partitions of the view. A partition that `bounds` does not name is not read. `by_segment` is as in
+        `plan_view`.
 
         Raises:
             ConfigurationError: an entry is after the view's, or a partition is not in the view.
         """
         self._check()
-        tasks = plan_commits(
-            self.log.objects, view, after_entry, to_entry, bounds, columns=columns, rows_per_task=rows_per_task
-        )
+        asked = checked_asked(columns, rows_per_task, by_segment)
+        tasks = plan_commits(self.log.objects, view, after_entry, to_entry, bounds, **asked)
         return with_metadata(view, tasks, self.log)
 
     def commit_cut(

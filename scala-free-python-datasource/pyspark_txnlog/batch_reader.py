@@ -113,11 +113,15 @@ def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | N
 class TxnLogReader(DataSourceReader):
     """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone.
 
-    `target` is the Arrow schema of what it reads.
+    `target` is the Arrow schema of what it reads. With `by_segment` its tasks name each segment of merged files, and
+    not such a file once, as `Store.plan_view` says.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, pinned: PinnedView | None, *, by_segment: bool = False
+    ) -> None:
         self._options = options
+        self._by_segment = by_segment
         self.target = arrow_of(schema)
         self._store = open_store(options.path, options.store)
         self._view = _view(self._store, options, pinned)
@@ -142,7 +146,9 @@ class TxnLogReader(DataSourceReader):
         """
         # The columns of conditions are read too, though not returned.
         columns = tuple(dict.fromkeys([*self._columns, *(condition.column for condition in self._conditions)]))
-        parts = plan_partitions(self._store, self._view, self._ranges(), columns, self._options)
+        parts = plan_partitions(
+            self._store, self._view, self._ranges(), columns, self._options, by_segment=self._by_segment
+        )
         return _with_conditions(parts, self._conditions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -187,8 +193,10 @@ def plan_partitions(
     ranges: dict[Partition, tuple[int, int]],
     columns: tuple[str, ...],
     options: ReadOptions,
+    *,
+    by_segment: bool = False,
 ) -> list[InputPartition]:
-    """The tasks of a read of `ranges`; none for ranges without records."""
+    """The tasks of a read of `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
     rows_per_task = task_rows(rows_at_most(view, ranges), options)
     if options.order == "commit":
         entries = options.entries
@@ -199,9 +207,17 @@ def plan_partitions(
             bounds=ranges,
             columns=columns,
             rows_per_task=rows_per_task,
+            by_segment=by_segment,
         )
         return [TaskPartition(task) for task in tasks]
-    tasks = store.plan(view, ranges, isolation=options.isolation, columns=columns, rows_per_task=rows_per_task)
+    tasks = store.plan(
+        view,
+        ranges,
+        isolation=options.isolation,
+        columns=columns,
+        rows_per_task=rows_per_task,
+        by_segment=by_segment,
+    )
     return [TaskPartition(task) for task in tasks]
 
 
@@ -258,6 +274,7 @@ class FilteringTxnLogReader(TxnLogReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One part per task, without segments that cannot meet a condition on the timestamp."""
+        self._by_segment = bool(self._timestamp_conditions)
         parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
         kept = without_skipped(parts, self._timestamp_conditions)
         return _with_conditions([TaskPartition(task) for task in kept], self._pushed)

@@ -56,5 +56,5 @@ def _tasks(uri: str, topic: str, options: Mapping[str, Any] | None, named: Mappi
     parsed = ReadOptions.parse({"path": uri, **option_texts(options, named), "topic": name}, READ)
     refuse_filters(parsed, "count() and max_offset()", "they read no records; count() a data frame that has them")
     schema, pinned = read_schema(parsed)
-    parts = TxnLogReader(parsed, schema, pinned).partitions()
+    parts = TxnLogReader(parsed, schema, pinned, by_segment=True).partitions()
     return (part.task for part in parts if isinstance(part, TaskPartition))

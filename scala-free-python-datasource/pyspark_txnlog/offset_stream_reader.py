@@ -112,7 +112,7 @@ class OffsetOrderStreamReader(TxnLogStreamReader):
         ranges = {key: (max(start, read.get(key, start)), readable[key]) for key, start in starts.items()}
         ranges = {key: bounds for key, bounds in ranges.items() if bounds[0] < bounds[1]}
         try:
-            tasks = self._store().plan(view, ranges, isolation="read_uncommitted") if ranges else []
+            tasks = self._store().plan(view, ranges, isolation="read_uncommitted", by_segment=True) if ranges else []
         except (StoreError, ViewExpired) as error:
             _log.warning("the backlog of the query is not known: %s", error)
             return {}

@@ -120,7 +120,10 @@ class _Reader:
         key, width = (partition.topic.name, partition.partition), _TAIL_OFFSETS + 2 * count
         while True:
             low = max(start, end - width)
-            tasks = self._store.plan_view(view, order=self._order, isolation=self._isolation, bounds={key: (low, end)})
+            bounds = {key: (low, end)}
+            tasks = self._store.plan_view(
+                view, order=self._order, isolation=self._isolation, bounds=bounds, by_segment=True
+            )
             kept = [bounds for task in tasks for bounds in task.kept_offsets(self._read)]
             missing = count
             for first, last in reversed(kept):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.log.keep.runs import not_rewritten
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
@@ -23,13 +24,14 @@ from sparktxn.scan.plan import (
     by_partition,
     current_segments,
     history_tasks,
+    needs_segments,
     not_in_view,
     rewritten_segments,
     task_of,
 )
 from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.state.internal import entry_of, first_offset, is_internal
-from sparktxn.structs import CommittedTransaction, ManifestRef, SegmentRef
+from sparktxn.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
     "Bounds",
@@ -81,11 +83,12 @@ class _Amount(NamedTuple):
 
 
 def committed_between(
-    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int
+    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int, *, by_segment: bool = True
 ) -> list[tuple[int, SegmentRef]]:
     """Return the segments that entries `after_entry` + 1 to `to_entry` committed, with that entry, in offset order.
 
-    Of sealed runs only the manifests are loaded that may name such a segment.
+    Of sealed runs only the manifests are loaded that may name such a segment. Unless `by_segment`, those that follow
+    each other in a merged file are one `FilePart`, with the last of their entries.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
@@ -98,11 +101,33 @@ def committed_between(
     segments += not_rewritten(view.segments, view.rewritten)
     rewritten = [each for each in view.rewritten if _may_name(each.run, after_entry, to_entry, ())]
     if rewritten:
-        segments += rewritten_segments(objects, view, rewritten)
+        segments += _rewritten_between(objects, view, rewritten, after_entry, to_entry, by_segment=by_segment)
         segments.sort(key=attrgetter("base_offset"))
     ranges = CommittedRanges(committed)
     found = ((ranges.entry_of(segment), segment) for segment in segments)
     return [(entry, segment) for entry, segment in found if after_entry < entry <= to_entry]
+
+
+def _rewritten_between(
+    objects: ObjectStore,
+    view: PartitionView,
+    rewritten: Sequence[RewrittenRange],
+    after_entry: int,
+    to_entry: int,
+    *,
+    by_segment: bool,
+) -> list[SegmentRef]:
+    """Return the segments of rewritten ranges, or parts of files, that the entries after `after_entry` committed.
+
+    Segments of other entries may be among them. Those of a part never are: it is read as a whole.
+    """
+    segments = rewritten_segments(objects, view, rewritten, by_segment=by_segment)
+    if by_segment or not any(
+        committed_from(part) <= entry < part.committed_entry for part in segments for entry in (after_entry, to_entry)
+    ):
+        return segments
+    segments = rewritten_segments(objects, view, rewritten, by_segment=True)
+    return joined(segment for segment in segments if after_entry < segment.committed_entry <= to_entry)
 
 
 def _may_name(run: ManifestRef, after_entry: int, to_entry: int, committed: Sequence[CommittedTransaction]) -> bool:
@@ -250,12 +275,14 @@ def plan_commits(
     *,
     columns: Sequence[str] | None = None,
     rows_per_task: int | None = None,
+    by_segment: bool = True,
 ) -> list[ReadTask]:
     """Return the tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
 
     They come partition by partition, in the order of `bounds`, each partition's rows in offset order. A task has at
     most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
     many entries. Records outside `bounds` (None: all partitions of the view), or below a log start, are left out.
+    Unless `by_segment`, a task names merged files, and not their segments, where `columns` let it.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -279,7 +306,8 @@ def plan_commits(
             high = high if end is None else min(end, high)
             tasks += history_tasks(objects.uri, partition, low, high, columns, rows_per_task)
             continue
-        pieces = _pieces(objects, partition, after_entry, to_entry, start, end)
+        named = by_segment or needs_segments(partition, columns)
+        pieces = _pieces(objects, partition, after_entry, to_entry, start, end, by_segment=named)
         for group in _groups(pieces, rows_per_task):
             segments = [piece.segment for piece in group]
             tasks.append(task_of(objects.uri, partition, group[0].start, group[-1].end, segments, (), columns))
@@ -287,12 +315,19 @@ def plan_commits(
 
 
 def _pieces(
-    objects: ObjectStore, view: PartitionView, after_entry: int, to_entry: int, start: int, end: int | None
+    objects: ObjectStore,
+    view: PartitionView,
+    after_entry: int,
+    to_entry: int,
+    start: int,
+    end: int | None,
+    *,
+    by_segment: bool = True,
 ) -> list[_Piece]:
     start = max(start, view.log_start_offset)
     end = view.log_end_offset if end is None else end
     pieces = []
-    for entry, segment in committed_between(objects, view, after_entry, to_entry):
+    for entry, segment in committed_between(objects, view, after_entry, to_entry, by_segment=by_segment):
         low, high = max(start, segment.base_offset), min(end, segment.end_offset)
         if low < high:
             pieces.append(_Piece(entry, low, high, segment))

@@ -7,7 +7,7 @@ ends at each partition's last stable offset, as Kafka's `read_committed` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import TypedDict, get_args
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
@@ -16,7 +16,29 @@ from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import Bounds, checked_bounds, plan_commits
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
 
-__all__ = ["checked_order", "plan_view"]
+__all__ = ["Asked", "checked_asked", "checked_order", "plan_view"]
+
+
+class Asked(TypedDict):
+    """What a caller asks of the tasks of a read, as `Store.plan_view` says."""
+
+    columns: Sequence[str] | None
+    rows_per_task: int | None
+    by_segment: bool
+
+
+def checked_asked(columns: object, rows_per_task: object, by_segment: object) -> Asked:
+    """Return what a caller asks of the tasks of a read.
+
+    Raises:
+        TypeError: one of them has a wrong type.
+        ConfigurationError: `rows_per_task` is below 1.
+    """
+    return Asked(
+        columns=None if columns is None else arguments.identifiers("columns", columns),
+        rows_per_task=arguments.integer_or_none("rows_per_task", rows_per_task, 1),
+        by_segment=arguments.boolean("by_segment", by_segment),
+    )
 
 
 def checked_order(order: object, isolation: object) -> Order:
@@ -48,11 +70,13 @@ def plan_view(
     isolation: Isolation,
     columns: Sequence[str] | None = None,
     rows_per_task: int | None = None,
+    by_segment: bool,
 ) -> list[ReadTask]:
     """Return the tasks that read `view`, partition by partition in the order of `bounds`, in offset order.
 
     Records outside `bounds` (None: all partitions of the view), or below a log start, are left out. A task has at most
-    about `rows_per_task` rows (None: no limit).
+    about `rows_per_task` rows (None: no limit). Unless `by_segment`, it names merged files, and not their segments,
+    where `columns` let it.
 
     Raises:
         TypeError: an argument has a wrong type.
@@ -62,10 +86,19 @@ def plan_view(
     """
     checked = checked_bounds(view, bounds)
     if order == "commit":
-        return plan_commits(objects, view, 0, bounds=checked, columns=columns, rows_per_task=rows_per_task)
+        return plan_commits(
+            objects, view, 0, bounds=checked, columns=columns, rows_per_task=rows_per_task, by_segment=by_segment
+        )
     ranges = {key: _range(view.partitions[key], isolation, *bound) for key, bound in checked.items()}
     return plan_ranges(
-        objects, objects.uri, view, ranges, isolation=isolation, columns=columns, rows_per_task=rows_per_task
+        objects,
+        objects.uri,
+        view,
+        ranges,
+        isolation=isolation,
+        columns=columns,
+        rows_per_task=rows_per_task,
+        by_segment=by_segment,
     )
 
 

@@ -21,9 +21,17 @@ from sparktxn.format import names
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, reserved_name
 from sparktxn.scan.plan import ReadTask, by_file
-from sparktxn.structs import SegmentRef
+from sparktxn.structs import FilePart, SegmentRef
 
-__all__ = ["CommittedFile", "MergedFile", "committed_files", "merged_files", "unfit_segments", "whole_files"]
+__all__ = [
+    "CommittedFile",
+    "MergedFile",
+    "committed_files",
+    "have_cut_parts",
+    "merged_files",
+    "unfit_segments",
+    "whole_files",
+]
 
 _PARQUET: Final = ".parquet"
 
@@ -66,6 +74,15 @@ def committed_files(tasks: Iterable[ReadTask]) -> Iterator[CommittedFile]:
                 offset_column=reserved_name(OFFSET, task.schema) if first.has_offset_column else None,
                 path=f"{task.store_uri.rstrip('/')}/{task.segment_name(first)}",
             )
+
+
+def have_cut_parts(tasks: Iterable[ReadTask]) -> bool:
+    """Return whether a task reads only some rows of a part of a file: what is left of it, only its segments say."""
+    return any(
+        isinstance(part, FilePart) and (part.base_offset < task.start_offset or part.end_offset > task.end_offset)
+        for task in tasks
+        for part in task.segments
+    )
 
 
 def whole_files(tasks: Iterable[ReadTask], *, offset_max: int) -> tuple[list[ReadTask], list[ReadTask]]:

@@ -28,6 +28,7 @@ from sparktxn.errors import (
     did_you_mean,
 )
 from sparktxn.format import names
+from sparktxn.format.segment import stored_schema
 from sparktxn.log.follow.confirm import Premise, judge
 from sparktxn.log.keep.runs import (
     ManifestCache,
@@ -40,7 +41,7 @@ from sparktxn.log.keep.runs import (
 from sparktxn.log.look.views import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
-from sparktxn.scan.columns import OFFSET, output_schema
+from sparktxn.scan.columns import OFFSET, TIMESTAMP, metadata_names, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition
 from sparktxn.state.internal import entry_of, first_offset, is_internal
 from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
@@ -60,6 +61,7 @@ __all__ = [
     "end_of",
     "history_tasks",
     "missing_object",
+    "needs_segments",
     "not_in_view",
     "object_of",
     "plan_ranges",
@@ -90,7 +92,8 @@ class ReadTask(Struct, frozen=True):
 
     The tasks of a range of offsets tile it: each starts where the one before it ends. `segments` are those with rows to
     return, in offset order; `aborted` is empty for read_uncommitted and in commit order. `schema` and `columns` are as
-    in `columns.output_schema`. A task of an internal topic has no segments: its rows are computed from the entries that
+    in `columns.output_schema`. Some of the segments may be parts of merged files, with those of several
+    (`FilePart`). A task of an internal topic has no segments: its rows are computed from the entries that
     its offsets name. Segments without a record that meets all `conditions` are left out when it is read. Of the others,
     all rows are returned.
     """
@@ -129,8 +132,8 @@ class ReadTask(Struct, frozen=True):
             if not segment.has_gaps:
                 yield from ranges.kept(segment, self.start_offset, self.end_offset)
                 continue
-            # Only topics of Kafka's record are compacted.
-            for batch in read(replace(self, segments=(segment,), columns=(OFFSET,), conditions=())):
+            column = reserved_name(OFFSET, self.schema)
+            for batch in read(replace(self, segments=(segment,), columns=(column,), conditions=())):
                 yield from ((offset, offset + 1) for offset in batch.column(0).to_pylist())
 
 
@@ -189,10 +192,13 @@ def missing_object(
     )
 
 
-def segments_between(objects: ObjectStore, view: PartitionView, start: int, end: int) -> list[SegmentRef]:
+def segments_between(
+    objects: ObjectStore, view: PartitionView, start: int, end: int, *, by_segment: bool = True
+) -> list[SegmentRef]:
     """The partition's segments with records from offset `start` to `end` (exclusive), in offset order.
 
-    Loads only the manifests of the sealed runs that the range touches.
+    Loads only the manifests of the sealed runs that the range touches. Unless `by_segment`, those that follow each
+    other in a merged file are one `FilePart`.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
@@ -202,7 +208,7 @@ def segments_between(objects: ObjectStore, view: PartitionView, start: int, end:
     found += not_rewritten(_overlapping(view.segments, start, end), view.rewritten)
     if not view.rewritten:
         return list(_overlapping(found, start, end))
-    found += rewritten_segments(objects, view, _overlapping(view.rewritten, start, end))
+    found += rewritten_segments(objects, view, _overlapping(view.rewritten, start, end), by_segment=by_segment)
     return list(_overlapping(sorted(found, key=_base_offset), start, end))
 
 
@@ -218,8 +224,12 @@ def current_segments(objects: ObjectStore, view: PartitionView, runs: Sequence[M
     return [segment for manifest in manifests for segment in not_rewritten(manifest, view.rewritten)]
 
 
-def rewritten_segments(objects: ObjectStore, view: PartitionView, ranges: Sequence[RewrittenRange]) -> list[SegmentRef]:
+def rewritten_segments(
+    objects: ObjectStore, view: PartitionView, ranges: Sequence[RewrittenRange], *, by_segment: bool
+) -> list[SegmentRef]:
     """Return the segments of the partition's rewritten ranges `ranges`, in offset order.
+
+    Unless `by_segment`, those that follow each other in a merged file are one `FilePart`.
 
     Raises:
         DamagedObject: a manifest is missing or altered.
@@ -232,6 +242,7 @@ def rewritten_segments(objects: ObjectStore, view: PartitionView, ranges: Sequen
         ranges,
         cache=_manifests,
         absent=lambda name: missing_object(objects, name, view.entry),
+        by_segment=by_segment,
     )
 
 
@@ -287,12 +298,13 @@ def plan_ranges(
     isolation: Isolation = "read_committed",
     columns: Sequence[str] | None = None,
     rows_per_task: int | None = None,
+    by_segment: bool = True,
 ) -> list[ReadTask]:
     """The tasks that read `ranges`, (start, end) offsets by (topic, partition), in the order of `ranges`.
 
     An end past what the isolation level sees is lowered to it. A range with nothing to return gives no task. A task has
     at most about `rows_per_task` rows (None: no limit); files are not split. Of an internal topic it has at most so
-    many entries.
+    many entries. Unless `by_segment`, a task names merged files, and not their segments, where `columns` let it.
 
     Raises:
         RetentionPassed: a start is below the partition's log start offset.
@@ -316,7 +328,9 @@ def plan_ranges(
         if is_internal(partition_view.topic):
             tasks.extend(history_tasks(uri, partition_view, start, end, columns, rows_per_task))
             continue
-        whole = _whole_range(objects, uri, partition_view, start, end, isolation=isolation, columns=columns)
+        whole = _whole_range(
+            objects, uri, partition_view, start, end, isolation=isolation, columns=columns, by_segment=by_segment
+        )
         if whole is not None:
             tasks.extend(_split(whole, rows_per_task))
     return tasks
@@ -429,12 +443,14 @@ def _whole_range(
     *,
     isolation: Isolation,
     columns: Sequence[str] | None,
+    by_segment: bool,
 ) -> ReadTask | None:
     """One task for the whole range, with only what it needs; None if there is nothing to return."""
     end = min(end, end_of(view, isolation))
     if start >= end:
         return None
-    segments: Sequence[SegmentRef] = segments_between(objects, view, start, end)
+    by_segment = by_segment or needs_segments(view, columns)
+    segments: Sequence[SegmentRef] = segments_between(objects, view, start, end, by_segment=by_segment)
     if not segments:
         return None
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -470,6 +486,21 @@ def task_of(
         timestamp_type=timestamp_type(view),
         view_entry=view.entry,
     )
+
+
+def needs_segments(view: PartitionView, columns: Sequence[str] | None) -> bool:
+    """Return whether a read of `columns` needs a partition's segments, and not only the files that hold their records.
+
+    So do columns that only the log says, and offsets that are read without what files store: the log has them all.
+    """
+    topic, kind = view.topic, timestamp_type(view)
+    asked = set(output_schema(topic.schema, columns).names)
+    stored = asked.intersection(stored_schema(topic.schema).names)
+    if kind == LOG_APPEND_TIME and reserved_name(TIMESTAMP, topic.schema) in asked:
+        return True
+    if asked.intersection(metadata_names(topic.schema)):
+        return True
+    return not stored and reserved_name(OFFSET, topic.schema) in asked
 
 
 def by_file(segments: Iterable[SegmentRef]) -> list[list[SegmentRef]]:

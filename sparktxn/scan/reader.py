@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, damage_named, did_you_mean
-from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
+from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import (
     RECORD_SCHEMA,
     decode_row_groups,
@@ -78,7 +78,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     assembly = _Assembly(task)
     aborted = AbortedRanges(task.aborted)
-    needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(task, assembly)
+    needs_data = bool(assembly.stored_columns or assembly.conditions) or _needs_offsets(assembly, task.segments)
     for segments, data in fetched_files(objects, task, needs_data=needs_data, joins=not assembly.conditions):
         kept = _kept(segments, aborted if task.aborted else None, task.start_offset, task.end_offset)
         if not kept:
@@ -104,8 +104,9 @@ def _rows(
             )
             if assembly.conditions and not _may_match(data, name, decode, assembly.conditions):
                 continue
-            stored = decode(columns=[*assembly.stored_columns, OFFSET_COLUMN] if has_gaps else assembly.stored_columns)
-            if has_gaps and not (kept := _located(kept, stored.column(OFFSET_COLUMN))):
+            offsets = [assembly.offset_column] if has_gaps else []
+            stored = decode(columns=[*assembly.stored_columns, *offsets])
+            if has_gaps and not (kept := _located(kept, stored.column(assembly.offset_column))):
                 continue
         yield from assembly.batches(kept, stored if assembly.stored_columns else None, batch_rows)
 
@@ -129,8 +130,8 @@ def _row_groups(
         schema=with_offsets(assembly.stored_schema) if have_gaps(segments) else assembly.stored_schema,
         record_count=segments[0].file_records,
     )
-    if have_gaps(segments):
-        whole = decode(columns=[OFFSET_COLUMN], rows=range(segments[0].file_records))
+    if _are_cut(assembly, segments):
+        whole = decode(columns=[assembly.offset_column], rows=range(segments[0].file_records))
         kept = _located(kept, pa.concat_tables([rows for _, rows in whole]).column(0))
         if not kept:
             return
@@ -141,17 +142,26 @@ def _row_groups(
         asked = decode(columns=list(dict.fromkeys(one.column for one in assembly.conditions)), groups=groups)
         first_rows = {first for first, rows in asked if matching(rows, assembly.conditions).num_rows}
         decode = partial(decode, first_rows=first_rows)
-    for own, first, rows in _by_row_group(kept, decode(columns=assembly.stored_columns)):
+    columns = list(assembly.stored_columns)
+    if takes_offsets := assembly.returns_offsets and any(each.is_unlocated for each in kept):
+        columns.append(assembly.offset_column)
+    for own, first, rows in _by_row_group(kept, decode(columns=columns)):
+        if takes_offsets:
+            own = [each.at(rows.column(assembly.offset_column), first) for each in own]
         yield from assembly.batches(own, rows, batch_rows, first)
         del rows  # else it stays while the next row group is decoded
 
 
-def _needs_offsets(task: ReadTask, assembly: _Assembly) -> bool:
-    """Return whether some rows can only be found, or their offsets only be known, from the files."""
-    start, end = task.start_offset, task.end_offset
-    return have_gaps(task.segments) and any(
-        segment.has_gaps and (assembly.returns_offsets or segment.base_offset < start or segment.end_offset > end)
-        for segment in task.segments
+def _needs_offsets(assembly: _Assembly, segments: Sequence[SegmentRef]) -> bool:
+    """Return whether some rows of `segments` can only be found, or their offsets only be known, from the files."""
+    return have_gaps(segments) and (assembly.returns_offsets or _are_cut(assembly, segments))
+
+
+def _are_cut(assembly: _Assembly, segments: Sequence[SegmentRef]) -> bool:
+    """Return whether only some rows of segments with gaps are read: the file says which."""
+    start, end = assembly.offsets
+    return have_gaps(segments) and any(
+        segment.has_gaps and (segment.base_offset < start or segment.end_offset > end) for segment in segments
     )
 
 
@@ -167,7 +177,8 @@ def _may_match(data: bytes, name: str, decode: Callable[..., pa.Table], conditio
 class _Kept(NamedTuple):
     """The records of a segment from offset `start` to `end`, which a task returns.
 
-    They are `row_count` rows of its file from `first_row` on. `offsets` are theirs, None if none is left out.
+    They are `row_count` rows of its file from `first_row` on. `offsets` are theirs, None if none is left out. Of a
+    segment with gaps they may be None until its rows are decoded: `start` and `end` then count for nothing.
     """
 
     segment: SegmentRef
@@ -182,6 +193,17 @@ class _Kept(NamedTuple):
         if self.offsets is not None:
             return self.offsets.slice(first, count)
         return pa.arange(self.start + first, self.start + first + count)
+
+    @property
+    def is_unlocated(self) -> bool:
+        """Whether only the file says the offsets of the records, and has not been asked."""
+        return self.offsets is None and self.segment.has_gaps
+
+    def at(self, offsets: pa.ChunkedArray, first_row: int) -> _Kept:
+        """Return these records with their offsets, which a file's column of them says from row `first_row` on."""
+        if not self.is_unlocated:
+            return self
+        return self._replace(offsets=offsets.slice(self.first_row - first_row, self.row_count).combine_chunks())
 
     def without(self, count: int) -> _Kept:
         """Return these records without the first `count` rows."""
@@ -224,7 +246,7 @@ def _by_row_group(
     """Yield what is kept of each row group, the row group's first row, and its rows.
 
     Args:
-        kept: parts of segments, in the order of the file; those with gaps have their offsets.
+        kept: parts of segments, in the order of the file; those with gaps that are cut have their offsets.
         groups: some row groups in their order, each with its first row.
     """
     waiting = deque(kept)
@@ -274,10 +296,12 @@ class _Assembly:
 
     def __init__(self, task: ReadTask) -> None:
         self._task = task
+        self.offsets = task.start_offset, task.end_offset
         self._constants: dict[str, pa.Array] = {}
         self._constant_makers: set[Callable[[SegmentRef, int, int], pa.Array]] = set()
         self.schema = output_schema(task.schema, task.columns)
         self.stored_schema = stored_schema(task.schema)
+        self.offset_column = offset_column(self.stored_schema)
         made = self.made_columns()
         self.stored_columns = [name for name in self.schema.names if name not in made]
         stored = {name for name in self.stored_schema.names if name not in made}

@@ -21,7 +21,7 @@ from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.plan import ReadTask, by_file
-from sparktxn.segmentstructs import CompactedSegment
+from sparktxn.segmentstructs import CompactedSegment, FilePart
 from sparktxn.structs import SegmentRef
 
 __all__ = [
@@ -38,6 +38,7 @@ _WINDOW_SEGMENTS_MAX: Final = 64
 _WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
 _WINDOW_GROWTH: Final = 4
 _BLOCK_BYTES: Final = 8 * 1024 * 1024
+_MAY_HAVE_GAPS: Final = frozenset((CompactedSegment, FilePart))
 
 
 class Rows(Protocol):
@@ -209,8 +210,9 @@ def decoded_inline(
 
 
 def have_gaps(segments: Iterable[SegmentRef]) -> bool:
-    """Return whether some of the segments have gaps; quickly where a compaction has made none of them."""
-    return CompactedSegment in set(map(type, segments)) and any(segment.has_gaps for segment in segments)
+    """Return whether some of the segments have gaps; quickly where none is of a type that may."""
+    segments = list(segments)
+    return not _MAY_HAVE_GAPS.isdisjoint(map(type, segments)) and any(segment.has_gaps for segment in segments)
 
 
 def growing(starts: list[int], counts: list[int], ends: pa.Array) -> pa.Array:

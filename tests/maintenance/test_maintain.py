@@ -46,7 +46,7 @@ def test_replaced_records_are_gone_though_nobody_writes(tmp_path: Path) -> None:
         view = store.view(["t"])
         (task,) = store.plan(view, store.ranges(view))
         assert len({segment.name for segment in task.segments}) == 1
-        assert sum(segment.record_count for segment in task.segments) == TRANSACTIONS
+        assert sum(segment.row_count for segment in task.segments) == TRANSACTIONS
 
 
 def test_a_checkpoint_just_before_the_rewrite_keeps_nothing_for_long(tmp_path: Path) -> None:

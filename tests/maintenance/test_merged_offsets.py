@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparktxn import read_arrow
+from sparktxn import ReadTask, TopicPartition, read_arrow, to_duckdb, to_polars
+from sparktxn.admin import AdminClient
 from sparktxn.clock import SystemClock
 from sparktxn.format import names
 from sparktxn.format.schema import with_offsets
@@ -187,3 +190,113 @@ def test_other_engines_find_the_offsets_of_all_files(world: World) -> None:
         scanned.append(file.offset_column)
     assert scanned == ["offset", None]
     assert found == [row["offset"] for row in world.rows("t")] == list(range(8))
+
+
+def in_transactions(world: World, topic: str = "t", count: int = 6) -> None:
+    """Write records with a gap after each, and merge them."""
+    for number in range(count):
+        with (producer := world.transactional(f"shop-{number}")).transaction():
+            producer.produce(topic, b"%d" % number, b"k%d" % number)
+    rewrite(world.store, {"rewrite.min.segments": 2})
+
+
+def segments_of(tasks: Sequence[ReadTask]) -> list[SegmentRef]:
+    return [segment for task in tasks for segment in task.segments]
+
+
+def test_a_plan_names_a_merged_file_once(world: World) -> None:
+    in_transactions(world)
+    view = world.store.view(["t"])
+    named = segments_of(world.store.plan_view(view, by_segment=True))
+    (part,) = segments_of(world.store.plan_view(view))
+    assert len(named) == 6
+    assert (part.name, part.base_offset, part.end_offset) == (named[0].name, 0, named[-1].end_offset)
+    assert (part.row_count, part.has_gaps, part.producer_id, part.transaction) == (6, True, -1, -1)
+    assert pickle.loads(pickle.dumps(part)) == part
+    cut = world.store.plan(view, {("t", 0): (3, 8)})
+    assert len(segments_of(cut)) == 1
+    assert [*cut[0].kept_offsets(partial(read_task, options=world.store.options))] == [(4, 5), (6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "count"),
+    [
+        (["value"], {}, 1),
+        (["value", "offset", "topic"], {}, 1),
+        ([], {}, 1),
+        (["topic", "partition", "timestampType"], {}, 1),
+        # The log has all of these, and no file is fetched.
+        (["offset", "topic"], {}, 6),
+        (["value", "entry"], {}, 6),
+        (["value", "transactional_id"], {}, 6),
+        (None, {"message.timestamp.type": "LogAppendTime"}, 6),
+        (["key", "offset"], {"message.timestamp.type": "LogAppendTime"}, 1),
+    ],
+)
+def test_it_names_segments_for_columns_that_only_the_log_says(
+    world: World, columns: list[str] | None, settings: dict[str, str], count: int
+) -> None:
+    world.store.create_topic("other", 1, settings=settings)
+    in_transactions(world, "other")
+    view = world.store.view(["other"])
+    assert len(segments_of(world.store.plan_view(view, columns=columns))) == count
+    assert len(segments_of(world.store.plan_commits(view, 0, columns=columns))) == count
+    assert len(segments_of(world.store.plan(view, world.store.ranges(view), columns=columns))) == count
+
+
+def test_a_part_has_the_entries_that_were_asked_for(world: World) -> None:
+    """A file of which some entries are read is two plans, each with what follows each other in it."""
+    in_transactions(world)
+    view = world.store.view(["t"])
+    entries = [segment.committed_entry for segment in segments_of(world.store.plan_view(view, by_segment=True))]
+    for after, to in ((entries[1], view.entry), (0, entries[3]), (entries[1], entries[3]), (entries[5], view.entry)):
+        tasks = world.store.plan_commits(view, after, to_entry=to)
+        rows = [row for task in tasks for batch in read_task(task, world.store.options) for row in batch.to_pylist()]
+        assert [row["offset"] for row in rows] == [2 * place for place in range(6) if after < entries[place] <= to]
+        assert len(segments_of(tasks)) == bool(rows)
+
+
+def test_engines_find_the_offsets_of_merged_files_as_a_column(world: World) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    in_transactions(world)
+    expected = [(2 * number, b"%d" % number) for number in range(6)]
+    columns = ["offset", "value"]
+    assert to_polars(world.store, "t", columns=columns).rows() == expected
+    with duckdb.connect() as connection:
+        relation = to_duckdb(world.store, "t", connection=connection, columns=columns)
+        assert relation.filter('"offset" >= 4').order('"offset"').fetchall() == expected[2:]
+    (file,) = world.store.files("t")
+    assert (file.is_whole, file.offset_column, file.record_count) == (True, "offset", 6)
+    rows = merged_file(world, "t").read(columns=[file.offset_column, "value"])
+    assert polars.from_arrow(rows).rows() == expected
+
+
+def test_a_file_that_a_log_start_cuts_has_the_records_that_are_left(world: World) -> None:
+    in_transactions(world)
+    (deleted,) = AdminClient({"bootstrap.servers": world.uri}).delete_records([TopicPartition("t", 0, 5)]).values()
+    deleted.result()
+    (file,) = world.store.files("t")
+    assert (file.is_whole, file.base_offset, file.record_count) == (False, 6, 3)
+    assert [row["offset"] for row in world.rows("t")] == [6, 8, 10]
+
+
+@pytest.mark.parametrize(
+    "asked", [[("offset", ">=", 10), ("offset", "<", 13)], [("key", ">=", b"k5"), ("key", "<=", b"k6")]]
+)
+def test_bounds_and_conditions_skip_row_groups_of_a_merged_file(
+    world: World, row_groups: list[tuple[int, list[str]]], asked: list[tuple[str, str, Any]]
+) -> None:
+    """A condition on offsets leaves them out where it becomes a bound, as those of a start and an end do."""
+    in_transactions(world, count=10)
+    assert merged_file(world, "t").num_row_groups > 2
+    whole = world.rows("t")
+    view = world.store.view(["t"])
+    row_groups.clear()
+    if asked[0][0] == "offset":
+        tasks = world.store.plan_view(view, bounds={("t", 0): (10, 13)})
+        found = [row for task in tasks for batch in read_task(task, world.store.options) for row in batch.to_pylist()]
+    else:
+        found = read_arrow(world.store, "t", where=asked).read_all().to_pylist()
+    assert found == [row for row in whole if row["offset"] in (10, 12)]
+    decoded = [group for group, columns in row_groups if "value" in columns]
+    assert len(decoded) == 1

@@ -116,7 +116,7 @@ def test_the_newest_segments_stay_that_hold_retention_bytes(world: World, sealed
 
 def segments(world: World) -> list[Any]:
     view = world.store.view(["t"])
-    tasks = world.store.plan(view, world.store.ranges(view))
+    tasks = world.store.plan(view, world.store.ranges(view), by_segment=True)
     return [segment for task in tasks for segment in task.segments]
 
 

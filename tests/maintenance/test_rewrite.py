@@ -371,11 +371,11 @@ def test_tasks_do_not_divide_a_file(world: World) -> None:
     write(world, 3)
     view = world.store.view(["t"])
     tasks = world.store.plan(view, {("t", 0): (0, 13)}, rows_per_task=2)
-    assert [len(task.segments) for task in tasks] == [10, 2, 1]
+    assert [len(task.segments) for task in tasks] == [1, 2, 1]
     rows = [row["offset"] for task in tasks for batch in read_task(task) for row in batch.to_pylist()]
     assert rows == list(range(13))
     commits = world.store.plan_commits(view, 0, rows_per_task=2)
-    assert [len(task.segments) for task in commits] == [10, 2, 1]
+    assert [len(task.segments) for task in commits] == [1, 2, 1]
     batches = [batch.num_rows for task in tasks for batch in read_task(task, batch_rows=3)]
     assert batches == [3, 3, 3, 1, 1, 1, 1]
 

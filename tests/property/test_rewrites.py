@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn import Store, ViewExpired, read_task
+from sparktxn import ReadTask, Store, ViewExpired, read_task
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.look.views import ReadView
 from sparktxn.maintenance import (
@@ -24,6 +25,7 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.maintenance.folding import Folder
+from sparktxn.scan.files import committed_files, have_cut_parts
 from sparktxn.scan.plan import Isolation
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
@@ -63,6 +65,11 @@ sizes = st.sampled_from([1_024, 4_096, 33_554_432])
 def offset_rows(store: Store, view: ReadView, isolation: Isolation, columns: list[str] | None = None) -> Rows:
     tasks = store.plan(view, store.ranges(view, isolation=isolation), isolation=isolation, columns=columns)
     return [row for task in tasks for batch in read_task(task, store.options) for row in batch.to_pylist()]
+
+
+def rows_of(store: Store, tasks: Iterable[ReadTask]) -> Rows:
+    batches = (batch for task in tasks for batch in read_task(task, store.options))
+    return [row for batch in batches for row in (batch.to_pylist() if batch.num_columns else [{}] * batch.num_rows)]
 
 
 def commit_rows(store: Store, view: ReadView) -> Rows:
@@ -122,10 +129,22 @@ class Rewriting(History):
             ranges = self.store.ranges(view, isolation=isolation)
             cut = {key: (start + 1, max(start + 1, end - 1)) for key, (start, end) in ranges.items()}
             for some in (ranges, cut):
-                check_merged_rows(self.store, self.store.plan(view, some, isolation=isolation))
-        check_merged_rows(self.store, self.store.plan_commits(after, before.entry // 2))
+                self._check_parts(partial(self.store.plan, view, some, isolation=isolation))
+        self._check_parts(partial(self.store.plan_commits, after, before.entry // 2))
+        self._check_parts(partial(self.store.plan_commits, after, 0, to_entry=before.entry // 2))
         # The view from before still reads the files from before.
         assert offset_rows(self.store, before, "read_uncommitted") == seen["read_uncommitted"]
+
+    def _check_parts(self, plan: Callable[..., list[ReadTask]]) -> None:
+        """Plans that name merged files have the rows, and the files, of those that name each of their segments."""
+        found, expected = plan(), plan(by_segment=True)
+        check_merged_rows(self.store, found)
+        assert rows_of(self.store, found) == rows_of(self.store, expected)
+        if not have_cut_parts(found):
+            assert [*committed_files(found)] == [*committed_files(expected)]
+        for columns in ([], ["value"], ["partition", "topic"], ["offset"]):
+            asked = rows_of(self.store, plan(columns=columns))
+            assert asked == rows_of(self.store, plan(columns=columns, by_segment=True))
 
     def _fold(self, target_bytes: int) -> None:
         """Fold as a process does that has written a checkpoint, of several or of the same one."""

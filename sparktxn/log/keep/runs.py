@@ -17,6 +17,7 @@ from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
+from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
@@ -34,13 +35,15 @@ _Absent = Callable[[str], StoreError]
 class ManifestCache:
     """Decoded manifests, by store, object name and checksum: a sealed run never changes. Safe for several threads.
 
-    They take at most `bytes_max` bytes of memory; a manifest that takes more by itself is not held.
+    They take at most `bytes_max` bytes of memory; a manifest that takes more by itself is not held. What `joined` makes
+    of a manifest is held with it: it is far less.
     """
 
     def __init__(self, bytes_max: int = _CACHED_BYTES_MAX) -> None:
         self._segments_max = bytes_max // _SEGMENT_BYTES
         self._lock = Lock()
         self._manifests: OrderedDict[_Key, tuple[SegmentRef, ...]] = OrderedDict()
+        self._parts: dict[_Key, tuple[SegmentRef, ...]] = {}
         self._segment_count = 0
 
     def get(self, key: _Key) -> tuple[SegmentRef, ...] | None:
@@ -59,7 +62,20 @@ class ManifestCache:
             self._manifests[key] = segments
             self._segment_count += len(segments)
             while self._segment_count > self._segments_max:
-                self._segment_count -= len(self._manifests.popitem(last=False)[1])
+                oldest, held = self._manifests.popitem(last=False)
+                self._parts.pop(oldest, None)
+                self._segment_count -= len(held)
+
+    def parts(self, key: _Key, segments: tuple[SegmentRef, ...]) -> tuple[SegmentRef, ...]:
+        """Return what `joined` makes of a manifest's segments, `segments`."""
+        with self._lock:
+            parts = self._parts.get(key)
+        if parts is None:
+            parts = tuple(joined(segments))
+            with self._lock:
+                if key in self._manifests:
+                    self._parts[key] = parts
+        return parts
 
 
 def _absent(name: str) -> StoreError:
@@ -79,7 +95,7 @@ def segments_of(
     Raises:
         DamagedObject: a manifest is not the one that the state names; or, unless `absent` says otherwise, is missing.
     """
-    keys = [(objects.uri, names.manifest(folder, run.folder), run.checksum) for run in runs]
+    keys = [_key(objects, folder, run) for run in runs]
     found = {key: cache.get(key) if cache is not None else None for key in keys}
     missing = [(run, key) for run, key in zip(runs, keys, strict=True) if found[key] is None]
     for (run, key), data in zip(missing, _fetched(objects, [key[1] for _, key in missing], absent), strict=True):
@@ -87,6 +103,10 @@ def segments_of(
         if cache is not None:
             cache.add(key, segments)
     return [found[key] or () for key in keys]
+
+
+def _key(objects: ObjectStore, folder: str, run: ManifestRef) -> _Key:
+    return objects.uri, names.manifest(folder, run.folder), run.checksum
 
 
 def is_rewritten(run: ManifestRef, rewritten: Sequence[RewrittenRange]) -> bool:
@@ -118,8 +138,11 @@ def rewritten_segments_of(
     *,
     cache: ManifestCache | None = None,
     absent: _Absent = _absent,
+    by_segment: bool = True,
 ) -> list[SegmentRef]:
     """Return the segments of rewritten ranges, in offset order; `folder` is the partition's.
+
+    Unless `by_segment` they are `joined`. Whole ranges are joined once if they are held in `cache`.
 
     Raises:
         DamagedObject: as for `segments_of`; or a segment is not known to be committed, or lies across a range's end.
@@ -127,13 +150,16 @@ def rewritten_segments_of(
     manifests = segments_of(objects, folder, [each.run for each in rewritten], cache=cache, absent=absent)
     found: list[SegmentRef] = []
     for each, manifest in zip(rewritten, manifests, strict=True):
-        if any(segment.committed_entry == 0 for segment in manifest):
+        is_whole = each.base_offset <= each.run.base_offset and each.run.end_offset <= each.end_offset
+        segments: Sequence[SegmentRef] = manifest
+        if is_whole and not by_segment and cache is not None:
+            segments = cache.parts(_key(objects, folder, each.run), manifest)
+        if any(committed_from(segment) == 0 for segment in segments):
             raise DamagedObject(each.run.folder, "a rewritten segment does not name the entry that committed it")
-        if each.base_offset <= each.run.base_offset and each.run.end_offset <= each.end_offset:
-            found += manifest
-        else:
-            found += [segment for segment in manifest if _is_replaced(segment, each)]
-    return found
+        if not is_whole:
+            segments = [segment for segment in segments if _is_replaced(segment, each)]
+        found += segments
+    return found if by_segment else joined(found)
 
 
 def current_segments(
