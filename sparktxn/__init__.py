@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sparktxn.errors import TransactionAborted as TransactionAborted
     from sparktxn.errors import ViewExpired as ViewExpired
     from sparktxn.errors import did_you_mean as did_you_mean
-    from sparktxn.kafka.admin import ElectionType as ElectionType
     from sparktxn.kafka.admin import Node as Node
     from sparktxn.kafka.admin import TopicCollection as TopicCollection
     from sparktxn.kafka.admin import TopicPartitionInfo as TopicPartitionInfo
@@ -64,10 +63,11 @@ if TYPE_CHECKING:
     from sparktxn.kafka.serialization import SerializationError as SerializationError
     from sparktxn.kafka.serialization import ValueDeserializationError as ValueDeserializationError
     from sparktxn.kafka.serialization import ValueSerializationError as ValueSerializationError
-    from sparktxn.kafka.sharegroups import AcknowledgeType as AcknowledgeType
-    from sparktxn.kafka.sharegroups import DeserializingShareConsumer as DeserializingShareConsumer
-    from sparktxn.kafka.sharegroups import Messages as Messages
-    from sparktxn.kafka.sharegroups import ShareConsumer as ShareConsumer
+    from sparktxn.kafka.unsupported import AcknowledgeType as AcknowledgeType
+    from sparktxn.kafka.unsupported import DeserializingShareConsumer as DeserializingShareConsumer
+    from sparktxn.kafka.unsupported import ElectionType as ElectionType
+    from sparktxn.kafka.unsupported import Messages as Messages
+    from sparktxn.kafka.unsupported import ShareConsumer as ShareConsumer
     from sparktxn.log.look.views import PartitionView as PartitionView
     from sparktxn.log.look.views import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
@@ -131,12 +131,7 @@ _HOMES: Final = {
         "ViewExpired",
         "did_you_mean",
     ),
-    "sparktxn.kafka.admin": (
-        "ElectionType",
-        "Node",
-        "TopicCollection",
-        "TopicPartitionInfo",
-    ),
+    "sparktxn.kafka.admin": ("Node", "TopicCollection", "TopicPartitionInfo"),
     "sparktxn.kafka.groups": (
         "ConsumerGroupState",
         "ConsumerGroupTopicPartitions",
@@ -172,9 +167,10 @@ _HOMES: Final = {
         "ValueDeserializationError",
         "ValueSerializationError",
     ),
-    "sparktxn.kafka.sharegroups": (
+    "sparktxn.kafka.unsupported": (
         "AcknowledgeType",
         "DeserializingShareConsumer",
+        "ElectionType",
         "Messages",
         "ShareConsumer",
     ),

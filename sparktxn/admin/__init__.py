@@ -16,19 +16,6 @@ from sparktxn.admin.transactions import (
     TransactionState,
 )
 from sparktxn.errors import KafkaError, KafkaException
-from sparktxn.kafka.access import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialAlteration,
-    UserScramCredentialDeletion,
-    UserScramCredentialsDescription,
-    UserScramCredentialUpsertion,
-)
 from sparktxn.kafka.admin import (
     CONFIG_SOURCE_DEFAULT_CONFIG,
     CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG,
@@ -49,7 +36,6 @@ from sparktxn.kafka.admin import (
     ConfigSource,
     DeletedRecords,
     DescribeClusterResult,
-    ElectionType,
     ListOffsetsResultInfo,
     NewPartitions,
     NewTopic,
@@ -79,6 +65,20 @@ from sparktxn.kafka.metadata import (
     GroupMetadata,
     PartitionMetadata,
     TopicMetadata,
+)
+from sparktxn.kafka.operations import AclOperation
+from sparktxn.kafka.unsupported import (
+    AclBinding,
+    AclBindingFilter,
+    AclPermissionType,
+    ElectionType,
+    ResourcePatternType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
 )
 
 __all__ = [

@@ -21,7 +21,6 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
-from sparktxn.admin.unsupported import UnsupportedCalls
 from sparktxn.clock import in_time
 from sparktxn.internaltopics import listed
 from sparktxn.kafka.admin import (
@@ -41,6 +40,7 @@ from sparktxn.kafka.admin import (
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
 from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.operations import CLUSTER_OPERATIONS
+from sparktxn.kafka.unsupported import UnsupportedCalls
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
 from sparktxn.structs import ProducerIdAndEpoch

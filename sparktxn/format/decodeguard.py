@@ -260,13 +260,10 @@ def _batch(data: bytes, block: int, bytes_max: int) -> tuple[int, int]:
     return _i64(data, length_at) if length_at else 0, total
 
 
-def check_stream(data: bytes | pa.Buffer) -> tuple[int, int]:
+def check_stream(data: bytes | pa.Buffer) -> None:
     """Check that an Arrow IPC stream is a schema and one record batch, whose buffers are not compressed.
 
     Such a stream decodes to no more than its own bytes: each buffer is a part of it.
-
-    Returns:
-        Where the record batch begins, and where it ends.
 
     Raises:
         TooLarge: it has something else, or cannot be followed.
@@ -283,7 +280,6 @@ def check_stream(data: bytes | pa.Buffer) -> tuple[int, int]:
             raise TooLarge("its record batch is not all that it has")
     except (struct.error, IndexError):
         raise TooLarge("its messages cannot be followed") from None
-    return start, end
 
 
 def _message(data: bytes | pa.Buffer, start: int, kind: int) -> tuple[int, int]:

@@ -19,14 +19,7 @@ import pyarrow.parquet as pq
 
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format.decodeguard import DECODED_BYTES_MAX, TooLarge, check_arrow, check_parquet, may_expand
-from sparktxn.format.inline import (
-    CheckedStream,
-    checked_stream,
-    decode_stream,
-    decode_streams,
-    encode_stream,
-    is_stream,
-)
+from sparktxn.format.inline import StreamReader, decode_stream, encode_stream, is_stream
 from sparktxn.format.schema import (
     OFFSET_COLUMN,
     RECORD_SCHEMA,
@@ -385,7 +378,7 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
     """Return the rows of inline segments of one topic, one after the other, each column in one piece.
 
     Args:
-        segments: at least one.
+        segments: at least one; the caller has compared their bytes with the checksums in the log, or has made them.
         schema: the topic's `stored_schema` now.
         columns: the columns to read, at least one.
 
@@ -393,42 +386,24 @@ def decode_inline(segments: Sequence[InlineSegment], *, schema: pa.Schema, colum
         DamagedObject: the bytes of one are not a segment with these columns and this many records.
     """
     wanted = pa.schema([schema.field(column) for column in columns])
-    found = []
-    for alike in _alike(segments):
-        name = alike[0][0].name
-        batches = _batches(alike)
-        for (segment, _), batch in zip(alike, batches, strict=True):
-            _check_record_count(segment.name, batch.num_rows, segment.record_count)
-        with _damage_of(name):
-            rows = pa.Table.from_batches(batches)
-            rows.validate(full=True)
-            found.append(_conform(rows, name, wanted, rows.num_rows))
-    return pa.concat_tables(found).combine_chunks()
-
-
-def _alike(segments: Sequence[InlineSegment]) -> list[list[tuple[InlineSegment, CheckedStream]]]:
-    """Return the streams of inline segments in their order, neighbours with the same schema together."""
-    runs: list[list[tuple[InlineSegment, CheckedStream]]] = []
+    reader = StreamReader()
+    last: pa.Schema | None = None
+    alike: list[tuple[str, list[pa.RecordBatch]]] = []
     for segment in segments:
         with _damage_of(segment.name):
-            stream = checked_stream(segment.data)
-        if runs and runs[-1][0][1].schema == stream.schema:
-            runs[-1].append((segment, stream))
-        else:
-            runs.append([(segment, stream)])
-    return runs
-
-
-def _batches(alike: Sequence[tuple[InlineSegment, CheckedStream]]) -> list[pa.RecordBatch]:
-    """Return the record batch of each stream; they have one schema."""
-    try:
-        return decode_streams([stream for _, stream in alike])
-    except Exception:  # noqa: BLE001 - foreign bytes make it fail in any way: one by one they show whose they are
-        batches = []
-        for segment, stream in alike:
-            with _damage_of(segment.name):
-                batches += decode_streams([stream])
-        return batches
+            batch = reader.read(segment.data)
+            batch.validate(full=True)
+        _check_record_count(segment.name, batch.num_rows, segment.record_count)
+        if reader.schema is not last:
+            last = reader.schema
+            alike.append((segment.name, []))
+        alike[-1][1].append(batch)
+    found = []
+    for name, batches in alike:
+        with _damage_of(name):
+            rows = pa.Table.from_batches(batches)
+            found.append(_conform(rows, name, wanted, rows.num_rows))
+    return pa.concat_tables(found).combine_chunks()
 
 
 @contextmanager
@@ -445,8 +420,7 @@ def _damage_of(name: str) -> Iterator[None]:
 def _decode_inline(
     data: bytes, name: str, wanted: pa.Schema, record_count: int | None, *, guarded: bool
 ) -> tuple[pa.Table, int]:
-    # Guarded or not: what they decode to is known before they are decoded.
-    table = decode_stream(data)
+    table = decode_stream(data, guarded=guarded)
     _check_record_count(name, table.num_rows, record_count)
     return table, table.num_rows
 

@@ -39,7 +39,6 @@ __all__ = [
     "ConfigSource",
     "DeletedRecords",
     "DescribeClusterResult",
-    "ElectionType",
     "ListOffsetsResultInfo",
     "NewPartitions",
     "NewTopic",
@@ -155,13 +154,6 @@ RESOURCE_TOPIC: Final = ResourceType.TOPIC.value
 RESOURCE_GROUP: Final = ResourceType.GROUP.value
 RESOURCE_BROKER: Final = ResourceType.BROKER.value
 RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID.value
-
-
-class ElectionType(IntEnum):
-    """How leaders are elected (Kafka's ids): a store has none, so `AdminClient.elect_leaders` refuses both."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 class AlterConfigOpType(IntEnum):

@@ -1,10 +1,37 @@
-"""The refusal of what confluent-kafka has and a store has not."""
+"""What confluent-kafka has and a store has not: programs can name it, and using it is refused with the reason."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, ClassVar, Final, NoReturn
+
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 
-__all__ = ["not_implemented"]
+__all__ = [
+    "AcknowledgeType",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclPermissionType",
+    "DeserializingShareConsumer",
+    "ElectionType",
+    "Messages",
+    "ResourcePatternType",
+    "ScramCredentialInfo",
+    "ScramMechanism",
+    "ShareConsumer",
+    "UnsupportedCalls",
+    "UserScramCredentialAlteration",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
+    "not_implemented",
+]
+
+_ACCESS: Final = "the object store's own permissions say who may read and write"
+_USERS: Final = "a store has no users: the object store's credentials are storage.* settings"
+_LEADERS: Final = "partitions have no leaders: every writer may write to all of them"
+_SHARES: Final = "a store has consumer groups and no share groups: use Consumer"
 
 
 def not_implemented(call: str, reason: str) -> KafkaException:
@@ -14,3 +41,92 @@ def not_implemented(call: str, reason: str) -> KafkaException:
     'elect_leaders() does not exist here: a store has no leaders'
     """
     return KafkaException(KafkaError(ErrorCode.LOCAL_NOT_IMPLEMENTED, f"{call} does not exist here: {reason}"))
+
+
+def _refused(call: str, reason: str) -> Callable[..., NoReturn]:
+    """Return a method that raises `not_implemented`, whatever it is given."""
+
+    def refuse(self: object, *args: Any, **options: Any) -> NoReturn:
+        raise not_implemented(f"{call}()", reason)
+
+    refuse.__name__ = call
+    refuse.__doc__ = f"Refuse the call: {reason}."
+    return refuse
+
+
+class UnsupportedCalls:
+    """What administrators of brokers do. Each call raises KafkaException with ``_NOT_IMPLEMENTED``."""
+
+    create_acls = _refused("create_acls", _ACCESS)
+    describe_acls = _refused("describe_acls", _ACCESS)
+    delete_acls = _refused("delete_acls", _ACCESS)
+    describe_user_scram_credentials = _refused("describe_user_scram_credentials", _USERS)
+    alter_user_scram_credentials = _refused("alter_user_scram_credentials", _USERS)
+    elect_leaders = _refused("elect_leaders", _LEADERS)
+
+
+class _Unsupported:
+    """A class of confluent-kafka whose values a store has no use for: making one raises ``_NOT_IMPLEMENTED``."""
+
+    _reason: ClassVar = _ACCESS
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        raise not_implemented(f"{type(self).__name__}()", self._reason)
+
+
+class AclBinding(_Unsupported):
+    """A rule of access."""
+
+
+class AclBindingFilter(AclBinding):
+    """Which rules of access are meant."""
+
+
+class ScramCredentialInfo(_Unsupported):
+    """A mechanism of passwords, and its number of iterations."""
+
+    _reason = _USERS
+
+
+class UserScramCredentialsDescription(_Unsupported):
+    """A user's mechanisms."""
+
+    _reason = _USERS
+
+
+class UserScramCredentialAlteration(_Unsupported):
+    """A change of a user's password."""
+
+    _reason = _USERS
+
+
+class UserScramCredentialUpsertion(UserScramCredentialAlteration):
+    """A user's password, set or changed."""
+
+
+class UserScramCredentialDeletion(UserScramCredentialAlteration):
+    """A user's password of one mechanism, removed."""
+
+
+class ShareConsumer(_Unsupported):
+    """A consumer of a share group (KIP-932)."""
+
+    _reason = _SHARES
+
+
+class DeserializingShareConsumer(ShareConsumer):
+    """One with deserializers."""
+
+
+class Messages(_Unsupported):
+    """What a share consumer's poll returns."""
+
+    _reason = _SHARES
+
+
+# Their numbers are Kafka's ids.
+AclPermissionType = IntEnum("AclPermissionType", "UNKNOWN ANY DENY ALLOW", start=0)
+ResourcePatternType = IntEnum("ResourcePatternType", "UNKNOWN ANY MATCH LITERAL PREFIXED", start=0)
+ScramMechanism = IntEnum("ScramMechanism", "UNKNOWN SCRAM_SHA_256 SCRAM_SHA_512", start=0)
+ElectionType = IntEnum("ElectionType", "PREFERRED UNCLEAN", start=0)
+AcknowledgeType = IntEnum("AcknowledgeType", "ACCEPT RELEASE REJECT")

@@ -224,7 +224,7 @@ def _file_problem(segments: Sequence[StoredSegment], data: bytes, schema: pa.Sch
     if names.has_offsets(segment.file) or any(each.has_gaps for each in segments):
         schema = with_offsets(schema)
     try:
-        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.file_records, verified=True)
+        rows = decode_segment(data, segment.name, schema=schema, record_count=segment.file_records)
     except (DamagedObject, FormatVersionError) as damaged:
         return Problem(segment.name, damaged.reason, RESTORE)
     parts = ((each, rows.slice(each.first_row, each.row_count)) for each in segments)

@@ -27,8 +27,6 @@ from sparktxn import (
 )
 from sparktxn.admin import (
     AbortTransactionSpec,
-    AclBinding,
-    AclBindingFilter,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -39,17 +37,11 @@ from sparktxn.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
-    ScramCredentialInfo,
-    ScramMechanism,
     TopicCollection,
-    UserScramCredentialAlteration,
-    UserScramCredentialDeletion,
-    UserScramCredentialsDescription,
-    UserScramCredentialUpsertion,
 )
-from sparktxn.admin.unsupported import UnsupportedCalls
 from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
+from sparktxn.kafka import unsupported
 from sparktxn.maintenance import (
     CompactTask,
     CopyTask,
@@ -135,10 +127,6 @@ def _waiting(world: World) -> Any:
 
 def _new(kind: Callable[..., Any], **arguments: Callable[[], Any]) -> Call:
     return Call(lambda _: kind, lambda _: {name: make() for name, make in arguments.items()})
-
-
-def _scram() -> ScramCredentialInfo:
-    return ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
 
 
 def _serializing(world: World) -> Any:
@@ -366,13 +354,6 @@ CALLS: Final[dict[str, Call]] = {
     "Uuid.get_most_significant_bits": Call(lambda _: sparktxn.Uuid(1, 2).get_most_significant_bits, _none),
     "Uuid.get_least_significant_bits": Call(lambda _: sparktxn.Uuid(1, 2).get_least_significant_bits, _none),
     "ThrottleEvent": _new(sparktxn.ThrottleEvent, broker_name=lambda: "b", broker_id=lambda: 1, throttle_time=lambda: 0.5),
-    "AclBinding": _new(AclBinding, restype=lambda: "TOPIC", name=lambda: "t", resource_pattern_type=lambda: "LITERAL", principal=lambda: "p", host=lambda: "h", operation=lambda: "READ", permission_type=lambda: "ALLOW"),
-    "AclBindingFilter": _new(AclBindingFilter, restype=lambda: "TOPIC", name=lambda: "t", resource_pattern_type=lambda: "LITERAL", principal=lambda: "p", host=lambda: "h", operation=lambda: "READ", permission_type=lambda: "ALLOW"),
-    "ScramCredentialInfo": _new(ScramCredentialInfo, mechanism=lambda: ScramMechanism.SCRAM_SHA_256, iterations=lambda: 4096),
-    "UserScramCredentialAlteration": _new(UserScramCredentialAlteration, user=lambda: "u"),
-    "UserScramCredentialDeletion": _new(UserScramCredentialDeletion, user=lambda: "u", mechanism=lambda: ScramMechanism.SCRAM_SHA_256),
-    "UserScramCredentialUpsertion": _new(UserScramCredentialUpsertion, user=lambda: "u", scram_credential_info=_scram, password=lambda: b"p", salt=lambda: None),
-    "UserScramCredentialsDescription": _new(UserScramCredentialsDescription, user=lambda: "u", scram_credential_infos=lambda: [_scram()]),
     "murmur2": _new(sparktxn.murmur2, key=lambda: b"k", partition_count=lambda: 3),
     "consistent": _new(sparktxn.consistent, key=lambda: b"k", partition_count=lambda: 3),
     "fnv1a": _new(sparktxn.fnv1a, key=lambda: b"k", partition_count=lambda: 3),
@@ -620,7 +601,11 @@ def _ended(world: World) -> Callable[..., Any]:
 
 
 def _refused_calls() -> list[str]:
-    return [name for name in vars(UnsupportedCalls) if not name.startswith("_")]
+    return [name for name in vars(unsupported.UnsupportedCalls) if not name.startswith("_")]
+
+
+def _refused_classes() -> list[str]:
+    return [name for name, found in vars(unsupported).items() if hasattr(found, "_reason") and name[0] != "_"]
 
 
 NOT_CALLED: Final = {
@@ -656,8 +641,8 @@ NOT_CALLED: Final = {
     "TransactionDescription": "an answer",
     "did_you_mean": "text for errors",
     **dict.fromkeys(("version", "libversion"), "it takes nothing"),
-    **dict.fromkeys(("GroupMember", "GroupMetadata", "Messages"), "an answer"),
-    **dict.fromkeys(("ShareConsumer", "DeserializingShareConsumer"), "refused, whatever is given"),
+    **dict.fromkeys(("GroupMember", "GroupMetadata"), "an answer"),
+    **dict.fromkeys(_refused_classes(), "refused, whatever is given"),
     "DeserializingConsumer.consume": "refused, whatever is given",
     **dict.fromkeys((f"AdminClient.{name}" for name in _refused_calls()), "refused, whatever is given"),
     **dict.fromkeys(

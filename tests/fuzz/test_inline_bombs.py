@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,9 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def refused(data: bytes, rows: int | None = None) -> str:
+def refused(data: bytes, rows: int | None = None, *, verified: bool = False) -> str:
     with pytest.raises(DamagedObject) as raised:
-        decode_segment(data, "object", schema=RECORD_SCHEMA, record_count=rows, verified=True)
+        decode_segment(data, "object", schema=RECORD_SCHEMA, record_count=rows, verified=verified)
     return str(raised.value)
 
 
@@ -153,20 +154,27 @@ def test_a_few_bytes_that_decode_to_many_are_refused_with_little_memory(python: 
 def test_a_frame_that_lies_about_its_size(size: int) -> None:
     data = framed(stream_of(one_batch(60)))
     assert decode_segment(sized(data, len(stream_of(one_batch(60)))), "o", schema=RECORD_SCHEMA).num_rows == 60
-    assert "object" in refused(sized(data, size))
+    for verified in (False, True):
+        assert "object" in refused(sized(data, size), verified=verified)
 
 
 @pytest.mark.parametrize(
     "frame", [b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd\x00", b"\x28\xb5\x2f\xfd\x00\x58\x01\x00\x00"]
 )
 def test_a_frame_that_does_not_say_its_size(frame: bytes) -> None:
-    assert "object" in refused(frame)
+    for verified in (False, True):
+        assert "object" in refused(frame, verified=verified)
+
+
+def test_a_long_frame_is_refused_also_where_its_checksum_was_compared() -> None:
+    assert "bytes: expected 8388608 at most" in refused(a_long_frame(), verified=True)
 
 
 def test_several_batches() -> None:
     for data in (stream_of(one_batch(), one_batch()), framed(stream_of(one_batch(), one_batch()))):
         for rows in (None, 3, 6):
             refused(data, rows)
+        refused(data, 6, verified=True)
 
 
 def test_something_that_follows_the_batch() -> None:
@@ -176,7 +184,9 @@ def test_something_that_follows_the_batch() -> None:
 
 def test_a_stream_may_lack_its_end_mark() -> None:
     for data in (stream_of(one_batch(), ends=False), framed(stream_of(one_batch(), ends=False))):
-        assert decode_segment(data, "o", schema=RECORD_SCHEMA, record_count=3).equals(records())
+        for verified in (False, True):
+            read = decode_segment(data, "o", schema=RECORD_SCHEMA, record_count=3, verified=verified)
+            assert read.equals(records())
 
 
 def test_no_batch_and_an_empty_one() -> None:
@@ -184,12 +194,17 @@ def test_no_batch_and_an_empty_one() -> None:
     refused(stream_of(one_batch().slice(0, 0)))
     sink = io.BytesIO()
     ipc.new_stream(sink, RECORD_SCHEMA).close()
-    refused(sink.getvalue())
+    for verified in (False, True):
+        refused(sink.getvalue(), verified=verified)
 
 
 def test_buffers_that_are_compressed_by_themselves() -> None:
+    """Where the checksum was compared, they are the writer's own: they are read."""
     for compression in ("zstd", "lz4"):
-        refused(stream_of(one_batch(500), compression=compression))
+        data = stream_of(one_batch(500), compression=compression)
+        refused(data)
+        rows = decode_segment(data, "o", schema=RECORD_SCHEMA, record_count=500, verified=True)
+        assert rows.equals(records(500))
 
 
 def test_buffers_outside_of_the_body() -> None:
@@ -221,10 +236,9 @@ def test_offsets_outside_of_the_values(kind: pa.DataType) -> None:
 
 
 def _meet(data: bytes) -> None:
-    try:
-        decode_segment(data, "object", schema=RECORD_SCHEMA).to_pylist()
-    except DamagedObject:
-        return
+    for verified in (False, True):
+        with suppress(DamagedObject):
+            decode_segment(data, "object", schema=RECORD_SCHEMA, verified=verified).to_pylist()
 
 
 def test_no_byte_is_decoded_beyond_what_was_written() -> None:

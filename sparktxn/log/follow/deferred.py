@@ -1,9 +1,8 @@
 """Entries that a replica has read and not applied yet.
 
-An entry waits until a part that it touches is read. Entries that touch a part in common belong to one group. Groups
-have no part in common, so the order between two groups does not matter. A group is applied whole, in its order, and
-before anything else reads or changes its parts. This gives the same records as applying every entry when it is
-followed.
+An entry waits until a part that it touches is read. Then all that touch a part in common with it, or with each other,
+are applied in their order. Nothing else reads or changes these parts before. The other entries have no part in common
+with them, so the order does not matter. This gives the same records as applying every entry when it is followed.
 
 Entries that touch a part which is being read are not worth deferring: they are applied at once for a while.
 """
@@ -11,7 +10,6 @@ Entries that touch a part which is being read are not worth deferring: they are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 from typing import Any, Final
 
 from msgspec import Struct
@@ -23,7 +21,7 @@ from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.state.touches import touched_by_end
 from sparktxn.structs import StateKey, TransactionState
 
-__all__ = ["DEFERRED_BYTES_MAX", "DEFERRED_ENTRIES_MAX", "Deferred", "DeferredEntries", "Group"]
+__all__ = ["DEFERRED_BYTES_MAX", "DEFERRED_ENTRIES_MAX", "Deferred", "DeferredEntries"]
 
 DEFERRED_ENTRIES_MAX: Final = 4_096
 DEFERRED_BYTES_MAX: Final = 4 << 20
@@ -46,36 +44,23 @@ class Deferred(Struct, frozen=True, gc=False):
     size_bytes: int
 
 
-class Group:
-    """Deferred entries that touch parts in common, each after the older ones with which it has one in common.
-
-    `open` has, for each transactional id that they name, the parts that the end of its transaction would touch after
-    them.
-    """
-
-    __slots__ = ("entries", "open", "parts")
-
-    def __init__(self) -> None:
-        self.entries: list[Deferred] = []
-        self.parts: set[str] = set()
-        self.open: dict[str, frozenset[str]] = {}
-
-
 class DeferredEntries:
-    """The deferred entries of a replica. `groups` has the group of each part that one of them touches."""
+    """The deferred entries of a replica, oldest first. `by_part` has those that touch each part."""
 
     def __init__(self, read_applied: Callable[[StateKey], Any]) -> None:
         """`read_applied` reads a record as the entries that were applied have left it."""
         self._read_applied = read_applied
-        self.groups: dict[str, Group] = {}
-        self._entries = 0
+        self.by_part: dict[str, list[Deferred]] = {}
+        self._queue: dict[int, Deferred] = {}
         self._size_bytes = 0
+        # For each part with transactional ids that entries name: what the end of their transactions would touch then.
+        self._open: dict[str, dict[str, frozenset[str]]] = {}
         self._credits: dict[str, int] = {}
         self._sets: dict[frozenset[str], frozenset[str]] = {}
 
     def is_full(self) -> bool:
         """Return True if no more should be deferred."""
-        return self._entries >= DEFERRED_ENTRIES_MAX or self._size_bytes >= DEFERRED_BYTES_MAX
+        return len(self._queue) >= DEFERRED_ENTRIES_MAX or self._size_bytes >= DEFERRED_BYTES_MAX
 
     def add(self, entry: LogEntry, size_bytes: int) -> bool:
         """Defer the next entry; False if it is to be applied now.
@@ -95,10 +80,14 @@ class DeferredEntries:
         if found is None:
             return False
         parts, opened = found
-        group = self._joined(parts)
-        group.entries.append(Deferred(entry.entry, entry.timestamp_ms, entry.commands, parts, size_bytes))
-        group.open.update(opened)
-        self._entries += 1
+        if not parts:
+            return False
+        deferred = Deferred(entry.entry, entry.timestamp_ms, entry.commands, parts, size_bytes)
+        self._queue[entry.entry] = deferred
+        for part in parts:
+            self.by_part.setdefault(part, []).append(deferred)
+        for transactional_id, held in opened.items():
+            self._open.setdefault(part_of(_transaction(transactional_id)), {})[transactional_id] = held
         self._size_bytes += size_bytes
         return True
 
@@ -131,7 +120,7 @@ class DeferredEntries:
                 continue
             held = opened.get(transactional_id)
             if held is None:
-                held = self._held(("transaction", transactional_id))
+                held = self._held(transactional_id)
                 if held is None:
                     return None
             if type(command) is EndTxn:
@@ -145,10 +134,11 @@ class DeferredEntries:
         all_parts = frozenset(parts)
         return self._sets.setdefault(all_parts, all_parts), opened
 
-    def _held(self, key: StateKey) -> frozenset[str] | None:
-        """Return the parts that ending the transaction of `key` would touch now; None if that is not known."""
-        group = self.groups.get(part_of(key))
-        if group is not None and (known := group.open.get(str(key[1]))) is not None:
+    def _held(self, transactional_id: str) -> frozenset[str] | None:
+        """Return the parts that ending the id's transaction would touch now; None if that is not known."""
+        key = _transaction(transactional_id)
+        known = self._open.get(part_of(key), {}).get(transactional_id)
+        if known is not None:
             return known
         # No deferred entry names the id, so what is applied is its newest record.
         transaction: TransactionState | None = self._read_applied(key)
@@ -159,70 +149,51 @@ class DeferredEntries:
             return None
         return touched_by_end(transaction)
 
-    def _joined(self, parts: frozenset[str]) -> Group:
-        """Return the group of `parts`, made from all groups that one of them belongs to."""
-        found = {id(group): group for part in parts if (group := self.groups.get(part)) is not None}
-        if len(found) == 1:
-            (joined,) = found.values()
-        else:
-            joined = reduce(self._merged, _in_order(found.values())) if found else Group()
-        if not joined.parts.issuperset(parts):
-            joined.parts |= parts
-            self.groups.update(dict.fromkeys(parts, joined))
-        return joined
+    def oldest(self) -> Deferred | None:
+        """Return the oldest entry, None if there is none."""
+        return next(iter(self._queue.values()), None)
 
-    def _merged(self, one: Group, other: Group) -> Group:
-        # Entries of two groups have no part in common, so each order of theirs gives the same records.
-        larger, smaller = (one, other) if len(one.entries) >= len(other.entries) else (other, one)
-        larger.entries += smaller.entries
-        larger.parts |= smaller.parts
-        larger.open.update(smaller.open)
-        self.groups.update(dict.fromkeys(smaller.parts, larger))
-        return larger
+    def open_parts(self) -> list[str]:
+        """Return the parts with ids whose transactions may be left open, holding a partition or an offset."""
+        return [part for part, held in self._open.items() if any(held.values())]
 
-    def all_groups(self) -> list[Group]:
-        """Return each group once."""
-        return _in_order({id(group): group for group in self.groups.values()}.values())
+    def group_of(self, parts: Iterable[str]) -> tuple[list[Deferred], set[str]]:
+        """Return the entries that touch one of `parts`, or a part that another of them touches, and all their parts.
 
-    def open_groups(self) -> list[Group]:
-        """Return the groups whose entries may leave a transaction open that holds a partition or an offset."""
-        return [group for group in self.all_groups() if any(group.open.values())]
+        They are in their order. No other entry touches one of these parts.
+        """
+        found: dict[int, Deferred] = {}
+        left = list(parts)
+        seen = set(left)
+        while left:
+            for deferred in self.by_part.get(left.pop(), ()):
+                if deferred.entry not in found:
+                    found[deferred.entry] = deferred
+                    left += deferred.parts - seen
+                    seen |= deferred.parts
+        return [found[entry] for entry in sorted(found)], seen
 
-    def applied(self, group: Group, count: int) -> None:
-        """Note that the first `count` entries of a group have been applied."""
-        self._forget(group.entries[:count])
-        del group.entries[:count]
-        if not group.entries:
-            self._drop(group)
+    def remove(self, entries: Iterable[Deferred]) -> set[str]:
+        """Forget entries, each of which was applied or is not to be; return the parts that they touch."""
+        touched: set[str] = set()
+        for deferred in entries:
+            del self._queue[deferred.entry]
+            self._size_bytes -= deferred.size_bytes
+            touched |= deferred.parts
+        for part in touched:
+            left = [deferred for deferred in self.by_part.pop(part) if deferred.entry in self._queue]
+            if left:
+                self.by_part[part] = left
+            opened = self._open.pop(part, None)
+            if left and opened:
+                named = {transaction_of(command) for deferred in left for command in deferred.commands}
+                self._open[part] = {id_: held for id_, held in opened.items() if id_ in named}
+        return touched
 
     def pass_over(self, entry: int) -> set[str]:
         """Forget the entries up to `entry`, which a checkpoint holds; return the parts that they touch."""
-        passed: set[str] = set()
-        for group in self.all_groups():
-            dropped = [deferred for deferred in group.entries if deferred.entry <= entry]
-            if not dropped:
-                continue
-            passed.update(*(deferred.parts for deferred in dropped))
-            self._forget(dropped)
-            self._drop(group)
-            group.entries = [deferred for deferred in group.entries if deferred.entry > entry]
-            group.parts = set().union(*(deferred.parts for deferred in group.entries))
-            # The checkpoint has the newest record of every other transactional id.
-            named = {transaction_of(command) for deferred in group.entries for command in deferred.commands}
-            group.open = {id_: held for id_, held in group.open.items() if id_ in named}
-            self.groups.update(dict.fromkeys(group.parts, group))
-        return passed
-
-    def _forget(self, entries: Iterable[Deferred]) -> None:
-        for deferred in entries:
-            self._entries -= 1
-            self._size_bytes -= deferred.size_bytes
-
-    def _drop(self, group: Group) -> None:
-        for part in group.parts:
-            del self.groups[part]
+        return self.remove([deferred for deferred in self._queue.values() if deferred.entry <= entry])
 
 
-def _in_order(groups: Iterable[Group]) -> list[Group]:
-    """Return groups by their first entries: the order of a set's parts differs from process to process."""
-    return sorted(groups, key=lambda group: group.entries[0].entry)
+def _transaction(transactional_id: str) -> StateKey:
+    return ("transaction", transactional_id)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, part_of
 from sparktxn.format.entry import LogEntry
-from sparktxn.log.follow.deferred import Deferred, DeferredEntries, Group
+from sparktxn.log.follow.deferred import Deferred, DeferredEntries
 from sparktxn.log.follow.places import in_places_of
 from sparktxn.state.delta import Context, Delta, ReadState
 from sparktxn.state.machine import apply_entry
@@ -53,7 +53,7 @@ class StateParts:
         self._load_many = load_many
         self._parts: dict[str, Records] = {}
         self._deferred = DeferredEntries(self.get_applied)
-        self._behind = self._deferred.groups
+        self._behind = self._deferred.by_part
         self.standing = object()
         """Another object whenever names have been replaced: changes computed before name what they named then."""
 
@@ -106,7 +106,7 @@ class StateParts:
         """Return what `get` does, for a caller that follows the log: it is not going to read the part again."""
         part = part_of(key)
         if part in self._behind:
-            self._catch_up(self._behind[part])
+            self._catch_up([part])
         records = self._parts.get(part)
         return (self._loaded(part) if records is None else records).get(key)
 
@@ -133,7 +133,7 @@ class StateParts:
         return records
 
     def _read_behind(self, part: str) -> None:
-        self._catch_up(self._behind[part])
+        self._catch_up([part])
         self._deferred.note_read(part)
 
     def is_behind(self, part: str) -> bool:
@@ -160,26 +160,27 @@ class StateParts:
         Raises:
             StoreUnavailable, DamagedObject: a part could not be loaded, or the state refuses a command.
         """
-        for group in self._deferred.all_groups():
-            self._catch_up(group)
+        while (oldest := self._deferred.oldest()) is not None:
+            self._catch_up(oldest.parts)
 
     def catch_up_open(self) -> None:
         """Apply the deferred entries of transactions that they may leave open."""
-        for group in self._deferred.open_groups():
-            self._catch_up(group)
+        for part in self._deferred.open_parts():
+            self._catch_up([part])
 
-    def _catch_up(self, group: Group) -> None:
-        """Apply the entries of a group; those before one that cannot be applied stay applied."""
-        missing = self.unloaded(sorted(group.parts))
+    def _catch_up(self, parts: Iterable[str]) -> None:
+        """Apply the entries that `parts` wait for; those before one that cannot be applied stay applied."""
+        waiting, touched = self._deferred.group_of(parts)
+        missing = self.unloaded(sorted(touched))
         if len(missing) > 1:
             self._load_many(missing)
         count = 0
         try:
-            for deferred in group.entries:
+            for deferred in waiting:
                 self._apply(deferred)
                 count += 1
         finally:
-            self._deferred.applied(group, count)
+            self._deferred.remove(waiting[:count])
 
     def _apply(self, deferred: Deferred) -> None:
         delta = Delta(self._reader_of(deferred.parts))
@@ -253,7 +254,7 @@ class StateParts:
         """
         for part in map(part_of, changes):
             if part in self._behind:
-                self._catch_up(self._behind[part])
+                self._catch_up([part])
             if part not in self._parts:
                 self._loaded(part)
         if self._behind and any(is_unsteady(key, record) for key, record in changes.items()):

@@ -475,10 +475,13 @@ def an_administrator_without_settings(kit: Kit) -> Any:
 
 @case
 def lists_of_access_control(kit: Kit) -> Any:
-    anything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    return outcome(lambda: kit.admin.describe_acls(anything).result(WAIT_S))
+    def describe() -> Any:
+        anything = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        return kit.admin.describe_acls(anything).result(WAIT_S)
+
+    return outcome(describe)
 
 
 @case
