@@ -65,8 +65,8 @@ class Ends:
     def send(self, command: EndHalf) -> None:
         """Queue an end, and return before it is stored.
 
-        A warning in the log reports an end that the state refuses, or that is not known to be stored by the deadline of
-        this call. What was not put by then never is, and what was put is not put again.
+        A warning in the log reports an end that is refused, or not known to be stored in this call's time. What was not
+        put by then never is, and what was put is not put again.
         """
         self._sent[command.transaction_id] = _End(
             command, self._log.send([command]), Deadline(self._log.clock, time_left_s())
