@@ -9,10 +9,10 @@ from bench.figures import Figure, median
 from bench.records import temporary_folder
 from sparktxn import Consumer, Store
 from sparktxn.format.commands import JoinGroup
-from sparktxn.state.assignors import Subscriber, Topics, uniform_targets
 from sparktxn.state.delta import Context
+from sparktxn.state.groups.assignors import Subscriber, Topics, uniform_targets
 from sparktxn.state.machine import Applied, apply_list
-from sparktxn.structs import GroupState, HeldPartition, MemberState, StateKey, StateRecord, TopicState
+from sparktxn.values.structs import GroupState, HeldPartition, MemberState, StateKey, StateRecord, TopicState
 
 __all__ = ["measure"]
 

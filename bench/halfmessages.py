@@ -17,7 +17,6 @@ from typing import Final
 from bench.figures import Figure, median, rate
 from bench.records import temporary_folder, values
 from sparktxn import Producer, Store
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.format import names
 from sparktxn.format.commands import PrepareHalf
@@ -27,7 +26,8 @@ from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.objectstore import open_store
-from sparktxn.structs import HalfSegment
+from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn.values.structs import HalfSegment
 
 __all__ = ["measure"]
 

@@ -11,12 +11,12 @@ from typing import Any
 from bench.commits import age
 from bench.figures import Figure, median
 from bench.records import temporary_folder, topic_store
-from sparktxn.background import InlineBackground
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.format.commands import CreateTopic, InitProducerId
 from sparktxn.log.log import Log
 from sparktxn.objectstore import ObjectStore, open_store
+from sparktxn.process.background import InlineBackground
+from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
 
 __all__ = ["measure"]

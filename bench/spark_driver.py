@@ -37,9 +37,9 @@ from bench.spark_cases import (
     total,
 )
 from pyspark_txnlog import scan, write
-from pyspark_txnlog.batch_reader import make_reader, read_schema
-from pyspark_txnlog.options import READ, ReadOptions
-from pyspark_txnlog.schema import arrow_of
+from pyspark_txnlog.options.options import READ, ReadOptions
+from pyspark_txnlog.options.spark_columns import arrow_of
+from pyspark_txnlog.reading.batch_reader import make_reader, read_schema
 from sparktxn import Producer, Store
 from sparktxn.scan.plan import ReadTask
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.format import names
 from sparktxn.format.checkpoint import SEGMENTS_PREFIX, PartRef, digest, encode_head, encode_part, state_digest
 from sparktxn.format.commands import InitProducerId
@@ -14,10 +13,11 @@ from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
 from sparktxn.log.follow.confirm import usable_head
 from sparktxn.log.follow.heads import read_part
-from sparktxn.log.follow.horizon import write_horizon
+from sparktxn.log.follow.horizonmarkers import write_horizon
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.store import Store
-from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState, SegmentRef, StateRecord, StoreState
+from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState, SegmentRef, StateRecord, StoreState
 
 __all__ = ["RECORDS", "fill_with_segments"]
 

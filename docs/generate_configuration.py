@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pyspark_txnlog.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
-from pyspark_txnlog.options import OPTIONS
+from pyspark_txnlog.options.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, REFUSED_READING, REFUSED_WRITING
+from pyspark_txnlog.options.options import OPTIONS
 from sparktxn.config.maintenance import REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting
 from sparktxn.config.store import STORE_SETTINGS
@@ -24,7 +24,7 @@ TARGET = Path(__file__).with_name("configuration.md")
 INTRODUCTION = """\
 # Settings
 
-<!-- Made by `make docs` from the tables in sparktxn/config/ and pyspark_txnlog/options.py: change those. -->
+<!-- Made by `make docs` from the tables in sparktxn/config/ and pyspark_txnlog/options/options.py: change those. -->
 
 All settings have Kafka's dotted names. A wrong name or value is an error that says what was expected, and the nearest
 right name, before anything is written. Numbers and `true` or `false` may be written as text. Files in

@@ -12,12 +12,13 @@ import textwrap
 from itertools import count
 from pathlib import Path
 
-from sparktxn import Producer, registry
+from sparktxn import Producer
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.background import ThreadBackground
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.background import ThreadBackground
+from sparktxn.store import registry
 
 TARGET = Path(__file__).with_name("PROTOCOL.md")
 BEGIN, END = "<!-- example: made by `make docs` -->\n", "<!-- end of the example -->\n"

@@ -68,25 +68,24 @@ if TYPE_CHECKING:
     from sparktxn.kafka.unsupported import ElectionType as ElectionType
     from sparktxn.kafka.unsupported import Messages as Messages
     from sparktxn.kafka.unsupported import ShareConsumer as ShareConsumer
-    from sparktxn.log.look.views import PartitionView as PartitionView
-    from sparktxn.log.look.views import ReadView as ReadView
+    from sparktxn.log.views.readview import PartitionView as PartitionView
+    from sparktxn.log.views.readview import ReadView as ReadView
     from sparktxn.producer import PreparedTransaction as PreparedTransaction
     from sparktxn.producer import Producer as Producer
     from sparktxn.producer import SerializingProducer as SerializingProducer
     from sparktxn.producer.partitioners import consistent as consistent
     from sparktxn.producer.partitioners import fnv1a as fnv1a
     from sparktxn.producer.partitioners import murmur2 as murmur2
-    from sparktxn.registry import read_object as read_object
-    from sparktxn.scan.files import CommittedFile as CommittedFile
-    from sparktxn.scan.files import merged_files as merged_files
-    from sparktxn.scan.files import whole_files as whole_files
     from sparktxn.scan.plan import ReadTask as ReadTask
     from sparktxn.scan.plan import ranges_within as ranges_within
     from sparktxn.scan.plan import rows_at_most as rows_at_most
     from sparktxn.scan.reader import output_schema as output_schema
     from sparktxn.scan.reader import segment_values as segment_values
-    from sparktxn.stage.columns import check_columns as check_columns
-    from sparktxn.stage.staged import StagedSegment as StagedSegment
+    from sparktxn.scan.storedfiles import CommittedFile as CommittedFile
+    from sparktxn.scan.storedfiles import merged_files as merged_files
+    from sparktxn.scan.storedfiles import whole_files as whole_files
+    from sparktxn.stage.columnconversion import check_columns as check_columns
+    from sparktxn.stage.stagedsegment import StagedSegment as StagedSegment
     from sparktxn.state.internal import INTERNAL_TOPICS as INTERNAL_TOPICS
     from sparktxn.store import CommitResult as CommitResult
     from sparktxn.store import ReplayMismatch as ReplayMismatch
@@ -94,11 +93,12 @@ if TYPE_CHECKING:
     from sparktxn.store import StagePlan as StagePlan
     from sparktxn.store import Store as Store
     from sparktxn.store import read_task as read_task
-    from sparktxn.structs import TopicState as TopicState
+    from sparktxn.store.registry import read_object as read_object
     from sparktxn.tables import read_arrow as read_arrow
     from sparktxn.tables import to_duckdb as to_duckdb
     from sparktxn.tables import to_pandas as to_pandas
     from sparktxn.tables import to_polars as to_polars
+    from sparktxn.values.structs import TopicState as TopicState
 
     __version__: str
 
@@ -174,7 +174,7 @@ _HOMES: Final = {
         "Messages",
         "ShareConsumer",
     ),
-    "sparktxn.log.look.views": (
+    "sparktxn.log.views.readview": (
         "PartitionView",
         "ReadView",
     ),
@@ -188,14 +188,14 @@ _HOMES: Final = {
         "fnv1a",
         "murmur2",
     ),
-    "sparktxn.registry": ("read_object",),
-    "sparktxn.scan.files": ("CommittedFile", "merged_files", "whole_files"),
+    "sparktxn.store.registry": ("read_object",),
+    "sparktxn.scan.storedfiles": ("CommittedFile", "merged_files", "whole_files"),
     "sparktxn.scan.plan": ("ReadTask", "ranges_within", "rows_at_most"),
     "sparktxn.scan.reader": ("output_schema", "segment_values"),
-    "sparktxn.stage.columns": ("check_columns",),
-    "sparktxn.stage.staged": ("StagedSegment",),
+    "sparktxn.stage.columnconversion": ("check_columns",),
+    "sparktxn.stage.stagedsegment": ("StagedSegment",),
     "sparktxn.state.internal": ("INTERNAL_TOPICS",),
-    "sparktxn.store": (
+    "sparktxn.store.store": (
         "CommitResult",
         "ReplayMismatch",
         "SinkCommit",
@@ -203,7 +203,7 @@ _HOMES: Final = {
         "Store",
         "read_task",
     ),
-    "sparktxn.structs": ("TopicState",),
+    "sparktxn.values.structs": ("TopicState",),
     "sparktxn.tables": ("read_arrow", "to_duckdb", "to_pandas", "to_polars"),
 }
 _HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}

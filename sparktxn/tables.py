@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import known_columns, output_schema
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.conditiontext import Literal, conditions_of
@@ -28,6 +27,7 @@ from sparktxn.scan.content import checked_order
 from sparktxn.scan.leaves import leaves
 from sparktxn.scan.plan import Isolation, Order, ReadTask
 from sparktxn.store import Store, read_task
+from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,7 +16,7 @@ from sparktxn.format.commands import (
     UpdateMember,
 )
 from sparktxn.state.internal import INTERNAL_TOPICS
-from sparktxn.structs import GroupState, MemberState, StateKey
+from sparktxn.values.structs import GroupState, MemberState, StateKey
 from tests.purelog import PureLog
 
 __all__ = ["GroupLog", "check_group", "holdings", "places"]

@@ -21,7 +21,7 @@ from sparktxn.halfmessage.ends import Ends
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store, read_task
-from sparktxn.structs import HalfState
+from sparktxn.values.structs import HalfState
 from tests.world import ClockedWorld
 
 __all__ = ["COMMIT", "ROLLBACK", "UNKNOWN", "HalfWorld", "Process", "Process5", "Scripted", "Scripted5", "message"]

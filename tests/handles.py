@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sparktxn import dropped
+from sparktxn.process import dropped
 
 __all__ = ["close_handles_of_spark", "open_handles"]
 
@@ -16,6 +16,6 @@ def open_handles() -> int:
 
 def close_handles_of_spark() -> None:
     """Close what the data source keeps open for the next step of a job."""
-    stores = sys.modules.get("pyspark_txnlog.stores")
+    stores = sys.modules.get("pyspark_txnlog.connecting.stores")
     while stores is not None and stores._stores:
         stores._stores.popitem()[1].close()

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from sparktxn import Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient
-from sparktxn.clock import SystemClock
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.maintenance import apply_retention, compact, rewrite
-from sparktxn.maintenance.folding import Folder
+from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.process.clock import SystemClock
 
 __all__ = ["COLUMNS", "OPTIONS", "TYPED", "MergedHistory", "Row", "columns_of"]
 

@@ -18,7 +18,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.names import inline_segment, segment_file
 from sparktxn.format.segment import checksum
-from sparktxn.structs import NO_TRANSACTION
+from sparktxn.values.structs import NO_TRANSACTION
 
 __all__ = ["ProducerCommands"]
 

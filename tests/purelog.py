@@ -10,7 +10,7 @@ from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.machine import Applied, apply_list
-from sparktxn.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
+from sparktxn.values.structs import PartitionSegments, PartitionState, StateKey, StateRecord, TransactionState
 from tests.producercommands import ProducerCommands
 
 __all__ = ["PureLog"]

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_txnlog.batch_writer import stage_rows
-from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
-from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.writing.batch_writer import stage_rows
+from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Consumer, Producer, Store
 from tests.calls import Cost, cost_of, least
 from tests.spark.readers import VALUE, batch_reader

@@ -24,7 +24,7 @@ from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment
 from sparktxn.kafka.settings.consumer import CONSUMER_SETTINGS
 from sparktxn.kafka.settings.producer import PRODUCER_SETTINGS
 from sparktxn.state import limits
-from sparktxn.structs import StateRecord
+from sparktxn.values.structs import StateRecord
 from tests.each import each
 from tests.kafka_behaviours import BEHAVIOURS, Behaviour
 from tests.rocketmq_behaviours import ROCKETMQ_BEHAVIOURS

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from sparktxn.background import Background
-from sparktxn.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaError, KafkaException, OutcomeUnknown
@@ -24,10 +22,12 @@ from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
 from sparktxn.producer import Producer
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store, read_task
-from sparktxn.testing.background import StrictBackground
+from sparktxn.store.registry import lend_log, take_log_back
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 
 _TOPICS: Final = MappingProxyType({"t": 1, "six": 6})

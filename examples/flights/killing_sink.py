@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
 from pyspark_txnlog.source import DefaultSource
-from pyspark_txnlog.stream_writer import TxnLogStreamWriter
+from pyspark_txnlog.writing.stream_writer import TxnLogStreamWriter
 
 __all__ = ["KillingSource"]
 

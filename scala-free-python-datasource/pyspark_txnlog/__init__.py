@@ -14,17 +14,17 @@ from pyspark_txnlog.source import DefaultSource, source_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyspark_txnlog.browsing import history as history
-    from pyspark_txnlog.browsing import register_views as register_views
-    from pyspark_txnlog.counts import count as count
-    from pyspark_txnlog.counts import max_offset as max_offset
-    from pyspark_txnlog.foreach import foreach_batch as foreach_batch
-    from pyspark_txnlog.listener import ProgressListener as ProgressListener
+    from pyspark_txnlog.connecting.sessions import session as session
     from pyspark_txnlog.maintenance import run_on as run_on
-    from pyspark_txnlog.native_scan import scan as scan
-    from pyspark_txnlog.native_stream import scan_stream as scan_stream
-    from pyspark_txnlog.native_write import write as write
-    from pyspark_txnlog.sessions import session as session
+    from pyspark_txnlog.native.counts import count as count
+    from pyspark_txnlog.native.counts import max_offset as max_offset
+    from pyspark_txnlog.native.native_scan import scan as scan
+    from pyspark_txnlog.native.native_stream import scan_stream as scan_stream
+    from pyspark_txnlog.native.native_write import write as write
+    from pyspark_txnlog.operating.browsing import history as history
+    from pyspark_txnlog.operating.browsing import register_views as register_views
+    from pyspark_txnlog.operating.listener import ProgressListener as ProgressListener
+    from pyspark_txnlog.writing.foreach import foreach_batch as foreach_batch
 
 __all__ = [
     "DefaultSource",
@@ -43,17 +43,17 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "ProgressListener": "pyspark_txnlog.listener",
-    "session": "pyspark_txnlog.sessions",
-    "count": "pyspark_txnlog.counts",
-    "foreach_batch": "pyspark_txnlog.foreach",
-    "history": "pyspark_txnlog.browsing",
-    "max_offset": "pyspark_txnlog.counts",
-    "register_views": "pyspark_txnlog.browsing",
+    "ProgressListener": "pyspark_txnlog.operating.listener",
+    "session": "pyspark_txnlog.connecting.sessions",
+    "count": "pyspark_txnlog.native.counts",
+    "foreach_batch": "pyspark_txnlog.writing.foreach",
+    "history": "pyspark_txnlog.operating.browsing",
+    "max_offset": "pyspark_txnlog.native.counts",
+    "register_views": "pyspark_txnlog.operating.browsing",
     "run_on": "pyspark_txnlog.maintenance",
-    "scan": "pyspark_txnlog.native_scan",
-    "scan_stream": "pyspark_txnlog.native_stream",
-    "write": "pyspark_txnlog.native_write",
+    "scan": "pyspark_txnlog.native.native_scan",
+    "scan_stream": "pyspark_txnlog.native.native_stream",
+    "write": "pyspark_txnlog.native.native_write",
 }
 
 
@@ -76,7 +76,7 @@ def register(spark: SparkSession) -> None:
     ``python3`` on the PATH. If ``format("txnlog")`` fails with ``DATA_SOURCE_NOT_FOUND`` although the package is
     installed, that Python is another one: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is built.
     """
-    from pyspark_txnlog.sessions import check_session, parallelism_of
+    from pyspark_txnlog.connecting.sessions import check_session, parallelism_of
 
     check_session(spark)
     spark.dataSource.register(source_for(parallelism_of(spark)))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from pyspark_txnlog.errorlines import one_line_errors
-from pyspark_txnlog.sessions import check_session
+from pyspark_txnlog.connecting.errorlines import one_line_errors
+from pyspark_txnlog.connecting.sessions import check_session
 from sparktxn.errors import KafkaException, StoreUnavailable
 
 if TYPE_CHECKING:

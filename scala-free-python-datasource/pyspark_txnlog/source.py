@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_txnlog.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.errorlines import with_one_line_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_txnlog.views import PinnedView
+    from pyspark_txnlog.reading.views import PinnedView
 
 __all__ = ["DefaultSource", "source_for"]
 
@@ -47,9 +47,9 @@ class DefaultSource(DataSource):
         Raises:
             ConfigurationError: an option is wrong, a topic does not exist, or the topics do not share one layout.
         """
-        from pyspark_txnlog.batch_reader import read_schema
-        from pyspark_txnlog.options import SCHEMA, ReadOptions
-        from pyspark_txnlog.system_tables import TableOptions, names_table, table_schema
+        from pyspark_txnlog.options.options import SCHEMA, ReadOptions
+        from pyspark_txnlog.reading.batch_reader import read_schema
+        from pyspark_txnlog.reading.system_tables import TableOptions, names_table, table_schema
 
         if names_table(self.options):
             schema, self._pinned = table_schema(TableOptions.parse(self.options, SCHEMA))
@@ -59,10 +59,10 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one read view."""
-        from pyspark_txnlog.batch_reader import make_reader
-        from pyspark_txnlog.options import READ, ReadOptions
-        from pyspark_txnlog.system_tables import SystemTableReader, TableOptions, names_table
-        from pyspark_txnlog.table_options import options_of_table
+        from pyspark_txnlog.options.options import READ, ReadOptions
+        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.reading.batch_reader import make_reader
+        from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions, names_table
 
         given = options_of_table(self.options, schema, READ)
         if names_table(given):
@@ -72,18 +72,18 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that follows the log in whole transactions."""
-        from pyspark_txnlog.options import READ_STREAM
-        from pyspark_txnlog.streams import make_stream_reader
-        from pyspark_txnlog.table_options import options_of_table
+        from pyspark_txnlog.options.options import READ_STREAM
+        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.reading.streams import make_stream_reader
 
         given = options_of_table(self.options, schema, READ_STREAM)
         return make_stream_reader(given, schema, parallelism=self._parallelism)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one transaction."""
-        from pyspark_txnlog.batch_writer import TxnLogWriter
-        from pyspark_txnlog.options import WRITE, WriteOptions
-        from pyspark_txnlog.table_options import options_of_table
+        from pyspark_txnlog.options.options import WRITE, WriteOptions
+        from pyspark_txnlog.options.table_options import options_of_table
+        from pyspark_txnlog.writing.batch_writer import TxnLogWriter
 
         return TxnLogWriter(WriteOptions.parse(options_of_table(self.options, schema, WRITE), WRITE), schema, overwrite)
 
@@ -92,8 +92,8 @@ class DefaultSource(DataSource):
 
         In complete mode (`overwrite`) each micro-batch appends the whole result, as Kafka's sink does.
         """
-        from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
-        from pyspark_txnlog.stream_writer import TxnLogStreamWriter
+        from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+        from pyspark_txnlog.writing.stream_writer import TxnLogStreamWriter
 
         # What a table keeps is not in `schema`: for toTable() too Spark passes on that of the rows alone.
         return TxnLogStreamWriter(WriteOptions.parse(self.options, WRITE_STREAM), schema)

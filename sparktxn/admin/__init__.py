@@ -46,6 +46,14 @@ from sparktxn.kafka.admin import (
     TopicDescription,
     TopicPartitionInfo,
 )
+from sparktxn.kafka.clustermetadata import (
+    BrokerMetadata,
+    ClusterMetadata,
+    GroupMember,
+    GroupMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from sparktxn.kafka.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,
@@ -58,14 +66,6 @@ from sparktxn.kafka.groups import (
     MemberDescription,
 )
 from sparktxn.kafka.message import OFFSET_INVALID, IsolationLevel, TopicPartition
-from sparktxn.kafka.metadata import (
-    BrokerMetadata,
-    ClusterMetadata,
-    GroupMember,
-    GroupMetadata,
-    PartitionMetadata,
-    TopicMetadata,
-)
 from sparktxn.kafka.operations import AclOperation
 from sparktxn.kafka.unsupported import (
     AclBinding,

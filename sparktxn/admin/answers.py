@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
-from sparktxn import arguments
-from sparktxn.clock import Clock, Deadline
-from sparktxn.fork import ForkGuard
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.settings.admin import AdminSettings
 from sparktxn.log.log import Log
-from sparktxn.registry import clock_at
+from sparktxn.process.clock import Clock, Deadline
+from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
+from sparktxn.store.registry import clock_at
+from sparktxn.values import arguments
 
 __all__ = ["REQUEST_TIMEOUT_S", "AnsweringClient", "clock_of", "list_of", "names_of"]
 

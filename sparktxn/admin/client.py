@@ -7,7 +7,6 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from sparktxn import arguments
 from sparktxn.admin import configs, producers, records, transactions
 from sparktxn.admin import topics as topiccalls
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, clock_of, list_of, names_of
@@ -21,8 +20,6 @@ from sparktxn.admin.transactions import (
     TransactionListing,
     TransactionState,
 )
-from sparktxn.clock import in_time
-from sparktxn.internaltopics import listed
 from sparktxn.kafka.admin import (
     ConfigEntry,
     ConfigResource,
@@ -37,13 +34,16 @@ from sparktxn.kafka.admin import (
     asked_of,
     node_of,
 )
+from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.message import IsolationLevel, TopicPartition
-from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.operations import CLUSTER_OPERATIONS
 from sparktxn.kafka.unsupported import UnsupportedCalls
+from sparktxn.process.clock import in_time
 from sparktxn.scan.plan import Isolation
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn.structs import ProducerIdAndEpoch
+from sparktxn.store.internaltopics import listed
+from sparktxn.values import arguments
+from sparktxn.values.structs import ProducerIdAndEpoch
 
 __all__ = ["AdminClient"]
 

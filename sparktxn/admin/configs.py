@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sparktxn import arguments
 from sparktxn.admin.topics import changeable_topic, existing_topic, refusal
 from sparktxn.config.topic import (
     IGNORED_TOPIC_SETTINGS,
@@ -19,6 +18,7 @@ from sparktxn.errors import ConfigurationError, ErrorCode
 from sparktxn.format.commands import AlterStore, AlterTopic
 from sparktxn.kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType, node_of
 from sparktxn.log.log import Log
+from sparktxn.values import arguments
 
 __all__ = ["alter_configs", "check_given_once", "describe_configs", "replace_configs"]
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from sparktxn import arguments
 from sparktxn.admin import groups
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, clock_of, list_of, names_of
-from sparktxn.clock import in_time
+from sparktxn.kafka.clustermetadata import GroupMetadata
 from sparktxn.kafka.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,
@@ -22,9 +21,10 @@ from sparktxn.kafka.groups import (
     ListConsumerGroupsResult,
 )
 from sparktxn.kafka.message import IsolationLevel
-from sparktxn.kafka.metadata import GroupMetadata
 from sparktxn.log.log import Log
-from sparktxn.memberexpiry import expire_overdue
+from sparktxn.process.clock import in_time
+from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.values import arguments
 
 __all__ = ["GroupCalls"]
 

@@ -8,6 +8,7 @@ from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode, KafkaError
 from sparktxn.format.commands import Command, DeleteGroup, LeaveGroup, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.admin import node_of
+from sparktxn.kafka.clustermetadata import BrokerMetadata, GroupMember, GroupMetadata
 from sparktxn.kafka.groups import (
     ConsumerGroupDescription,
     ConsumerGroupLag,
@@ -19,12 +20,11 @@ from sparktxn.kafka.groups import (
     MemberDescription,
 )
 from sparktxn.kafka.message import TopicPartition, topic_partitions
-from sparktxn.kafka.metadata import BrokerMetadata, GroupMember, GroupMetadata
 from sparktxn.kafka.operations import GROUP_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS, first_offset
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import GroupState, HeldPartition, MemberState
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import GroupState, HeldPartition, MemberState
 
 __all__ = [
     "alter_group_offsets",

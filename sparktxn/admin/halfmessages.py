@@ -10,12 +10,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.admin.answers import REQUEST_TIMEOUT_S, AnsweringClient, clock_of
-from sparktxn.clock import in_time
 from sparktxn.format.commands import Command, DeleteHalf, DiscardHalf, ResumeHalf
 from sparktxn.log.log import Log
-from sparktxn.structs import HalfState
+from sparktxn.process.clock import in_time
+from sparktxn.values import arguments
+from sparktxn.values.structs import HalfState
 
 __all__ = ["HalfMessageCalls", "HalfMessageCounts", "HalfMessageId", "HalfMessageListing", "HalfMessageState"]
 

@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 from sparktxn.admin.topics import refusal
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import DeleteRecords
-from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.admin import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import Isolation, end_of, plan_ranges, segments_between
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import is_internal
+from sparktxn.store.internaltopics import refuse_change
 
 __all__ = ["delete_records", "list_offset"]
 

@@ -11,7 +11,6 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, Kafka
 from sparktxn.format.commands import CreatePartitions, CreateTopic, DeleteTopic
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_schema
-from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.admin import (
     NewPartitions,
     NewTopic,
@@ -23,7 +22,8 @@ from sparktxn.kafka.operations import TOPIC_OPERATIONS
 from sparktxn.log.log import Log
 from sparktxn.stage import newcolumns
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.structs import TopicState
+from sparktxn.store.internaltopics import refuse_change
+from sparktxn.values.structs import TopicState
 
 __all__ = [
     "add_columns",

@@ -11,14 +11,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.admin.topics import existing_topic, refusal
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import EndTxn, InitProducerId
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.log import Log
-from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
-from sparktxn.structs import TransactionState as TransactionRecord
+from sparktxn.values import arguments
+from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch, ProducerState, TopicState, TransactionStatus
+from sparktxn.values.structs import TransactionState as TransactionRecord
 
 __all__ = [
     "AbortTransactionSpec",

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 import typer
 
-from sparktxn.cli import (
+from sparktxn.cli.failures import INTERRUPTED, report
+from sparktxn.cli.session import RunTasks
+from sparktxn.cli.verb import root_options
+from sparktxn.cli.verbs import (
     bench,
     compact,
     consume,
@@ -34,9 +37,6 @@ from sparktxn.cli import (
     vacuum,
     verify,
 )
-from sparktxn.cli.failures import INTERRUPTED, report
-from sparktxn.cli.session import RunTasks
-from sparktxn.cli.verb import root_options
 
 __all__ = ["APP", "run"]
 

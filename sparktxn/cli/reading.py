@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from sparktxn.cli.failures import WrongUsage, time_ms
 from sparktxn.cli.records import Record, records_of
-from sparktxn.clock import SystemClock
 from sparktxn.errors import ViewExpired
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.clock import SystemClock
 from sparktxn.scan.content import checked_order
 from sparktxn.scan.plan import Isolation, Order, ReadTask, end_of
 from sparktxn.state.internal import is_internal

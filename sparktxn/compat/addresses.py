@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.uri import broker_addresses
+from sparktxn.values import arguments
 
 __all__ = ["ADDRESS_SETTINGS", "STORES_VARIABLE", "Stores"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
+from sparktxn.values import arguments
 
 __all__ = ["read_properties"]
 

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparktxn import arguments
 from sparktxn.config.values import Parser
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.values import arguments
 
 __all__ = ["Setting", "parse_settings", "setting", "settings_of", "values_by_field"]
 

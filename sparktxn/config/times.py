@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from sparktxn import arguments
 from sparktxn.config.values import refusal
 from sparktxn.errors import ConfigurationError
+from sparktxn.values import arguments
 
 __all__ = ["Time", "TimeAgo", "absolute_ms", "is_relative", "parse_duration_ms", "parse_time", "parse_time_ago"]
 

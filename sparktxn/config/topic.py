@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sparktxn import arguments
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.config.values import Parser, boolean, choice, integer, number, refusal, text
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.values import arguments
 
 __all__ = [
     "IGNORED_TOPIC_SETTINGS",

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, SupportsFloat
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.values import arguments
 
 __all__ = ["Parser", "boolean", "choice", "function", "identifier", "integer", "number", "refusal", "text"]
 

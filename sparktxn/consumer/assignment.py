@@ -7,7 +7,7 @@ from typing import Final
 
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, TopicPartition
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.readview import PartitionView
 
 __all__ = ["NOT_STARTED", "Assignment", "PartitionKey", "Progress", "check_offset", "logical_position"]
 

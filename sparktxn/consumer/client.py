@@ -9,22 +9,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparktxn import arguments
-from sparktxn.clock import in_time
 from sparktxn.consumer.assignment import Assignment, Progress, check_offset
 from sparktxn.consumer.bookmark import Bookmark, bookmark, rewind
 from sparktxn.consumer.commits import Commits, checked_choice, offsets_of
 from sparktxn.consumer.fetcher import Chunk
 from sparktxn.consumer.lookups import Lookups, clock_of
-from sparktxn.consumer.membership import Membership, Seen
+from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.offsets import GroupOffsets
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.rebalancing import Rebalancing
 from sparktxn.consumer.subscription import RebalanceCallback, Subscription
 from sparktxn.consumer.turns import Turns, in_turn
-from sparktxn.dropped import weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreError
-from sparktxn.fork import ForkGuard
 from sparktxn.kafka.message import (
     ConsumerGroupMetadata,
     Message,
@@ -33,8 +29,12 @@ from sparktxn.kafka.message import (
 )
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
+from sparktxn.process.clock import in_time
+from sparktxn.process.dropped import weakly
+from sparktxn.process.fork import ForkGuard
 from sparktxn.store import Store
+from sparktxn.values import arguments
 
 __all__ = ["Consumer"]
 

@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from sparktxn import arguments
-from sparktxn.background import Background
-from sparktxn.clock import Clock, time_left_s
 from sparktxn.consumer.assignment import Assignment
 from sparktxn.consumer.offsets import GroupOffsets, Speech
 from sparktxn.consumer.turns import Turns
@@ -24,6 +21,9 @@ from sparktxn.format.commands import Command
 from sparktxn.kafka.message import Message, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.write.tickets import Ticket
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, time_left_s
+from sparktxn.values import arguments
 
 __all__ = ["Commits", "checked_choice", "offsets_of"]
 

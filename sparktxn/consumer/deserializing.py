@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparktxn import arguments
 from sparktxn.consumer.client import Consumer
 from sparktxn.kafka.message import Message
 from sparktxn.kafka.serialization import (
@@ -17,6 +16,7 @@ from sparktxn.kafka.serialization import (
     ValueDeserializationError,
 )
 from sparktxn.kafka.unsupported import not_implemented
+from sparktxn.values import arguments
 
 __all__ = ["DeserializingConsumer"]
 

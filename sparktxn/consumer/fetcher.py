@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.background import Background
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.errors import StoreError, ViewExpired
 from sparktxn.kafka.settings.consumer import ConsumerSettings
-from sparktxn.log.look.entryhistory import History
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.entryhistory import History
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.background import Background
 from sparktxn.scan.internalrows import history_of, read_history
 from sparktxn.scan.plan import Isolation, ReadTask, end_of, plan_ranges
 from sparktxn.scan.reader import read

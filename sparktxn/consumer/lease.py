@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sparktxn.memberexpiry import REBALANCE, SESSION, Overdue, Sign, Watched
+from sparktxn.store.memberexpiry import REBALANCE, SESSION, Overdue, Sign, Watched
 
 __all__ = ["Lease", "Reference", "watcher_place"]
 

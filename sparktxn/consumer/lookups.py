@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sparktxn import arguments
-from sparktxn.clock import Clock, in_time
 from sparktxn.consumer.offsets import unknown_partition
 from sparktxn.consumer.polling import Reading
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException
-from sparktxn.internaltopics import listed
+from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.credentials import WithoutCredentials
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition, topic_partitions
-from sparktxn.kafka.metadata import ClusterMetadata, cluster_metadata
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.process.clock import Clock, in_time
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import end_of
 from sparktxn.store import Store
+from sparktxn.store.internaltopics import listed
+from sparktxn.values import arguments
 
 __all__ = ["Lookups", "clock_of"]
 

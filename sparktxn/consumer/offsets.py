@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from sparktxn.clock import Deadline, is_time_up, time_left_s
 from sparktxn.consumer.assignment import NOT_STARTED, Assignment, Progress
-from sparktxn.consumer.membership import Speaker
+from sparktxn.consumer.member import Speaker
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.commands import Command, OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.memberexpiry import expire_overdue
-from sparktxn.structs import CommittedOffset
+from sparktxn.process.clock import Deadline, is_time_up, time_left_s
+from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.values.structs import CommittedOffset
 
 __all__ = ["GroupOffsets", "OffsetsSeen", "Speech", "Starts", "unknown_partition"]
 

@@ -16,11 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from sparktxn.background import Background
-from sparktxn.clock import Deadline, is_time_up, time_left_s
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress, logical_position
 from sparktxn.consumer.fetcher import Chunk, Fetcher
-from sparktxn.consumer.membership import Membership, Seen
+from sparktxn.consumer.member import Membership, Seen
 from sparktxn.consumer.messages import internal_messages_of, messages_of
 from sparktxn.consumer.offsets import GroupOffsets, OffsetsSeen
 from sparktxn.consumer.pulse import Life
@@ -38,9 +36,11 @@ from sparktxn.errors import (
 from sparktxn.kafka.message import OFFSET_INVALID, OFFSET_STORED, ErrorMessage, Message
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Deadline, is_time_up, time_left_s
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, INTERNAL_TOPICS
-from sparktxn.structs import MemberState
+from sparktxn.values.structs import MemberState
 
 __all__ = ["Reading"]
 

@@ -20,7 +20,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import LeaveGroup
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import Log
-from sparktxn.memberexpiry import (
+from sparktxn.store.memberexpiry import (
     EntryTimes,
     Overdue,
     Sign,

@@ -13,10 +13,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sparktxn.clock import Clock
 from sparktxn.consumer.assignment import Assignment, PartitionKey, Progress
 from sparktxn.consumer.commits import Commits
-from sparktxn.consumer.membership import Event, Membership, Seen, Status
+from sparktxn.consumer.member import Event, Membership, Seen, Status
 from sparktxn.consumer.polling import Reading
 from sparktxn.consumer.subscription import RebalanceCallback
 from sparktxn.consumer.turns import Turns
@@ -24,8 +23,9 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.kafka.message import ErrorMessage, TopicPartition
 from sparktxn.kafka.settings.consumer import ConsumerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.log.look.views import ReadView
-from sparktxn.structs import MemberState
+from sparktxn.log.views.readview import ReadView
+from sparktxn.process.clock import Clock
+from sparktxn.values.structs import MemberState
 
 __all__ = ["Rebalancing"]
 

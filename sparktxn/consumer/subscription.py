@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sparktxn import arguments
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.format.names import check_topic_name
+from sparktxn.values import arguments
 
 __all__ = ["RebalanceCallback", "Subscription"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from sparktxn.clock import acquired_in_time, callers_own_time, time_left_s
-from sparktxn.fork import ForkGuard
+from sparktxn.process.clock import acquired_in_time, callers_own_time, time_left_s
+from sparktxn.process.fork import ForkGuard
 
 __all__ = ["Turns", "in_turn"]
 

@@ -19,7 +19,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format.entry import open_document, seal_document
 from sparktxn.format.names import checked_name
 from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     Int64,
     ManifestRef,
     PartitionSegments,

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from sparktxn.structs import Compaction, HalfSegment, Int64, ManifestRef
+from sparktxn.values.structs import Compaction, HalfSegment, Int64, ManifestRef
 
 __all__ = [
     "AddOffsetsToTxn",

@@ -15,7 +15,7 @@ from msgspec import Struct
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.commands import Command, RequireFeatures
 from sparktxn.format.newer import READER_FEATURES, check_features, undecodable
-from sparktxn.structs import Int64
+from sparktxn.values.structs import Int64
 
 __all__ = ["FORMAT_VERSION", "NO_CHECKSUM", "LogEntry", "StoreDocument", "open_document", "seal_document"]
 __all__ += ["decode_entry", "decode_list", "decode_store", "encode_entry", "encode_list", "encode_store"]

@@ -30,7 +30,7 @@ from sparktxn.format.commands import (
 )
 from sparktxn.format.entry import FORMAT_VERSION, open_document, seal_document
 from sparktxn.format.newer import undecodable
-from sparktxn.structs import Int64
+from sparktxn.values.structs import Int64
 
 __all__ = ["Intent", "decode_intent", "encode_intent", "list_id", "may_travel"]
 

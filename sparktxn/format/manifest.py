@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.decodeguard import check_parquet
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,

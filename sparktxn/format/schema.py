@@ -12,9 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.names import PARTITION_COLUMN
+from sparktxn.values import arguments
 
 __all__ = [
     "OFFSET_COLUMN",

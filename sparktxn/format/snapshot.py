@@ -19,7 +19,7 @@ import google_crc32c
 from msgspec import Struct
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.structs import ProducerState
+from sparktxn.values.structs import ProducerState
 
 __all__ = ["ProducerSnapshotEntry", "decode_snapshot", "encode_snapshot", "snapshot_entry"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparktxn.errors import DamagedObject, FormatVersionError
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 
 __all__ = ["decode_transaction_index", "encode_transaction_index"]
 

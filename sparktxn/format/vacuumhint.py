@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from sparktxn.fieldtypes import Int64, Natural, Positive
 from sparktxn.format.names import parse_partition_folder
+from sparktxn.values.fieldtypes import Int64, Natural, Positive
 
 __all__ = ["VacuumHint", "decode_vacuum_hint", "encode_vacuum_hint"]
 

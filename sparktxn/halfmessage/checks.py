@@ -14,14 +14,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.background import start_thread
-from sparktxn.clock import Deadline, callers_own_time, time_left_s
 from sparktxn.errors import CommandRefused, DamagedObject, KafkaException
 from sparktxn.format.commands import CheckHalf, DiscardHalf, EndHalf
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.structs import HalfDue, HalfState
+from sparktxn.process.background import start_thread
+from sparktxn.process.clock import Deadline, callers_own_time, time_left_s
+from sparktxn.values.structs import HalfDue, HalfState
 
 if TYPE_CHECKING:
     from sparktxn.log.write.tickets import Ticket

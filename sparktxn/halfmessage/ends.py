@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparktxn.background import start_thread
-from sparktxn.clock import Deadline, time_left_s
 from sparktxn.errors import CommandRefused
 from sparktxn.format.commands import EndHalf
 from sparktxn.log.log import CLOSE_TIMEOUT_S
+from sparktxn.process.background import start_thread
+from sparktxn.process.clock import Deadline, time_left_s
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

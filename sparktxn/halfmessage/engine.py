@@ -17,23 +17,23 @@ from sparktxn.errors import (
     KafkaException,
     did_you_mean,
 )
-from sparktxn.fork import ForkGuard
 from sparktxn.format import names
 from sparktxn.format.commands import Command, EndHalf, PrepareHalf
 from sparktxn.format.schema import RECORD_SCHEMA
 from sparktxn.format.segment import checksum, decode_segment
 from sparktxn.halfmessage.ends import Ends
 from sparktxn.halfmessage.records import MessageRecord, record_table, records_of
-from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.registry import acquire_log, release_dropped, release_log
+from sparktxn.process.fork import ForkGuard
 from sparktxn.scan.fetching import fetch_each
 from sparktxn.stage.partitioner import partitioner
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX, inline_segment, upload_segment
 from sparktxn.state.delta import Refusal
 from sparktxn.state.settings import half_rejection
-from sparktxn.structs import HalfSegment, HalfState, TopicState
+from sparktxn.store.internaltopics import refuse_change
+from sparktxn.store.registry import acquire_log, release_dropped, release_log
+from sparktxn.values.structs import HalfSegment, HalfState, TopicState
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

@@ -10,17 +10,17 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from sparktxn import arguments
-from sparktxn.arguments import Checked
-from sparktxn.clock import Clock, SystemClock, callers_own_time, in_time
-from sparktxn.dropped import give_back_later
 from sparktxn.errors import ConfigurationError, ErrorCode, KafkaError, KafkaException, StoreError
-from sparktxn.fork import NoCopies
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.structs import HalfState
+from sparktxn.process.clock import Clock, SystemClock, callers_own_time, in_time
+from sparktxn.process.dropped import give_back_later
+from sparktxn.process.fork import NoCopies
+from sparktxn.values import arguments
+from sparktxn.values.arguments import Checked
+from sparktxn.values.structs import HalfState
 
 __all__ = [
     "LocalTransactionState",

@@ -18,12 +18,6 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from sparktxn import arguments
-from sparktxn.arguments import Checked
-from sparktxn.background import Background
-from sparktxn.clock import Clock, SystemClock, in_time, time_left_s
-from sparktxn.dropped import give_back_later
-from sparktxn.fork import NoCopies
 from sparktxn.halfmessage.checks import Checks
 from sparktxn.halfmessage.clienterrors import (
     BadRequestException,
@@ -43,7 +37,13 @@ from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.records import MessageRecord, check_property, immunity_ms_of
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.structs import HalfSegment, HalfState
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, SystemClock, in_time, time_left_s
+from sparktxn.process.dropped import give_back_later
+from sparktxn.process.fork import NoCopies
+from sparktxn.values import arguments
+from sparktxn.values.arguments import Checked
+from sparktxn.values.structs import HalfSegment, HalfState
 
 __all__ = [
     "BadRequestException",

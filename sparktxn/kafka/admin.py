@@ -10,11 +10,11 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.kafka.message import TopicPartition
 from sparktxn.kafka.operations import AclOperation
-from sparktxn.notebooks import html_table
+from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 _CONSTANTS: Final = (
     "CONFIG_SOURCE_DEFAULT_CONFIG",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparktxn import arguments
-from sparktxn.fork import NoCopies
+from sparktxn.process.fork import NoCopies
+from sparktxn.values import arguments
 
 __all__ = ["WithoutCredentials"]
 

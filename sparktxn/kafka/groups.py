@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from sparktxn import arguments
 from sparktxn.kafka.admin import Node
 from sparktxn.kafka.message import TopicPartition, topic_partitions
 from sparktxn.kafka.operations import AclOperation
-from sparktxn.notebooks import html_table
+from sparktxn.values import arguments
+from sparktxn.values.notebooks import html_table
 
 __all__ = [
     "ConsumerGroupDescription",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from sparktxn import arguments
+from sparktxn.values import arguments
 
 __all__ = [
     "ConcurrentModificationException",

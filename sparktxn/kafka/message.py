@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from msgspec import Struct, StructMeta, ValidationError, convert
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.errors import KafkaError
-from sparktxn.structs import Int64, Natural
+from sparktxn.values import arguments
+from sparktxn.values.structs import Int64, Natural
 
 __all__ = [
     "OFFSET_BEGINNING",

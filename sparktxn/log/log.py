@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline, Ids, time_left_s
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreNotFound, damage_named
 from sparktxn.format import names
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.format.entry import decode_store, encode_store
-from sparktxn.log.follow.copies import check_copied
 from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.newestcopy import check_copied
 from sparktxn.log.keep.checkpointer import Checkpointer
-from sparktxn.log.look.known import Known
-from sparktxn.log.look.snapshot import Snapshot
-from sparktxn.log.look.viewing import Viewer
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.known import Known
+from sparktxn.log.views.readview import ReadView
+from sparktxn.log.views.viewing import Viewer
+from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.log.write.committer import Committer
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.storeclock import ClockCheck
@@ -30,6 +28,8 @@ from sparktxn.log.write.tickets import Ticket
 from sparktxn.log.write.timeouts import Timeouts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Deadline, Ids, time_left_s
 
 __all__ = ["CLOSE_TIMEOUT_S", "Log"]
 

@@ -1,6 +1,12 @@
 """Maintenance, callable from anywhere and safe alongside every other process."""
 
-from sparktxn.maintenance.compact import (
+from sparktxn.maintenance.checking.repair import RepairedObject, RepairReport, repair
+from sparktxn.maintenance.checking.verify import Problem, VerifyReport, verify
+from sparktxn.maintenance.copying.storecopy import CopyReport, copy_store
+from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
+from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
+from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.rewriting.compact import (
     CompactedFiles,
     CompactReport,
     CompactTask,
@@ -9,12 +15,7 @@ from sparktxn.maintenance.compact import (
     plan_compact,
     run_compact_task,
 )
-from sparktxn.maintenance.copyobjects import CopiedObjects, CopyTask, run_copy_task
-from sparktxn.maintenance.maintain import FailedJob, MaintenanceReport, maintain
-from sparktxn.maintenance.proposing import LostRace
-from sparktxn.maintenance.repair import RepairedObject, RepairReport, repair
-from sparktxn.maintenance.retention import RetentionReport, ShortenedPartition, apply_retention
-from sparktxn.maintenance.rewrite import (
+from sparktxn.maintenance.rewriting.rewrite import (
     RewriteReport,
     RewriteTask,
     RewrittenFiles,
@@ -23,10 +24,9 @@ from sparktxn.maintenance.rewrite import (
     rewrite,
     run_rewrite_task,
 )
-from sparktxn.maintenance.storecopy import CopyReport, copy_store
-from sparktxn.maintenance.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
-from sparktxn.maintenance.vacuum import VacuumReport, vacuum
-from sparktxn.maintenance.verify import Problem, VerifyReport, verify
+from sparktxn.maintenance.sweeping.retention import RetentionReport, ShortenedPartition, apply_retention
+from sparktxn.maintenance.sweeping.sweep import ExpiredMember, Sweeper, SweepReport, TimedOutTransaction, sweep
+from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, vacuum
 
 __all__ = [
     "CompactReport",

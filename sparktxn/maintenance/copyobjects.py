@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from sparktxn import arguments
-from sparktxn.clock import Clock, SystemClock
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format import names
 from sparktxn.format.appends import carried_records
@@ -23,7 +21,9 @@ from sparktxn.format.snapshot import decode_snapshot
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.registry import objects_of
+from sparktxn.process.clock import Clock, SystemClock
+from sparktxn.store.registry import objects_of
+from sparktxn.values import arguments
 
 __all__ = [
     "CRC32C",

@@ -14,8 +14,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from sparktxn import arguments
-from sparktxn.clock import in_time
 from sparktxn.config.maintenance import COMPACT_SETTINGS, REWRITE_SETTINGS, SWEEP_SETTINGS, VACUUM_SETTINGS
 from sparktxn.config.settings import Setting, parse_settings
 from sparktxn.errors import KafkaException
@@ -23,12 +21,14 @@ from sparktxn.format import names
 from sparktxn.format.commands import Vacuum
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.log import Log
-from sparktxn.maintenance.compact import CompactReport, compact
-from sparktxn.maintenance.retention import RetentionReport, apply_retention
-from sparktxn.maintenance.rewrite import RewriteReport, rewrite
-from sparktxn.maintenance.sweep import SweepReport, sweep
-from sparktxn.maintenance.vacuum import VacuumReport, vacuum
+from sparktxn.maintenance.rewriting.compact import CompactReport, compact
+from sparktxn.maintenance.rewriting.rewrite import RewriteReport, rewrite
+from sparktxn.maintenance.sweeping.retention import RetentionReport, apply_retention
+from sparktxn.maintenance.sweeping.sweep import SweepReport, sweep
+from sparktxn.maintenance.vacuuming.vacuum import VacuumReport, vacuum
+from sparktxn.process.clock import in_time
 from sparktxn.store import Store
+from sparktxn.values import arguments
 
 __all__ = ["FailedJob", "MaintenanceReport", "maintain"]
 

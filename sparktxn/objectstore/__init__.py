@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from sparktxn.clock import Clock
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import ConfigurationError
 from sparktxn.objectstore.contract import ObjectInfo, ObjectStore, PutOutcome
 from sparktxn.objectstore.local import LocalStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.objectstore.uri import FILE, MEMORY, parse_uri
+from sparktxn.process.clock import Clock
 
 __all__ = ["ObjectInfo", "ObjectStore", "PutOutcome", "open_store"]
 

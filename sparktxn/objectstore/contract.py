@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from sparktxn.clock import governing_deadline
 from sparktxn.errors import StoreUnavailable
+from sparktxn.process.clock import governing_deadline
 
 __all__ = ["FolderStore", "ObjectInfo", "ObjectStore", "PutOutcome", "check_time"]
 

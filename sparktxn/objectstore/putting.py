@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparktxn.clock import Clock, time_left_s
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.process.clock import Clock, time_left_s
 
 __all__ = ["put_until_stored"]
 

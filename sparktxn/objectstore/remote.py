@@ -24,12 +24,12 @@ from typing import Any, Final, Protocol, TypeVar
 import fsspec
 from fsspec.asyn import AsyncFileSystem
 
-from sparktxn.clock import Clock, Deadline, acquired_in_time, governing_deadline
 from sparktxn.config.values import boolean
 from sparktxn.errors import ConfigurationError, StoreUnavailable, did_you_mean
-from sparktxn.fork import ForkGuard
 from sparktxn.objectstore.contract import ObjectInfo, PutOutcome, check_time, no_time
 from sparktxn.objectstore.uri import StoreUri, checked_data, checked_object_name, checked_prefix
+from sparktxn.process.clock import Clock, Deadline, acquired_in_time, governing_deadline
+from sparktxn.process.fork import ForkGuard
 
 __all__ = ["RemoteStore"]
 

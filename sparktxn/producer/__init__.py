@@ -1,7 +1,7 @@
 """Writing records: the queue, the segments, the transaction."""
 
 from sparktxn.producer.client import Producer
-from sparktxn.producer.prepared import PreparedTransaction
+from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.producer.serializing import SerializingProducer
 from sparktxn.producer.states import TransactionState
 

@@ -11,9 +11,9 @@ from sparktxn.errors import ErrorCode, KafkaError, KafkaException
 from sparktxn.producer.reports import DeliveryCallback
 from sparktxn.producer.topics import too_large
 from sparktxn.stage.buffers import TopicBuffer
-from sparktxn.stage.columns import conformed, slices, tables_of
+from sparktxn.stage.columnconversion import conformed, slices, tables_of
 from sparktxn.stage.recordsizes import row_above
-from sparktxn.stage.splitting import given_partitions
+from sparktxn.stage.rowpartitions import given_partitions
 
 __all__ = ["checked_columns", "produce_each"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 from sparktxn.errors import KafkaException, StoreError
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
+from sparktxn.producer.recordvalues import Positioned
 from sparktxn.producer.states import TransactionState
-from sparktxn.producer.values import Positioned
 
 __all__ = ["transaction_block"]
 

@@ -10,27 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from sparktxn import arguments
-from sparktxn.clock import Deadline, acquired_in_time, in_time, is_time_up, time_left_s
-from sparktxn.dropped import give_back_later, weakly
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, StoreUnavailable
-from sparktxn.fork import ForkGuard
 from sparktxn.kafka.message import ConsumerGroupMetadata, Headers, TopicPartition, topic_partitions
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
+from sparktxn.process.clock import Deadline, acquired_in_time, in_time, is_time_up, time_left_s
+from sparktxn.process.dropped import give_back_later, weakly
+from sparktxn.process.fork import ForkGuard
+from sparktxn.producer.answers import Lookups, clock_of
 from sparktxn.producer.batches import checked_columns, produce_each
 from sparktxn.producer.block import transaction_block
 from sparktxn.producer.holdings import Holdings, watch
 from sparktxn.producer.linger import Linger
-from sparktxn.producer.lookups import Lookups, clock_of
 from sparktxn.producer.outbox import Outbox, buffers_of
-from sparktxn.producer.partitions import PartitionChoice
-from sparktxn.producer.prepared import PreparedTransaction
-from sparktxn.producer.reports import DeliveryCallback, Reports
-from sparktxn.producer.states import TransactionState
-from sparktxn.producer.topics import Topics, too_large, without_key
-from sparktxn.producer.transaction import Transactions
-from sparktxn.producer.values import (
+from sparktxn.producer.partitionchoice import PartitionChoice
+from sparktxn.producer.preparedstate import PreparedTransaction
+from sparktxn.producer.recordvalues import (
     Positioned,
     batch_messages,
     delivery_callback,
@@ -40,10 +35,15 @@ from sparktxn.producer.values import (
     record_timestamp,
     seconds,
 )
-from sparktxn.registry import acquire_log, release_log
+from sparktxn.producer.reports import DeliveryCallback, Reports
+from sparktxn.producer.states import TransactionState
+from sparktxn.producer.topics import Topics, too_large, without_key
+from sparktxn.producer.transactionalcalls import Transactions
 from sparktxn.stage.buffers import Buffers, PartitionBuffer, TopicBuffer
-from sparktxn.stage.segments import purged
-from sparktxn.stage.splitting import row_partitions, split
+from sparktxn.stage.pendingsegment import purged
+from sparktxn.stage.rowpartitions import row_partitions, split
+from sparktxn.store.registry import acquire_log, release_log
+from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

@@ -7,9 +7,9 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sparktxn.background import after_threads
-from sparktxn.fork import ForkGuard
-from sparktxn.registry import release_dropped
+from sparktxn.process.background import after_threads
+from sparktxn.process.fork import ForkGuard
+from sparktxn.store.registry import release_dropped
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

@@ -8,16 +8,16 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.background import start_thread
-from sparktxn.clock import Deadline, callers_own_time, is_time_up, time_left_s
-from sparktxn.dropped import Held, hold
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaError, KafkaException, StoreError
 from sparktxn.kafka.settings.producer import ProducerSettings
 from sparktxn.log.log import CLOSE_TIMEOUT_S
-from sparktxn.producer.failures import Operation
+from sparktxn.process.background import start_thread
+from sparktxn.process.clock import Deadline, callers_own_time, is_time_up, time_left_s
+from sparktxn.process.dropped import Held, hold
 from sparktxn.producer.outbox import Outbox
+from sparktxn.producer.transactionerrors import Operation
 from sparktxn.stage.buffers import Buffers
-from sparktxn.stage.segments import PendingSegment
+from sparktxn.stage.pendingsegment import PendingSegment
 from sparktxn.stage.transaction import NO_IDENTITY
 
 if TYPE_CHECKING:

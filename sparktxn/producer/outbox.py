@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sparktxn.clock import acquired_in_time
 from sparktxn.errors import KafkaError, OutcomeUnknown
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.producer.failures import Operation
+from sparktxn.process.clock import acquired_in_time
 from sparktxn.producer.reports import Reports
+from sparktxn.producer.transactionerrors import Operation
 from sparktxn.stage.buffers import Buffers, Limits
-from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline, upload_missing
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline, upload_missing
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX
 

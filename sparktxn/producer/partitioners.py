@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparktxn import arguments
 from sparktxn.stage.partitioner import Partitioner, partitioner
+from sparktxn.values import arguments
 
 __all__ = ["consistent", "fnv1a", "murmur2"]
 

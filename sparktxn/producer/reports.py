@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from sparktxn.clock import callers_own_time
 from sparktxn.errors import KafkaError
 from sparktxn.kafka.message import Message
-from sparktxn.stage.segments import DeliveryCallback
+from sparktxn.process.clock import callers_own_time
+from sparktxn.stage.pendingsegment import DeliveryCallback
 
 __all__ = ["DeliveryCallback", "Reports"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparktxn import arguments
 from sparktxn.kafka.serialization import (
     KEY,
     VALUE,
@@ -15,6 +14,7 @@ from sparktxn.kafka.serialization import (
 )
 from sparktxn.producer.client import Producer
 from sparktxn.producer.reports import DeliveryCallback
+from sparktxn.values import arguments
 
 __all__ = ["SerializingProducer"]
 

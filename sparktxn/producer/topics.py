@@ -14,13 +14,13 @@ from sparktxn.errors import (
     StoreUnavailable,
     did_you_mean,
 )
-from sparktxn.internaltopics import refuse_change
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.producer.partitionchoice import PartitionChoice
 from sparktxn.stage.buffers import TopicBuffer
-from sparktxn.stage.columns import without_key
-from sparktxn.stage.staged import StageTopic
+from sparktxn.stage.columnconversion import without_key
+from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
+from sparktxn.store.internaltopics import refuse_change
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from sparktxn.state.endedranges import by_producer, last_offset_of
-from sparktxn.structs import AbortedTransaction, SegmentRef
+from sparktxn.state.transactions.endedranges import by_producer, last_offset_of
+from sparktxn.values.structs import AbortedTransaction, SegmentRef
 
 __all__ = ["AbortedRanges"]
 

@@ -18,9 +18,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import RECORD_SCHEMA, TIMESTAMP_COLUMN, stored_schema
+from sparktxn.values import arguments
 
 __all__ = [
     "ENTRY",

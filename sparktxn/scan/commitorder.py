@@ -12,11 +12,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.log.keep.runs import not_rewritten
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import output_schema
 from sparktxn.scan.plan import (
@@ -29,9 +28,10 @@ from sparktxn.scan.plan import (
     rewritten_segments,
     task_of,
 )
-from sparktxn.state.commitorder import CommittedRanges
 from sparktxn.state.internal import entry_of, first_offset, is_internal
-from sparktxn.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
+from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.values import arguments
+from sparktxn.values.structs import CommittedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
     "Bounds",

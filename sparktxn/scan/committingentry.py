@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.commands import EndTxn, SinkBatchCommit
 from sparktxn.log.log import Log
-from sparktxn.log.look.entryhistory import first_entry
-from sparktxn.log.look.entrysummary import Ending, find_ending
-from sparktxn.structs import TransactionState, TransactionStatus
+from sparktxn.log.views.entryhistory import first_entry
+from sparktxn.log.views.entrysummary import Ending, find_ending
+from sparktxn.values import arguments
+from sparktxn.values.structs import TransactionState, TransactionStatus
 
 __all__ = ["committing_entry"]
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
+from sparktxn.values import arguments
 
 __all__ = ["OPERATORS", "Condition", "checked_condition", "groups_that_may_hold", "matching", "meets"]
 

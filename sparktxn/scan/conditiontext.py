@@ -25,10 +25,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn import arguments
 from sparktxn.config.times import absolute_ms, parse_time
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.scan.conditions import Condition, checked_condition
+from sparktxn.values import arguments
 
 __all__ = ["ACCEPTED", "Literal", "conditions_of", "parse_conditions", "typed_conditions"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, get_args
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.commitorder import Bounds, checked_bounds, plan_commits
 from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, end_of, plan_ranges
+from sparktxn.values import arguments
 
 __all__ = ["Asked", "checked_asked", "checked_order", "plan_view"]
 

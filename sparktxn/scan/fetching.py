@@ -11,7 +11,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.log.follow.inlinerecords import fetch_inline
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.plan import missing_object
-from sparktxn.structs import SegmentRef
+from sparktxn.values.structs import SegmentRef
 
 __all__ = ["NamedSegment", "check_bytes", "fetch_each", "fetch_segment", "fetch_segments"]
 

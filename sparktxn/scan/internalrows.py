@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.entryhistory import EntryHistory, History, entry_not_before
+from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.columns import ENTRY, OFFSET, PARTITION, TIMESTAMP, TOPIC, output_schema, reserved_name
 from sparktxn.scan.plan import ReadTask
@@ -25,7 +25,7 @@ from sparktxn.state.internal import (
     first_offset,
 )
 from sparktxn.state.recording import HistoryChange
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     CommittedOffset,
     HalfOutcome,
     HalfState,

@@ -11,13 +11,12 @@ import pyarrow.compute as pc
 
 from sparktxn.format.schema import OFFSET_COLUMN, with_offsets
 from sparktxn.format.segment import RECORD_SCHEMA, decode_segment, stored_schema
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import TIMESTAMP, reserved_name
 from sparktxn.scan.fetching import NamedSegment, fetch_segment
 from sparktxn.scan.internalrows import offset_for_time_in_history
-from sparktxn.scan.metadata import committed_ranges
 from sparktxn.scan.plan import (
     LOG_APPEND_TIME,
     Isolation,
@@ -28,8 +27,9 @@ from sparktxn.scan.plan import (
     segments_between,
     timestamp_type,
 )
+from sparktxn.scan.transactioncolumns import committed_ranges
 from sparktxn.state.internal import is_internal
-from sparktxn.structs import ManifestRef, SegmentRef
+from sparktxn.values.structs import ManifestRef, SegmentRef
 
 __all__ = ["offset_for_time"]
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn import arguments
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import (
     ConfigurationError,
@@ -38,13 +37,14 @@ from sparktxn.log.keep.runs import (
     rewritten_segments_of,
     segments_of,
 )
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.columns import OFFSET, TIMESTAMP, metadata_names, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition
 from sparktxn.state.internal import entry_of, first_offset, is_internal
-from sparktxn.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
+from sparktxn.values import arguments
+from sparktxn.values.structs import AbortedTransaction, ManifestRef, RewrittenRange, SegmentRef
 
 __all__ = [
     "CREATE_TIME",

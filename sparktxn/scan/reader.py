@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, damage_named, did_you_mean
 from sparktxn.format.schema import offset_column, with_offsets
 from sparktxn.format.segment import (
@@ -48,7 +47,8 @@ from sparktxn.scan.internalrows import read_history
 from sparktxn.scan.plan import LOG_APPEND_TIME, ReadTask
 from sparktxn.scan.storedrecords import adjoining, decoded_inline, fetched_files, growing, have_gaps
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
-from sparktxn.structs import NO_TRANSACTION, SegmentRef
+from sparktxn.values import arguments
+from sparktxn.values.structs import NO_TRANSACTION, SegmentRef
 
 __all__ = ["output_schema", "read", "segment_values"]
 

@@ -21,8 +21,8 @@ from sparktxn.format.segment import InlineSegment, decode_inline, decode_segment
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.fetching import NamedSegment, check_bytes, fetch_segments
 from sparktxn.scan.plan import ReadTask, by_file
-from sparktxn.segmentstructs import CompactedSegment, FilePart
-from sparktxn.structs import SegmentRef
+from sparktxn.values.segmentstructs import CompactedSegment, FilePart
+from sparktxn.values.structs import SegmentRef
 
 __all__ = [
     "adjoining",

@@ -13,21 +13,21 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError, did_you_mean
 from sparktxn.format.segment import parse_type
 from sparktxn.log.log import Log
-from sparktxn.log.look.entryhistory import first_entry as first_entry_of
-from sparktxn.log.look.entrysummary import EntrySummary, summaries, transaction_name
-from sparktxn.log.look.snapshot import Snapshot
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.entryhistory import first_entry as first_entry_of
+from sparktxn.log.views.entrysummary import EntrySummary, summaries, transaction_name
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.log.views.wholestate import Snapshot
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.scan.aborted import AbortedRanges
 from sparktxn.scan.internalrows import kafka_name, timestamp_us
-from sparktxn.scan.metadata import committed_ranges, transactional_ids_of
 from sparktxn.scan.plan import aborted_between, object_of, segments_between
+from sparktxn.scan.transactioncolumns import committed_ranges, transactional_ids_of
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS, first_offset
-from sparktxn.structs import (
+from sparktxn.values import arguments
+from sparktxn.values.structs import (
     CommittedOffset,
     MemberState,
     PendingOffsets,

@@ -31,12 +31,12 @@ from sparktxn.stage.pendingcommits import (
     prescriptive,
 )
 from sparktxn.stage.sharedcommits import SharedCommits
-from sparktxn.stage.staged import RowsDigest, StagedSegment
+from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment
 from sparktxn.stage.transaction import NO_IDENTITY, TransactionIdentity, TransactionWriter
 from sparktxn.state.fingerprints import fingerprint
-from sparktxn.state.sinks import check_batch, remembered_batch
-from sparktxn.state.transactions import fenced_because
-from sparktxn.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
+from sparktxn.state.transactions.sinks import check_batch, remembered_batch
+from sparktxn.state.transactions.transactions import fenced_because
+from sparktxn.values.structs import ProducerIdAndEpoch, SinkBatch, TransactionState
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

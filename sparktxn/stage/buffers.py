@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from sparktxn.config.topic import is_compacted, topic_setting
+from sparktxn.stage.pendingsegment import PendingSegment, Row, Uploads
 from sparktxn.stage.recordsizes import rows_that_fit
-from sparktxn.stage.segments import PendingSegment, Row, Uploads
-from sparktxn.stage.splitting import key_column
-from sparktxn.stage.staged import StageTopic
+from sparktxn.stage.rowpartitions import key_column
+from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.stage.uploading import RECORD_BYTES_MAX
 
 __all__ = ["Buffers", "Limits", "PartitionBuffer", "TopicBuffer"]

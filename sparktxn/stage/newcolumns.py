@@ -11,7 +11,7 @@ from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_y
 from sparktxn.format.commands import AlterTopic
 from sparktxn.format.schema import check_columns, check_schema
 from sparktxn.log.log import Log
-from sparktxn.structs import TopicState
+from sparktxn.values.structs import TopicState
 
 __all__ = ["Columns", "add_columns", "columns_to_add", "with_columns"]
 

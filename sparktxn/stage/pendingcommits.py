@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from sparktxn import arguments
 from sparktxn.errors import (
     CommandRefused,
     ErrorCode,
@@ -26,9 +25,10 @@ from sparktxn.errors import (
     StoreUnavailable,
 )
 from sparktxn.format.commands import Command, ExpectEndOffset, OffsetToCommit
-from sparktxn.stage.gathering import gathered
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.merging import gathered
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity, TransactionWriter
+from sparktxn.values import arguments
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

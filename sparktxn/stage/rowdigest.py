@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.stage.columns import PARTITION
+from sparktxn.stage.columnconversion import PARTITION
 from sparktxn.stage.recordsizes import pairs_of
-from sparktxn.stage.staged import RowsDigest, StageTopic
+from sparktxn.stage.stagedsegment import RowsDigest, StageTopic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

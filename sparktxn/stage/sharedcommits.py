@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from sparktxn.errors import CommandRefused, ErrorCode, KafkaException
 from sparktxn.format.commands import Command, ExpireProducers, ExpireTransactionalId, InitProducerId
 from sparktxn.stage.pendingcommits import Contents, Expectations, PendingCommit, prescriptive
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.transaction import TransactionIdentity
-from sparktxn.state.producers import next_sequence
-from sparktxn.structs import ProducerIdAndEpoch, TransactionStatus
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.structs import ProducerIdAndEpoch, TransactionStatus
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

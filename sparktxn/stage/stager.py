@@ -15,19 +15,19 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn import arguments
-from sparktxn.background import Background, InlineBackground
-from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, did_you_mean
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.background import Background, InlineBackground
+from sparktxn.process.clock import Clock, Ids, SystemClock
 from sparktxn.stage.buffers import Buffers, Limits, TopicBuffer
-from sparktxn.stage.columns import conformed, slices, tables_of, topic_names
+from sparktxn.stage.columnconversion import conformed, slices, tables_of, topic_names
 from sparktxn.stage.partitioner import Pick, partitioner, partitions_of_keys
+from sparktxn.stage.pendingsegment import PendingSegment, Uploads, stage_inline
 from sparktxn.stage.recordsizes import row_above
-from sparktxn.stage.segments import PendingSegment, Uploads, stage_inline
-from sparktxn.stage.splitting import given_partitions, row_partitions, split
-from sparktxn.stage.staged import RowsDigest, StagedSegment, StageTopic, with_digest
+from sparktxn.stage.rowpartitions import given_partitions, row_partitions, split
+from sparktxn.stage.stagedsegment import RowsDigest, StagedSegment, StageTopic, with_digest
 from sparktxn.stage.uploading import INLINE_LIST_BYTES_MAX, RECORD_BYTES_MAX
+from sparktxn.values import arguments
 
 __all__ = ["STAGING_THREADS", "SegmentStager", "StageTopic", "StagedSegment"]
 

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, InitProducerId
-from sparktxn.stage.staged import StagedSegment
-from sparktxn.state.producers import next_sequence
-from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from sparktxn.log.log import Log

@@ -7,7 +7,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparktxn.clock import Clock, Ids, SystemClock
 from sparktxn.config.topic import topic_setting
 from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
 from sparktxn.format import names
@@ -17,8 +16,9 @@ from sparktxn.format.segment import checksum, encode_inline, encode_segment, sto
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.process.clock import Clock, Ids, SystemClock
 from sparktxn.stage.recordsizes import payload_bytes
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 
 __all__ = [
     "INLINE_LIST_BYTES_MAX",

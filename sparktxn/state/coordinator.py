@@ -7,20 +7,20 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, EndTxn, InitProducerId
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.epochs import bumped, marker_epoch, next_producer_id
-from sparktxn.state.groups import end_offsets
+from sparktxn.state.groups.groups import end_offsets
 from sparktxn.state.limits import TRANSACTION_TIMEOUT_MS_MAX
-from sparktxn.state.partitions import end_partition
-from sparktxn.state.prepared import published_as, repeated_end, with_outcome
 from sparktxn.state.requests import remember, remembered
-from sparktxn.state.transactions import (
+from sparktxn.state.transactions.epochs import bumped, marker_epoch, next_producer_id
+from sparktxn.state.transactions.partitions import end_partition
+from sparktxn.state.transactions.prepared import published_as, repeated_end, with_outcome
+from sparktxn.state.transactions.transactions import (
     check_identity,
     fenced_because,
     is_identity_before,
     join_transaction,
     transition,
 )
-from sparktxn.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState, TransactionStatus
+from sparktxn.values.structs import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionState, TransactionStatus
 
 __all__ = ["add_offsets_to_txn", "add_partitions_to_txn", "end_txn", "init_producer_id"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from sparktxn.structs import StateKey, StateRecord, StoreState
+from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Context", "Delta", "ReadState", "Refusal"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, ExpireOffsets, ExpireProducers, ExpireTransactionalId
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.groups import partition_exists, pending_offsets
-from sparktxn.state.transactions import is_valid_transition, transition
-from sparktxn.structs import CommittedOffset, EmptyGroup, ProducerState, TransactionState, TransactionStatus
+from sparktxn.state.groups.groups import partition_exists, pending_offsets
+from sparktxn.state.transactions.transactions import is_valid_transition, transition
+from sparktxn.values.structs import CommittedOffset, EmptyGroup, ProducerState, TransactionState, TransactionStatus
 
 __all__ = ["expire_offsets", "expire_producers", "expire_transactional_id"]
 

@@ -26,10 +26,10 @@ from sparktxn.format.commands import (
 from sparktxn.format.names import carried_segment, inline_file_name, is_inline, segment_token
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
-from sparktxn.state.partitions import check_born, inline_problem, segment_problem
 from sparktxn.state.requests import REQUEST_WINDOW
 from sparktxn.state.settings import half_rejection
-from sparktxn.structs import (
+from sparktxn.state.transactions.partitions import check_born, inline_problem, segment_problem
+from sparktxn.values.structs import (
     HalfDue,
     HalfOutcome,
     HalfOutcomes,

@@ -13,7 +13,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CancelIntent, CommandResult, SettleIntent
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import IntentWindow, SettledIntent, StateKey
+from sparktxn.values.structs import IntentWindow, SettledIntent, StateKey
 
 __all__ = [
     "INTENT_WINDOW",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparktxn.structs import TopicState
+from sparktxn.values.structs import TopicState
 
 __all__ = [
     "CONSUMER_OFFSETS",

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from sparktxn.errors import DamagedObject, ErrorCode
 from sparktxn.format import commands, names
 from sparktxn.format.commands import Command, CommandResult
-from sparktxn.state import halfmessages, partitions
+from sparktxn.state import halfmessages
 from sparktxn.state.delta import Context, Delta, ReadState, Refusal
 from sparktxn.state.rules import RULES
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.state.transactions import partitions
+from sparktxn.values.structs import StateKey, StateRecord
 
 __all__ = ["Applied", "apply", "apply_entry", "apply_list"]
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sparktxn.state.delta import Delta, ReadState
 from sparktxn.state.internal import INTERNAL_TOPIC_IDS
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     CommittedOffset,
     HalfOutcomes,
     HalfState,

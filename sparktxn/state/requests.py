@@ -7,7 +7,7 @@ from typing import Final
 
 from sparktxn.format.commands import CommandResult
 from sparktxn.state.delta import Context, Delta
-from sparktxn.structs import RequestResult, RequestWindow, StateKey
+from sparktxn.values.structs import RequestResult, RequestWindow, StateKey
 
 __all__ = ["REQUEST_BUCKETS", "REQUEST_WINDOW", "remember", "remembered", "request_key"]
 

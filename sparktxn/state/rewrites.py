@@ -17,10 +17,10 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import CommandResult, Rewrite
 from sparktxn.format.names import parse_sealed_entry
 from sparktxn.state.delta import Context, Delta, Refusal
-from sparktxn.state.laststable import stable_end
-from sparktxn.state.partitions import check_born
 from sparktxn.state.requests import remember, remembered
-from sparktxn.structs import (
+from sparktxn.state.transactions.laststable import stable_end
+from sparktxn.state.transactions.partitions import check_born
+from sparktxn.values.structs import (
     CompactedPrefix,
     Compaction,
     CompactionPass,

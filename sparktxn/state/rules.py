@@ -13,23 +13,19 @@ from sparktxn.format import commands
 from sparktxn.format.commands import Command, CommandResult
 from sparktxn.state import (
     coordinator,
-    expectations,
     expiry,
     features,
-    groups,
     halfmessages,
     intents,
-    membership,
-    partitions,
-    prepared,
     rewrites,
     settings,
-    sinks,
     topics,
     touches,
     vacuum,
 )
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.groups import groups, membership
+from sparktxn.state.transactions import conditionalcommit, partitions, prepared, sinks
 
 __all__ = ["RULES", "Rule", "Scope", "is_confined", "parts_touched_by", "transaction_of"]
 
@@ -76,7 +72,7 @@ RULES: Final[Mapping[type, Rule]] = {
     ),
     commands.AddOffsetsToTxn: Rule(coordinator.add_offsets_to_txn, touches.transaction, Scope.TRANSACTION),
     commands.EndTxn: Rule(coordinator.end_txn, touches.transaction, Scope.TRANSACTION),
-    commands.ExpectEndOffset: Rule(expectations.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
+    commands.ExpectEndOffset: Rule(conditionalcommit.expect_end_offset, touches.expect_end_offset, Scope.TRANSACTION),
     commands.PrepareTxn: Rule(prepared.prepare_txn, touches.transaction, Scope.OPEN),
     commands.Appends: Rule(_appends, touches.nothing, Scope.OPEN),
     commands.Append: Rule(partitions.append, touches.append, Scope.TRANSACTION),

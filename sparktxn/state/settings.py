@@ -12,7 +12,7 @@ from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import AlterStore, CommandResult
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.requests import remember, remembered
-from sparktxn.structs import StoreState, TopicState
+from sparktxn.values.structs import StoreState, TopicState
 
 __all__ = ["REJECTS_HALF_MESSAGES", "alter_store", "changed", "check_values", "half_rejection"]
 

@@ -22,12 +22,12 @@ from sparktxn.format.commands import (
 from sparktxn.format.names import check_topic_name
 from sparktxn.format.schema import check_columns
 from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.groups.reconciliation import rebalance_subscribers
 from sparktxn.state.internal import INTERNAL_TOPICS
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.state.reconciliation import rebalance_subscribers
 from sparktxn.state.requests import remember, remembered
 from sparktxn.state.settings import changed, check_values
-from sparktxn.structs import PartitionSegments, PartitionState, TopicName, TopicState
+from sparktxn.values.structs import PartitionSegments, PartitionState, TopicName, TopicState
 
 __all__ = ["alter_topic", "create_partitions", "create_topic", "delete_records", "delete_topic"]
 

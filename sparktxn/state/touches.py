@@ -14,7 +14,7 @@ from sparktxn.format.checkpoint import part_of
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.intents import INTENT_WINDOW, intent_key
 from sparktxn.state.requests import request_key
-from sparktxn.structs import StateRecord, TransactionState
+from sparktxn.values.structs import StateRecord, TransactionState
 
 __all__ = [
     "STEADY_TABLES",

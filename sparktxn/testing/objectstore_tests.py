@@ -19,11 +19,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pytest
 
-from sparktxn.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectStore, PutOutcome, open_store
 from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.process.clock import Deadline, SystemClock, callers_own_time
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 
 __all__ = ["ObjectStoreTests", "Opening", "RemoteObjectStoreTests", "Truth", "race"]

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from sparktxn.clock import RandomIds
 from sparktxn.errors import ConfigurationError
+from sparktxn.process.clock import RandomIds
 
 __all__ = ["ExportFolder"]
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn import arguments
 from sparktxn.errors import ConfigurationError
 from sparktxn.format.names import PARTITION_COLUMN
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.scan.columns import PARTITION, known_columns, output_schema, reserved_name
 from sparktxn.scan.conditions import Condition, checked_condition, matching
 from sparktxn.scan.plan import Order, ReadTask
 from sparktxn.store import Store, read_task
-from sparktxn.structs import TopicState
 from sparktxn.transfer.exportfolder import ExportFolder
 from sparktxn.transfer.filewriting import FORMATS, FileWriter
+from sparktxn.values import arguments
+from sparktxn.values.structs import TopicState
 
 __all__ = ["FORMATS", "ExportReport", "export_topic"]
 

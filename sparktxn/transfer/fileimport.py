@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn import arguments
 from sparktxn.errors import CommandRefused, ConfigurationError
 from sparktxn.format.names import PARTITION_COLUMN
 from sparktxn.format.schema import stored_schema
-from sparktxn.stage.columns import conformed
-from sparktxn.stage.splitting import given_partitions
-from sparktxn.stage.staged import StageTopic
+from sparktxn.stage.columnconversion import conformed
+from sparktxn.stage.rowpartitions import given_partitions
+from sparktxn.stage.stagedsegment import StageTopic
 from sparktxn.store import SinkCommit, Store
-from sparktxn.structs import TopicState
 from sparktxn.transfer.filereading import Columns, check_suffix, rows_of
 from sparktxn.transfer.importedsink import sink_of
+from sparktxn.values import arguments
+from sparktxn.values.structs import TopicState
 
 __all__ = ["FileImport", "ImportReport", "import_files"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktxn.store import Store
-from sparktxn.structs import SinkState
+from sparktxn.values.structs import SinkState
 
 __all__ = ["sink_of"]
 

@@ -6,8 +6,8 @@ import shlex
 from typing import Final
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.stage.staged import StageTopic
-from sparktxn.structs import TopicState
+from sparktxn.stage.stagedsegment import StageTopic
+from sparktxn.values.structs import TopicState
 
 __all__ = ["check_same_topic", "command_to_create"]
 

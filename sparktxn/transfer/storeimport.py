@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sparktxn import arguments
-from sparktxn.clock import in_time
 from sparktxn.errors import BatchRefused, CommandRefused, ConfigurationError
 from sparktxn.format.schema import stored_schema
-from sparktxn.internaltopics import refuse_change, refuse_import
-from sparktxn.log.look.views import ReadView
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.log.views.readview import ReadView
+from sparktxn.process.clock import in_time
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store, read_task
-from sparktxn.structs import TopicState
+from sparktxn.store.internaltopics import refuse_change, refuse_import
 from sparktxn.transfer.importedsink import sink_of
 from sparktxn.transfer.sametopic import check_same_topic, command_to_create
+from sparktxn.values import arguments
+from sparktxn.values.structs import TopicState
 
 __all__ = ["StoreImportReport", "import_from_store"]
 

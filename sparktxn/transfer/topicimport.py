@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from msgspec import Struct
 
-from sparktxn import arguments
-from sparktxn.clock import Clock, Deadline
 from sparktxn.errors import ConfigurationError, ErrorCode, RetentionPassed, StoreUnavailable
 from sparktxn.format.segment import RECORD_SCHEMA
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
 from sparktxn.kafka.message import TopicPartition
+from sparktxn.process.clock import Clock, Deadline
 from sparktxn.store import SinkCommit, Store
 from sparktxn.transfer.importedsink import sink_of
+from sparktxn.values import arguments
 
 __all__ = ["KafkaConsumer", "TopicImportReport", "import_topic"]
 

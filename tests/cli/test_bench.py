@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli import bench
+from sparktxn.cli.verbs import bench
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.registry import objects_of
+from sparktxn.store.registry import objects_of
 from tests.cli.terminal import ok, txnlog
 
 SHORT = ("bench", "--seconds", "0.2", "--megabytes", "8")

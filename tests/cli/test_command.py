@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli import output, topics
+from sparktxn.cli import output
 from sparktxn.cli.failures import WrongUsage, duration_ms, time_ms
 from sparktxn.cli.session import Session
 from sparktxn.cli.text import duration_text, printable, time_text
+from sparktxn.cli.verbs import topics
 from tests.cli.terminal import ok, txnlog
 
 SECRET = "hunter2-very-secret"

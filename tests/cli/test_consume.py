@@ -11,10 +11,10 @@ import pytest
 
 from sparktxn import Consumer, Producer, TopicPartition
 from sparktxn.admin import AdminClient
-from sparktxn.cli import consume as consuming
 from sparktxn.cli.failures import WrongUsage
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.cli.records import Record, format_printer, unescaped
+from sparktxn.cli.verbs import consume as consuming
 from sparktxn.store import Store
 from tests.cli.shop import open_transaction
 from tests.cli.terminal import ok, txnlog

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.maintenance import copytarget
+from sparktxn.maintenance.copying import copytarget
 from sparktxn.testing.faultystore import Died
 from tests.cli.terminal import ok, txnlog
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from sparktxn.cli import doctor
-from sparktxn.cli.examining import examine
-from sparktxn.clock import RandomIds, SystemClock
+from sparktxn.cli.doctorstore import examine
+from sparktxn.cli.verbs import doctor
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import ObjectInfo, PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.clock import RandomIds, SystemClock
 from tests.cli.terminal import ok, txnlog
 
 _numbers = count()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn.cli.examiningspark import examine_executors, examine_spark
+from sparktxn.cli.doctorspark import examine_executors, examine_spark
 from tests.cli.terminal import ok, txnlog
 
 JAVA_17 = "echo 'openjdk version \"17.0.9\"' >&2"
@@ -107,7 +107,7 @@ def test_without_the_variable_workers_use_the_first_python(machine: dict[str, st
 
 def test_without_spark_nothing_is_checked_but_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     ok("topics", "create", "orders")
-    monkeypatch.setattr("sparktxn.cli.doctor.examine_spark", lambda: iter(()))
+    monkeypatch.setattr("sparktxn.cli.verbs.doctor.examine_spark", lambda: iter(()))
     assert "java" not in {row["check"] for row in ok("doctor", "--json").json}
     done = txnlog("doctor", "--spark", "local[1]", "--json")
     assert done.code == 1

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparktxn.errors import DamagedObject, StoreUnavailable
-from sparktxn.maintenance import copy_store, copytarget
+from sparktxn.maintenance import copy_store
+from sparktxn.maintenance.copying import copytarget
 from sparktxn.store import Store
 from tests.compatibility.independent_reader import Damaged, StoreReader
 from tests.compatibility.make_golden import contents

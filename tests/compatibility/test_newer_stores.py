@@ -20,7 +20,7 @@ from sparktxn.format.entry import seal_document
 from sparktxn.format.intent import decode_intent
 from sparktxn.format.manifest import decode_manifest, encode_manifest
 from sparktxn.maintenance import vacuum
-from sparktxn.structs import SegmentRef
+from sparktxn.values.structs import SegmentRef
 
 OPTIONS = {"store.fsync": False}
 Json = dict[str, Any]

@@ -40,7 +40,7 @@ from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.write.timeouts import Overdue, timeout_abort
 from sparktxn.maintenance import compact, rewrite, sweep
 from sparktxn.store import SinkCommit, Store
-from sparktxn.structs import HalfSegment, ProducerState
+from sparktxn.values.structs import HalfSegment, ProducerState
 
 TYPED = pa.schema(
     [

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from sparktxn import Consumer, Store, TopicPartition
 from sparktxn.store import read_task
-from sparktxn.structs import TransactionState, TransactionStatus
 from sparktxn.testing.faultproxy import Fault, FaultProxy
+from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.crash.chaos_workload import (
     FENCED,
     GROUP,

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, cast
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, ViewExpired
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.log.log import Log
-from sparktxn.maintenance import Sweeper, folding, vacuum
-from sparktxn.maintenance.folding import Folder
+from sparktxn.maintenance import Sweeper, vacuum
+from sparktxn.maintenance.rewriting import folding
+from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.store import read_task
 
 __all__ = ["FENCED", "GROUP", "INPUTS", "OUTPUT", "PROGRESS", "ROLES", "STARTS_AGAIN"]

@@ -21,8 +21,8 @@ from sparktxn.log.log import Log
 from sparktxn.maintenance import Sweeper, sweep
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import PreparedTransaction, Producer
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
+from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.seeds import share

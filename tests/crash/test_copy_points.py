@@ -14,9 +14,9 @@ import pytest
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import DamagedObject, OutcomeUnknown, StoreNotFound, StoreUnavailable
 from sparktxn.format import names
-from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.maintenance import CopyReport, verify
-from sparktxn.maintenance.storecopy import Copying, Work
+from sparktxn.maintenance.copying.storecopy import Copying, Work
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.crash.test_rewrite_points import RealWorld, Rows, at, rows

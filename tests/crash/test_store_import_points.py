@@ -15,8 +15,8 @@ import pytest
 from sparktxn import Producer, read_arrow
 from sparktxn.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
 from sparktxn.maintenance import verify
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
+from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.faultystore import Died, Fault
 from sparktxn.transfer import import_from_store
 from tests.crash.test_rewrite_points import at

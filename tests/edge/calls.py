@@ -39,7 +39,6 @@ from sparktxn.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from sparktxn.arguments import Checked
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.kafka import unsupported
 from sparktxn.maintenance import (
@@ -66,6 +65,7 @@ from sparktxn.maintenance import (
 )
 from sparktxn.store import TableSelection
 from sparktxn.transfer import export_topic, import_files, import_from_store, import_topic
+from sparktxn.values.arguments import Checked
 from tests.edge.world import OPTIONS, World
 
 __all__ = ["CALLS", "MODULES", "NOT_CALLED", "PREFIXES", "REJECTS", "Call", "name_of", "public_calls"]

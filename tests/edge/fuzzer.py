@@ -472,7 +472,7 @@ def attribute_findings() -> Iterator[Finding]:
 
 def option_findings() -> Iterator[Finding]:
     """Each option of Spark's source, in each of its uses, has each hostile text: refused by its name, or usable."""
-    from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, ReadOptions, WriteOptions
+    from pyspark_txnlog.options.options import OPTIONS, READ, READ_STREAM, ReadOptions, WriteOptions
 
     for option in OPTIONS:
         for use in sorted(option.uses):

@@ -21,11 +21,11 @@ from sparktxn import (
     TopicPartition,
 )
 from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions, NewTopic
-from sparktxn.background import InlineBackground
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
 from sparktxn.objectstore import open_store
+from sparktxn.process.background import InlineBackground
+from sparktxn.process.clock import RandomIds, SystemClock
 
 NO_WHOLE_NUMBERS = (5.0, 5.5, float("inf"), float("nan"), True, Decimal(5), "5", b"5", 2**63, -(2**63) - 1, 10**5000)
 

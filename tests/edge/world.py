@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from sparktxn import Consumer, Producer, ProducerFenced, Store, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
-from sparktxn.background import InlineBackground
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
 from sparktxn.objectstore import open_store
+from sparktxn.process.background import InlineBackground
+from sparktxn.process.clock import RandomIds, SystemClock
 from tests.compatibility.independent_reader import StoreReader
 
 __all__ = ["OPTIONS", "World"]

@@ -18,9 +18,8 @@ import google_crc32c
 import msgspec
 import pyarrow as pa
 
-from pyspark_txnlog.offsets import parse_offsets
-from pyspark_txnlog.options import READ, ReadOptions
-from sparktxn.clock import SystemClock
+from pyspark_txnlog.options.offsets import parse_offsets
+from pyspark_txnlog.options.options import READ, ReadOptions
 from sparktxn.errors import ConfigurationError, StoreError
 from sparktxn.format import names
 from sparktxn.format.appends import decode_appends, encode_appends
@@ -40,6 +39,7 @@ from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.objectstore.uri import parse_uri
+from sparktxn.process.clock import SystemClock
 from tests.compatibility.workload import written
 
 __all__ = ["DECODERS", "Decoder", "sealed"]

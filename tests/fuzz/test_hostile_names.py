@@ -22,9 +22,9 @@ from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry, StoreDocument
 from sparktxn.format.intent import Intent
 from sparktxn.objectstore.uri import checked_object_name, checked_prefix, parse_uri
-from sparktxn.registry import objects_of
 from sparktxn.store import read_task
-from sparktxn.structs import StateRecord
+from sparktxn.store.registry import objects_of
+from sparktxn.values.structs import StateRecord
 from tests.fuzz.decoders import sealed
 
 SECRET = b"the canary's secret"

@@ -24,19 +24,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktxn import Consumer, Producer, Store, background, registry
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds, SystemClock
+from sparktxn import Consumer, Producer, Store
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreSettings
 from sparktxn.halfmessage import rocketmq5
 from sparktxn.log.log import Log
 from sparktxn.objectstore import open_store
 from sparktxn.objectstore.local import LocalStore
+from sparktxn.process import background
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn.store import registry
 from sparktxn.testing.silentstore import SilentStore
 
-folding: Any = importlib.import_module("sparktxn.maintenance.folding")
-rewrite: Any = importlib.import_module("sparktxn.maintenance.rewrite")
+folding: Any = importlib.import_module("sparktxn.maintenance.rewriting.folding")
+rewrite: Any = importlib.import_module("sparktxn.maintenance.rewriting.rewrite")
 importlib.import_module("s3fs")  # before the forks, as it is slow
 
 AT_ONCE: Final = 4

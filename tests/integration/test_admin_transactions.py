@@ -21,7 +21,7 @@ from sparktxn.admin import (
 from sparktxn.errors import ErrorCode, KafkaError, KafkaException, ProducerFenced
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.producer import Producer
-from sparktxn.structs import OpenTransaction, ProducerIdAndEpoch
+from sparktxn.values.structs import OpenTransaction, ProducerIdAndEpoch
 from tests import world as worlds
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -61,8 +61,8 @@ def written_by_spark(uri: str, topic: str, table: Any) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from pyspark_txnlog.batch_writer import TxnLogWriter
-    from pyspark_txnlog.options import WriteOptions
+    from pyspark_txnlog.options.options import WriteOptions
+    from pyspark_txnlog.writing.batch_writer import TxnLogWriter
 
     given = table if isinstance(table, pa.Table) else pa.table(table)
     try:

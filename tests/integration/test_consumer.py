@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from sparktxn.admin import AdminClient, NewPartitions, NewTopic
-from sparktxn.background import InlineBackground, ThreadBackground
 from sparktxn.consumer import Consumer, fetcher
 from sparktxn.errors import (
     ConfigurationError,
@@ -37,6 +36,7 @@ from sparktxn.kafka.message import (
     Message,
     TopicPartition,
 )
+from sparktxn.process.background import InlineBackground, ThreadBackground
 from sparktxn.producer import Producer
 from sparktxn.scan.plan import plan_ranges
 from tests import world as worlds

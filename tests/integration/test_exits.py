@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sparktxn import KafkaException, Store, background
+from sparktxn import KafkaException, Store
 from sparktxn.errors import ErrorCode
+from sparktxn.process import background
 from tests.integration.exits import ENDINGS, RECORDS, STATES
 from tests.seeds import examples, seed_of
 

@@ -12,7 +12,7 @@ from sparktxn.admin import AdminClient, ConsumerGroupTopicPartitions
 from sparktxn.format.checkpoint import part_of
 from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import TopicPartition
-from sparktxn.log.follow.state import StateParts
+from sparktxn.log.follow.replicaparts import StateParts
 from tests.world import World
 
 PARTITIONS = 50

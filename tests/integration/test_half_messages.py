@@ -29,8 +29,8 @@ from sparktxn.halfmessage import (
 )
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.state.halfmessages import settled_half
-from sparktxn.structs import HalfOutcome
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
+from sparktxn.values.structs import HalfOutcome
 from tests.halfworld import COMMIT, POLL_NEVER, ROLLBACK, UNKNOWN, HalfWorld, Process, Scripted, message
 from tests.world import World as PlainWorld
 from tests.world import error_of, messages

@@ -13,7 +13,7 @@ from sparktxn.admin import AdminClient
 from sparktxn.errors import ErrorCode
 from sparktxn.stage import newcolumns
 from sparktxn.store import read_task
-from sparktxn.structs import TopicState
+from sparktxn.values.structs import TopicState
 
 ID = pa.field("id", pa.int64(), nullable=False)
 ADDED = pa.schema([("tags", pa.map_(pa.string(), pa.int64())), ("local", pa.timestamp("us"))])

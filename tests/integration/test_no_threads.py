@@ -12,13 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition, dropped, registry
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds, SystemClock
+from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.errors import ErrorCode
 from sparktxn.halfmessage import LocalTransactionState, TransactionListener, TransactionMQProducer, rocketmq5
-from sparktxn.maintenance.folding import Folder
+from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process import dropped
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import RandomIds, SystemClock
+from sparktxn.store import registry
 from tests.world import open_log, store_in_memory
 
 NoThreads = Callable[..., AbstractContextManager[None]]

@@ -351,9 +351,9 @@ def test_init_whose_answer_was_lost_bumps_once(world: World, monkeypatch: pytest
 
 @pytest.mark.kafka("K117")
 def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparktxn.stage import segments
+    from sparktxn.stage import pendingsegment
 
-    upload = vars(segments)["upload_segment"]
+    upload = vars(pendingsegment)["upload_segment"]
     failed: list[int] = []
 
     def failing(*arguments: Any, **settings: Any) -> Any:
@@ -362,7 +362,7 @@ def test_an_upload_that_failed_is_tried_again_by_the_same_commit(world: World, m
             raise StoreUnavailable("no answer")
         return upload(*arguments, **settings)
 
-    monkeypatch.setattr(segments, "upload_segment", failing)
+    monkeypatch.setattr(pendingsegment, "upload_segment", failing)
     producer = world.transactional(store_append_inline_bytes=0)
     producer.begin_transaction()
     producer.produce("t", "x")

@@ -29,7 +29,7 @@ from sparktxn.format.entry import decode_entry
 from sparktxn.kafka.message import ConsumerGroupMetadata, TopicPartition
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.producer import Producer, TransactionState
-from sparktxn.stage import segments
+from sparktxn.stage import pendingsegment
 from tests.world import World, error_of, flags
 
 E = ErrorCode
@@ -467,7 +467,7 @@ class Slow:
         self.fails = True
         self.ahead_s = 0.0
         clock = world.store.log.clock
-        upload, monotonic_s = vars(segments)["upload_segment"], clock.monotonic_s
+        upload, monotonic_s = vars(pendingsegment)["upload_segment"], clock.monotonic_s
 
         def uploading(*arguments: Any, **settings: Any) -> Any:
             if self.fails:
@@ -481,7 +481,7 @@ class Slow:
                 raise StoreUnavailable("no answer")
             return put_if_absent(objects, name, data, **settings)
 
-        monkeypatch.setattr(segments, "upload_segment", uploading)
+        monkeypatch.setattr(pendingsegment, "upload_segment", uploading)
         monkeypatch.setattr(MemoryStore, "put_if_absent", putting)
         monkeypatch.setattr(type(clock), "monotonic_s", lambda _: monotonic_s() + self.ahead_s)
 
@@ -660,7 +660,7 @@ def test_a_purge_between_two_tries_of_a_commit_makes_it_fail(world: World) -> No
     producer.begin_transaction()
     producer.produce("t", "first")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(segments.PendingSegment, "finish", _unavailable)
+        patched.setattr(pendingsegment.PendingSegment, "finish", _unavailable)
         assert error_of(producer.commit_transaction).retriable()
     producer.purge()
     error = error_of(producer.commit_transaction, TransactionAborted)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_txnlog.options import READ, WRITE, ReadOptions, WriteOptions
+from pyspark_txnlog.options.options import READ, WRITE, ReadOptions, WriteOptions
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
 from sparktxn.admin import AdminClient, NewTopic
 from sparktxn.kafka.settings.consumer import ConsumerSettings

@@ -30,8 +30,6 @@ from sparktxn.admin import (
     NewTopic,
     OffsetSpec,
 )
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import SystemClock
 from sparktxn.consumer import Consumer
 from sparktxn.errors import KafkaException
 from sparktxn.halfmessage import Message as HalfMessage
@@ -56,11 +54,13 @@ from sparktxn.maintenance import (
     verify,
 )
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import SystemClock
 from sparktxn.producer import Producer
-from sparktxn.registry import lend_log, take_log_back
 from sparktxn.store import Store
-from sparktxn.structs import Compaction, RewrittenSegment
+from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.silentstore import SilentStore
+from sparktxn.values.structs import Compaction, RewrittenSegment
 from tests.edge.calls import Checker, Decided
 from tests.world import open_log
 
@@ -578,8 +578,8 @@ def test_opening_has_an_upper_bound_and_keeps_no_other_store_waiting(quiet: Quie
             Store.open("memory://other")
 
     with pytest.MonkeyPatch.context() as patch, silent.silence():
-        patch.setattr("sparktxn.registry._OPEN_TIMEOUT_S", TIMEOUT_S)
-        patch.setattr("sparktxn.registry.open_store", open_silent)
+        patch.setattr("sparktxn.store.registry._OPEN_TIMEOUT_S", TIMEOUT_S)
+        patch.setattr("sparktxn.store.registry.open_store", open_silent)
         opening = threading.Thread(target=open_other, daemon=True)
         opening.start()
         assert begun.wait(LIMIT_S)

@@ -36,7 +36,7 @@ from sparktxn.maintenance import Sweeper, maintain, sweep, vacuum
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer
 from sparktxn.store import Store
-from sparktxn.structs import TransactionStatus
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld, next_number
 

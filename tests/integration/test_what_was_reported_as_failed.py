@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sparktxn import Consumer, KafkaException, Producer, Store, TopicPartition
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import RandomIds
 from sparktxn.consumer import offsets as consumer_offsets
 from sparktxn.format import names
-from sparktxn.registry import lend_log, objects_of, take_log_back
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import RandomIds
+from sparktxn.store.registry import lend_log, objects_of, take_log_back
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.world import open_log
 

@@ -13,7 +13,7 @@ from sparktxn.format.snapshot import ProducerSnapshotEntry, encode_snapshot
 from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.producer import Producer
 from sparktxn.store import Store
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 from tests.interop.kafkatools import dump, fetch_jars
 
 pytestmark = pytest.mark.interop

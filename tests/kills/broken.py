@@ -46,7 +46,7 @@ _Wrapper = Callable[[ModuleType], None]
 
 
 def _sinks(wrapper: _Wrapper) -> dict[str, _Wrapper]:
-    return {"pyspark_txnlog.stream_writer": wrapper, "pyspark_txnlog.foreach": wrapper}
+    return {"pyspark_txnlog.writing.stream_writer": wrapper, "pyspark_txnlog.writing.foreach": wrapper}
 
 
 BUILDS: Final[dict[str, dict[str, _Wrapper]]] = {

@@ -32,8 +32,8 @@ def arm() -> None:
     wrappers: dict[str, list[Callable[[ModuleType], None]]] = {
         "sparktxn.objectstore.local": [functools.partial(points.wrap_store, "LocalStore")],
         "sparktxn.objectstore.remote": [functools.partial(points.wrap_store, "RemoteStore")],
-        "pyspark_txnlog.stream_writer": [points.wrap_commit],
-        "pyspark_txnlog.foreach": [points.wrap_commit],
+        "pyspark_txnlog.writing.stream_writer": [points.wrap_commit],
+        "pyspark_txnlog.writing.foreach": [points.wrap_commit],
     }
     broken = os.environ.get("KILLS_BROKEN")
     if broken:

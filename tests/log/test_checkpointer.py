@@ -9,8 +9,8 @@ from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, InitProducerId
 from sparktxn.log.follow.heads import newest_head
 from sparktxn.log.follow.tail import Tail
-from sparktxn.structs import PartitionSegments
 from sparktxn.testing.faultystore import Fault
+from sparktxn.values.structs import PartitionSegments
 from tests.simulation.checkers import digest_of, truth_after
 from tests.simulation.history import observe
 

@@ -12,7 +12,7 @@ from sparktxn.format import names
 from sparktxn.format.horizon import encode_marker
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, head_past, judge, names_of, usable_heads
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.look.entryhistory import find_entry
+from sparktxn.log.views.entryhistory import find_entry
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.testing.faultystore import Fault, Operation
@@ -169,11 +169,11 @@ def test_few_modules_read_the_horizon_themselves() -> None:
     # Those after the first need the number itself: where the log begins, and from where on a vacuum goes further.
     assert {reader for reader in readers if not reader.startswith("testing/")} == {
         "log/follow/confirm.py",
-        "log/look/viewing.py",
-        "maintenance/idle.py",
-        "maintenance/repair.py",
-        "maintenance/storecopy.py",
-        "maintenance/vacuum.py",
-        "maintenance/verify.py",
+        "log/views/viewing.py",
+        "maintenance/sweeping/ages.py",
+        "maintenance/checking/repair.py",
+        "maintenance/copying/storecopy.py",
+        "maintenance/vacuuming/vacuum.py",
+        "maintenance/checking/verify.py",
         "memberexpiry.py",
     }

@@ -9,8 +9,8 @@ import pytest
 from sparktxn.errors import CommandRefused, ErrorCode, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import InitProducerId
-from sparktxn.structs import TransactionStatus
 from sparktxn.testing.faultystore import Fault, Operation
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 
 LEFT, RIGHT = (1, 0), (1, 1)

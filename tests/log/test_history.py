@@ -7,9 +7,9 @@ import pytest
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic
-from sparktxn.log.look.entryhistory import EntryHistory, History, entry_not_before, first_entry
-from sparktxn.structs import TransactionState
+from sparktxn.log.views.entryhistory import EntryHistory, History, entry_not_before, first_entry
 from sparktxn.testing.faultystore import Fault, Operation
+from sparktxn.values.structs import TransactionState
 from tests.log.conftest import Client, Shared
 
 

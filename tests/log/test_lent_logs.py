@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.clock import SystemClock
 from sparktxn.errors import ConfigurationError, StoreNotFound
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.registry import lend_log, objects_of, take_log_back
+from sparktxn.process.clock import SystemClock
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
+from sparktxn.store.registry import lend_log, objects_of, take_log_back
+from sparktxn.testing.backgroundwork import StrictBackground
 from tests.world import open_log
 
 

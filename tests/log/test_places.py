@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktxn.log.follow.places import in_places_of
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     NO_TRANSACTION,
     AbortedTransaction,
     CommittedTransaction,

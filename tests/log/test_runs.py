@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.clock import RandomIds, SystemClock
 from sparktxn.errors import DamagedObject
 from sparktxn.log.keep.replay import Replay
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, segments_of
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.clock import RandomIds, SystemClock
 from sparktxn.scan.plan import aborted_between, segments_between
-from sparktxn.structs import ManifestRef, PartitionSegments, PartitionState
+from sparktxn.values.structs import ManifestRef, PartitionSegments, PartitionState
 from tests.unit.scan.log_builder import PartitionLog, memory_store
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sparktxn import CommandRefused, ConfigurationError, SegmentExpired, SinkCommit, Store
-from sparktxn.clock import RandomIds
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import (
     AddPartitionsToTxn,
@@ -21,10 +20,11 @@ from sparktxn.format.commands import (
     Vacuum,
 )
 from sparktxn.format.names import segment_file
-from sparktxn.registry import objects_of
+from sparktxn.process.clock import RandomIds
 from sparktxn.stage.pendingcommits import PendingCommit
 from sparktxn.stage.sharedcommits import SHARED_ID
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn.store.registry import objects_of
 from sparktxn.testing.faultystore import Fault, FaultyStore
 from tests.log.storecommits import staged, values_of
 from tests.world import open_log

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from sparktxn import BatchRefused, ConfigurationError, ProducerFenced, SinkCommit, Store
-from sparktxn.clock import RandomIds
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format.commands import CreateTopic
 from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.registry import objects_of
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.process.clock import RandomIds
+from sparktxn.stage.stagedsegment import StagedSegment
+from sparktxn.store.registry import objects_of
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation
 from tests.log.storecommits import staged, values_of

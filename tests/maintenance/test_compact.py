@@ -334,7 +334,7 @@ def test_another_process_does_the_tasks(prices: Prices) -> None:
 
 
 def test_what_other_processes_have_made_takes_effect_before_they_get_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 2)
+    monkeypatch.setattr("sparktxn.maintenance.taskrunning.TASKS_PER_RUN", 2)
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     world = World({})
     try:
@@ -372,7 +372,7 @@ def test_of_a_rewrite_and_a_compaction_of_one_plan_the_second_is_lost(prices: Pr
 
 def test_many_runs_take_effect_together(prices: Prices, monkeypatch: pytest.MonkeyPatch) -> None:
     """More segments than a manifest should name."""
-    monkeypatch.setattr(import_module("sparktxn.maintenance.compact"), "_SEGMENTS_PER_RUN", 2)
+    monkeypatch.setattr(import_module("sparktxn.maintenance.rewriting.compact"), "_SEGMENTS_PER_RUN", 2)
     for number in range(9):
         prices.put((f"key {number % 7}", str(number)))
     entry = prices.entry()

@@ -20,25 +20,15 @@ from sparktxn.format.entry import seal_document
 from sparktxn.halfmessage.engine import HalfEngine
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
-from sparktxn.log.follow.copies import newest_copy
-from sparktxn.maintenance import (
-    CopiedObjects,
-    CopyTask,
-    compact,
-    copy_store,
-    copytarget,
-    rewrite,
-    run_copy_task,
-    storecopy,
-    vacuum,
-    verify,
-)
-from sparktxn.maintenance.copyplan import CopyPlan, plan_copy
-from sparktxn.maintenance.storecopy import Copying
+from sparktxn.log.follow.newestcopy import newest_copy
+from sparktxn.maintenance import CopiedObjects, CopyTask, compact, copy_store, rewrite, run_copy_task, vacuum, verify
+from sparktxn.maintenance.copying import copytarget, storecopy
+from sparktxn.maintenance.copying.copyplan import CopyPlan, plan_copy
+from sparktxn.maintenance.copying.storecopy import Copying
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.registry import objects_of
 from sparktxn.store import Store
+from sparktxn.store.registry import objects_of
 from tests.compatibility.make_golden import contents
 from tests.compatibility.workload import written
 from tests.world import next_number

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from sparktxn import Producer, Store, read_arrow
-from sparktxn.background import ThreadBackground
-from sparktxn.clock import Deadline, SystemClock, time_left_s
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.log import Log
-from sparktxn.maintenance import folding
-from sparktxn.maintenance.folding import Folder
-from sparktxn.maintenance.rewriteplan import plan_tasks
+from sparktxn.maintenance.rewriting import folding
+from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.registry import lend_log, take_log_back
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import Deadline, SystemClock, time_left_s
 from sparktxn.scan.plan import segments_between
+from sparktxn.store.registry import lend_log, take_log_back
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, healthy
 from tests.world import World, next_number, open_log

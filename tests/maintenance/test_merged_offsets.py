@@ -14,15 +14,16 @@ import pytest
 
 from sparktxn import ReadTask, TopicPartition, read_arrow, to_duckdb, to_polars
 from sparktxn.admin import AdminClient
-from sparktxn.clock import SystemClock
 from sparktxn.format import names
 from sparktxn.format.schema import with_offsets
 from sparktxn.format.segment import checksum, encode_segment, stored_schema
-from sparktxn.maintenance import compact, rewrite, segmentwriter, verify
-from sparktxn.maintenance.segmentcheck import SegmentsToCheck, check_segments, stored_segment
+from sparktxn.maintenance import compact, rewrite, verify
+from sparktxn.maintenance.checking.segmentcheck import SegmentsToCheck, check_segments, stored_segment
+from sparktxn.maintenance.rewriting import segmentwriter
 from sparktxn.objectstore.memory import MemoryStore
+from sparktxn.process.clock import SystemClock
 from sparktxn.store import read_task
-from sparktxn.structs import SegmentRef
+from sparktxn.values.structs import SegmentRef
 from tests.world import World, next_number
 
 

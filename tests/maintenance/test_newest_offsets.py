@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.maintenance import compact, newestoffsets, plan_compact, run_compact_task
-from sparktxn.maintenance.newestoffsets import newest_offsets
+from sparktxn.maintenance import compact, plan_compact, run_compact_task
+from sparktxn.maintenance.rewriting import newestoffsets
+from sparktxn.maintenance.rewriting.newestoffsets import newest_offsets
 from tests.world import World
 
 RECORDS = 400

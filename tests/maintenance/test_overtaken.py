@@ -8,8 +8,8 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.checkpoint import part_of
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.horizon import read_horizon
-from sparktxn.log.follow.state import StateParts
+from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.replicaparts import StateParts
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import LEFT, TOPIC, Process, World
 from tests.simulation.truth import digest_of, replay

@@ -19,7 +19,7 @@ from tests.maintenance.test_verify import EVERYTHING, GOLDEN, OPTIONS, segments_
 __all__ = ["shop"]
 
 # The package's name `repair` is the function.
-repairing: Any = sys.modules["sparktxn.maintenance.repair"]
+repairing: Any = sys.modules["sparktxn.maintenance.checking.repair"]
 
 KINDS = {
     "manifest": "**/_sealed/*/manifest",

@@ -17,11 +17,11 @@ from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.log.keep.runs import not_rewritten
 from sparktxn.maintenance import apply_retention, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
-from sparktxn.maintenance.rewriteplan import plan_tasks
+from sparktxn.maintenance.rewriting.rewriteplan import plan_tasks
 from sparktxn.scan.offsets import offset_for_time
 from sparktxn.scan.plan import segments_between
 from sparktxn.store import read_task
-from sparktxn.structs import ManifestRef, RewrittenRange, SegmentRef
+from sparktxn.values.structs import ManifestRef, RewrittenRange, SegmentRef
 from tests.world import World
 
 TWO = {"rewrite.min.segments": 2}
@@ -201,7 +201,7 @@ def test_what_other_processes_have_made_takes_effect_before_they_get_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their ranges follow each other in one partition: an entry could name all of them."""
-    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 2)
+    monkeypatch.setattr("sparktxn.maintenance.taskrunning.TASKS_PER_RUN", 2)
     write(world, 45)
     before = world.rows("t")
     given = {**TWO, "rewrite.target.bytes": 1_024}
@@ -225,8 +225,8 @@ def test_what_other_processes_have_made_takes_effect_before_they_get_more(
 
 def test_tasks_of_many_segments_are_handed_out_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed out together bounds the driver's memory."""
-    monkeypatch.setattr("sparktxn.maintenance.running.SEGMENTS_PER_RUN", 9)
-    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_PER_TASK", 4)
+    monkeypatch.setattr("sparktxn.maintenance.taskrunning.SEGMENTS_PER_RUN", 9)
+    monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_PER_TASK", 4)
     write(world, 18)
     before, handed_out = world.rows("t"), list[list[int]]()
 
@@ -270,7 +270,7 @@ def test_a_plan_does_not_depend_on_how_much_of_it_is_in_memory(sealed: World, mo
         expected = list(plan_tasks(log.objects, view, settings))
         assert expected
         for at_once in (1, 5, 12):
-            monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_AT_ONCE", at_once)
+            monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_AT_ONCE", at_once)
             assert list(plan_tasks(log.objects, view, settings)) == expected
             for offset in range(1, stable, 5):
                 some = [*plan_tasks(log.objects, view, settings, {("t", 0): offset})]
@@ -284,15 +284,15 @@ def test_a_plan_reads_manifests_when_it_comes_to_them(monkeypatch: pytest.Monkey
         write(world, 6)
         world.store.log.refresh()
         world.store.log.checkpoint()
-    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_AT_ONCE", 2)
-    monkeypatch.setattr("sparktxn.maintenance.rewriteplan._SEGMENTS_PER_TASK", 3)
+    monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_AT_ONCE", 2)
+    monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan._SEGMENTS_PER_TASK", 3)
     asked: list[tuple[int, int]] = []
 
     def noted(objects: Any, view: Any, start: int, end: int) -> list[SegmentRef]:
         asked.append((start, end))
         return segments_between(objects, view, start, end)
 
-    monkeypatch.setattr("sparktxn.maintenance.rewriteplan.segments_between", noted)
+    monkeypatch.setattr("sparktxn.maintenance.rewriting.rewriteplan.segments_between", noted)
     log = world.store.log
     view = log.view(["t"])
     tasks = plan_tasks(log.objects, view, RewriteSettings(target_bytes=1_024, min_segments=2))

@@ -28,9 +28,9 @@ from sparktxn.format.commands import (
 from sparktxn.maintenance import Sweeper, SweepReport, sweep
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.store import Store
-from sparktxn.structs import TransactionStatus
 from sparktxn.testing.clocks import ManualClock
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.world import ClockedWorld
 

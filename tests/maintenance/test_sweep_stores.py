@@ -13,7 +13,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import InitProducerId
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
-from sparktxn.structs import TransactionStatus
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 
 BUCKET = "sweeping"

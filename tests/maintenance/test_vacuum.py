@@ -11,8 +11,8 @@ from sparktxn.errors import CommandRefused, ConfigurationError, DamagedObject, E
 from sparktxn.format import names
 from sparktxn.format.checkpoint import decode_head, encode_head
 from sparktxn.format.commands import Append, CreateTopic, DeleteRecords, DeleteTopic, InitProducerId, JoinGroup, Vacuum
-from sparktxn.log.follow.horizon import read_horizon
-from sparktxn.log.look.entryhistory import first_entry
+from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.views.entryhistory import first_entry
 from sparktxn.maintenance import VacuumReport
 from sparktxn.testing.faultystore import Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, RIGHT, TOPIC, Process, World

@@ -11,8 +11,8 @@ from sparktxn.format.commands import DiscardHalf, EndHalf, PrepareHalf, ResumeHa
 from sparktxn.format.segment import checksum
 from sparktxn.log.keep import replay
 from sparktxn.log.keep.runs import segments_of
-from sparktxn.maintenance import marking
-from sparktxn.structs import HalfSegment, SegmentRef
+from sparktxn.maintenance import reachable
+from sparktxn.values.structs import HalfSegment, SegmentRef
 from tests.maintenance.vacuumworld import LEFT, TOPIC, World
 
 
@@ -76,7 +76,7 @@ def test_segments_of_pending_and_discarded_halves_are_kept(world: World, is_inli
 def test_a_build_that_does_not_mark_them_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, is_inline: bool
 ) -> None:
-    monkeypatch.setattr(marking._Marking, "_mark_halves", lambda *_: None)
+    monkeypatch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
     with pytest.raises(AssertionError):
         scenario_kept_across_vacuums(world, is_inline=is_inline)
 

@@ -10,8 +10,8 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format import names
 from sparktxn.format.commands import Append, DeleteRecords
 from sparktxn.format.vacuumhint import VacuumHint, decode_vacuum_hint, encode_vacuum_hint
-from sparktxn.log.follow.horizon import read_horizon
-from sparktxn.maintenance import newnames
+from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.maintenance.vacuuming import incrementallisting
 from sparktxn.scan.plan import segments_between
 from sparktxn.testing.faultystore import Died, Fault, Operation
 from tests.maintenance.vacuumworld import DAY_S, LEFT, TOPIC, Process, World
@@ -32,7 +32,7 @@ def world() -> World:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few objects count as many."""
-    monkeypatch.setattr(newnames, "_NAMES_PER_REQUEST", -1)
+    monkeypatch.setattr(incrementallisting, "_NAMES_PER_REQUEST", -1)
 
 
 def listed(process: Process) -> list[str]:
@@ -169,7 +169,7 @@ def test_what_another_vacuum_has_deleted_is_no_damage(world: World, monkeypatch:
     def gone(*_: Any) -> None:
         raise DamagedObject("part", "the checkpoint's head names it and it does not exist")
 
-    monkeypatch.setattr(newnames._New, "_passed", gone)
+    monkeypatch.setattr(incrementallisting._New, "_passed", gone)
     world.clock.sleep(1)
     before = hint(world).listed_ms
     assert vacuumed(world) == [names.TOPICS]

@@ -11,21 +11,21 @@ import pytest
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.log.follow import confirm
-from sparktxn.log.follow.state import StateParts
+from sparktxn.log.follow.replicaparts import StateParts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep import checkpointer
 from sparktxn.log.keep.replay import Replay
-from sparktxn.maintenance import marking
-from sparktxn.maintenance.vacuum import _Round
+from sparktxn.maintenance import reachable
+from sparktxn.maintenance.vacuuming.vacuum import _Round
 from sparktxn.objectstore import memory
-from sparktxn.state import partitions
-from sparktxn.structs import StateRecord
+from sparktxn.state.transactions import partitions
+from sparktxn.values.structs import StateRecord
 from tests.maintenance import test_overtaken as overtaken
 from tests.maintenance import test_vacuum as scenarios
 from tests.maintenance.vacuumworld import World
 
 # The package exports a function of the same name.
-vacuum_module = sys.modules["sparktxn.maintenance.vacuum"]
+vacuum_module = sys.modules["sparktxn.maintenance.vacuuming.vacuum"]
 
 
 def without_verifying(patch: pytest.MonkeyPatch) -> None:
@@ -107,14 +107,14 @@ def without_reading_the_horizon_again(patch: pytest.MonkeyPatch) -> None:
 def skipping_heads_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     """What another vacuum has deleted while this one marked is taken for what no process can read."""
     without_reading_the_horizon_again(patch)
-    mark_head = marking._Marking.mark
+    mark_head = reachable._Marking.mark
 
-    def mark_or_skip(self: marking._Marking, head: CheckpointHead, found: marking.Marks) -> None:
+    def mark_or_skip(self: reachable._Marking, head: CheckpointHead, found: reachable.Marks) -> None:
         with contextlib.suppress(DamagedObject):
             mark_head(self, head, found)
         found.needed.clear()
 
-    patch.setattr(marking._Marking, "mark", mark_or_skip)
+    patch.setattr(reachable._Marking, "mark", mark_or_skip)
 
 
 @pytest.mark.parametrize(

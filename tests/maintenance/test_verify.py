@@ -19,15 +19,15 @@ from sparktxn import Producer
 from sparktxn.errors import CommandRefused, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.maintenance import Problem, VerifyReport, rewrite, vacuum, verify
+from sparktxn.maintenance.checking.segmentcheck import partition_problems
 from sparktxn.maintenance.overtaken import Overtaken
-from sparktxn.maintenance.segmentcheck import partition_problems
 from sparktxn.store import Store
-from sparktxn.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
+from sparktxn.values.structs import NO_SEQUENCE, OpenTransaction, PartitionState, SegmentRef
 from tests.seeds import examples
 
 GOLDEN = Path(__file__).parent.parent / "compatibility" / "golden" / "format-1"
 # The package's name `verify` is the function.
-verifying: Any = sys.modules["sparktxn.maintenance.verify"]
+verifying: Any = sys.modules["sparktxn.maintenance.checking.verify"]
 OPTIONS = {
     "store.fsync": "false",
     "checkpoint.entries": "4",
@@ -138,7 +138,7 @@ def test_tasks_are_handed_out_some_at_a_time(shop: Store, monkeypatch: pytest.Mo
     shop.create_topic("other", 1)
     with Producer({"bootstrap.servers": shop.uri, **OPTIONS}) as producer:
         producer.produce("other", b"x")
-    monkeypatch.setattr("sparktxn.maintenance.running.TASKS_PER_RUN", 1)
+    monkeypatch.setattr("sparktxn.maintenance.taskrunning.TASKS_PER_RUN", 1)
     handed_out: list[int] = []
 
     def run(check: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:

@@ -12,8 +12,8 @@ from sparktxn.errors import OutcomeUnknown, StoreUnavailable, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, CreateTopic, InitProducerId
 from sparktxn.format.segment import checksum
-from sparktxn.log.follow.horizon import read_horizon
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import VacuumReport, vacuum
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore

@@ -105,7 +105,7 @@ def test_every_explanation_is_of_a_function_that_exists() -> None:
     known = explained(EXPLAINED.read_text())
     assert known
     for module, changes in known.items():
-        names = vars(importlib.import_module(f"sparktxn.state.{module}"))
+        names = vars(importlib.import_module(f"sparktxn.state.{module.replace('/', '.')}"))
         for change, reason in changes.items():
             assert change.partition(":")[0].partition(".")[0] in names, change
             assert reason, f"{change} is not explained"
@@ -113,6 +113,9 @@ def test_every_explanation_is_of_a_function_that_exists() -> None:
 
 def test_every_module_that_has_functions_is_named() -> None:
     """`make mutate` runs those that are, and only those."""
-    modules = {path.stem: ast.walk(ast.parse(path.read_text())) for path in Path(STATE).glob("*.py")}
+    modules = {
+        path.relative_to(STATE).with_suffix("").as_posix(): ast.walk(ast.parse(path.read_text()))
+        for path in Path(STATE).rglob("*.py")
+    }
     mutable = {name for name, nodes in modules.items() if any(isinstance(node, ast.FunctionDef) for node in nodes)}
     assert set(explained(EXPLAINED.read_text())) == mutable

@@ -39,9 +39,9 @@ from sparktxn.format.schema import stored_schema
 from sparktxn.format.snapshot import decode_snapshot, encode_snapshot, snapshot_entry
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
 from sparktxn.state.delta import Context, Refusal
-from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.machine import apply_list
-from sparktxn.structs import (
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import (
     HalfSegment,
     ManifestRef,
     PartitionSegments,

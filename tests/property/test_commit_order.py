@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparktxn import Producer, Store, TopicPartition, read_task
 from sparktxn.admin import AdminClient
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import vacuum
 from tests.seeds import examples
 from tests.world import World

@@ -14,20 +14,19 @@ from msgspec.structs import replace
 
 from sparktxn import Message, Producer, Store, TopicPartition, ViewExpired, read_task
 from sparktxn.format.commands import AlterTopic
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import (
     apply_compact,
     apply_rewrite,
     compact,
-    newestoffsets,
     plan_compact,
     plan_rewrite,
     rewrite,
     run_compact_task,
     run_rewrite_task,
-    segmentwriter,
     verify,
 )
+from sparktxn.maintenance.rewriting import newestoffsets, segmentwriter
 from sparktxn.scan.plan import Order, ReadTask
 from tests.mergedrows import check_merged_rows
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, read

@@ -22,7 +22,7 @@ import pyspark_txnlog
 from sparktxn import Producer, Store, read_arrow, read_task, to_duckdb, to_pandas, to_polars
 from sparktxn.cli.reading import parse_start, read_topics
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import rewrite
 from sparktxn.transfer import export_topic
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, History, Row, Step, inline_bytes_

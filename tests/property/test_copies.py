@@ -14,7 +14,7 @@ from sparktxn import ConfigurationError, Producer, Store, TopicPartition
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import EndTxn
 from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import CopyReport, copy_store, verify
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, inline_bytes_
 from tests.property.test_rewrites import COLUMNS, Rewriting, commit_rows, offset_rows

@@ -22,7 +22,8 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.memory import MemoryStore
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.state.rules import RULES, Scope, parts_touched_by
-from sparktxn.structs import (
+from sparktxn.testing.clocks import ManualClock
+from sparktxn.values.structs import (
     HalfSegment,
     MemberState,
     PartitionState,
@@ -32,7 +33,6 @@ from sparktxn.structs import (
     TransactionState,
     TransactionStatus,
 )
-from sparktxn.testing.clocks import ManualClock
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 from tests.seeds import examples

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sparktxn.format.commands import PrepareHalf
 from sparktxn.state import halfmessages, topics
 from sparktxn.state import settings as state_settings
-from sparktxn.structs import StoreState, TopicState
+from sparktxn.values.structs import StoreState, TopicState
 from tests.property.test_state_machine import StateMachine
 
 Patch = pytest.MonkeyPatch

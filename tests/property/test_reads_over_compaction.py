@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparktxn import TopicPartition, read_arrow, read_task
 from sparktxn.halfmessage import rocketmq5
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import CompactedFiles, apply_compact, plan_compact, run_compact_task
 from sparktxn.scan.plan import Isolation
 from tests.property.test_commit_order import ACTIONS, PARTITIONS, PRODUCERS, Step, read

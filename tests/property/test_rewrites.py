@@ -14,19 +14,12 @@ from hypothesis import strategies as st
 
 from sparktxn import ReadTask, Store, ViewExpired, read_task
 from sparktxn.config.maintenance import RewriteSettings
-from sparktxn.log.look.views import ReadView
-from sparktxn.maintenance import (
-    RewriteReport,
-    apply_rewrite,
-    plan_rewrite,
-    rewrite,
-    run_rewrite_task,
-    segmentwriter,
-    verify,
-)
-from sparktxn.maintenance.folding import Folder
-from sparktxn.scan.files import committed_files, have_cut_parts
+from sparktxn.log.views.readview import ReadView
+from sparktxn.maintenance import RewriteReport, apply_rewrite, plan_rewrite, rewrite, run_rewrite_task, verify
+from sparktxn.maintenance.rewriting import segmentwriter
+from sparktxn.maintenance.rewriting.folding import Folder
 from sparktxn.scan.plan import Isolation
+from sparktxn.scan.storedfiles import committed_files, have_cut_parts
 from sparktxn.scan.systemtables import TableSelection
 from sparktxn.store import read_table_task
 from tests.mergedrows import check_merged_rows

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from sparktxn.format.schema import check_schema
 from sparktxn.stage.batchcommits import fingerprint_of
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.testing.clocks import ManualClock
 from tests.seeds import examples

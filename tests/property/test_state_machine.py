@@ -35,12 +35,12 @@ from sparktxn.format.commands import (
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import PartitionView
+from sparktxn.log.views.readview import PartitionView
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import AbortedTransaction, HalfSegment, SegmentRef
-from sparktxn.testing.background import StrictBackground
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.values.structs import AbortedTransaction, HalfSegment, SegmentRef
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 from tests.referencemodel import STORE, ReferenceModel

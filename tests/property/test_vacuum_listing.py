@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from sparktxn.errors import CommandRefused
 from sparktxn.format import names
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, DiscardHalf, EndHalf, PrepareHalf
-from sparktxn.log.look.views import ReadView
-from sparktxn.maintenance import newnames, rewrite
+from sparktxn.log.views.readview import ReadView
+from sparktxn.maintenance import rewrite
+from sparktxn.maintenance.vacuuming import incrementallisting
 from sparktxn.scan.plan import segments_between
-from sparktxn.structs import HalfSegment
 from sparktxn.testing.faultystore import Died, Fault
+from sparktxn.values.structs import HalfSegment
 from tests.maintenance.vacuumworld import TOPIC, World
 from tests.seeds import examples
 
@@ -173,7 +174,7 @@ def remaining(world: World) -> set[str]:
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vacuum lists what is new, however few objects there are."""
-    monkeypatch.setattr(newnames, "_NAMES_PER_REQUEST", -1)
+    monkeypatch.setattr(incrementallisting, "_NAMES_PER_REQUEST", -1)
 
 
 @settings(max_examples=examples(10, 100))

@@ -16,11 +16,11 @@ from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Append
 from sparktxn.log.follow import confirm
 from sparktxn.log.follow.heads import read_head
-from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.follow.tail import Tail
-from sparktxn.log.look.views import capture_view
-from sparktxn.state.producers import next_sequence
-from sparktxn.structs import TopicState
+from sparktxn.log.views.readview import capture_view
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.structs import TopicState
 from tests.simulation.history import Attempt, History, Observation, Outcome, observe
 from tests.simulation.inlineappends import check_carried
 from tests.simulation.truth import (

@@ -18,7 +18,7 @@ from sparktxn.config.store import StoreSettings
 from sparktxn.consumer import Consumer
 from sparktxn.errors import ErrorCode, KafkaException, RetentionPassed, StoreUnavailable, ViewExpired
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.producer import Producer
 from sparktxn.scan.plan import Isolation, ReadTask
 from sparktxn.scan.reader import read

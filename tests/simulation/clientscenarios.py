@@ -7,16 +7,16 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from sparktxn.clock import RandomIds
 from sparktxn.format.commands import InitProducerId
 from sparktxn.log.log import Log
 from sparktxn.maintenance import verify
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.registry import lend_log, take_log_back
+from sparktxn.process.clock import RandomIds
 from sparktxn.store import Store
-from sparktxn.structs import CommittedOffset, TransactionState, TransactionStatus
-from sparktxn.testing.background import StrictBackground
+from sparktxn.store.registry import lend_log, take_log_back
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock
+from sparktxn.values.structs import CommittedOffset, TransactionState, TransactionStatus
 from tests.simulation.clienthistory import ClientHistory, Committed
 from tests.simulation.clientprograms import (
     COMPACTED,

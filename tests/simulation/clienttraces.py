@@ -22,7 +22,7 @@ from sparktxn.kafka.message import TopicPartition
 from sparktxn.log.write.queue import LISTS_BYTES_MAX
 from sparktxn.producer import Producer
 from sparktxn.producer.states import TransactionState
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.stager import SegmentStager
 from sparktxn.store import SinkCommit, Store
 from sparktxn.testing.clocks import ManualClock

@@ -14,8 +14,8 @@ from greenlet import getcurrent, greenlet
 
 from sparktxn.config.store import StoreSettings
 from sparktxn.log.log import Log
-from sparktxn.registry import lend_log, take_log_back
-from sparktxn.testing.background import StrictBackground
+from sparktxn.store.registry import lend_log, take_log_back
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation
 from tests.simulation.fibers import no_collections

@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from sparktxn import background, dropped
 from sparktxn.errors import DamagedObject, KafkaException
+from sparktxn.process import background, dropped
 
 __all__ = ["Fiber", "FiberBackground", "Owner", "cooperative_threads", "current_fiber", "no_collections"]
 

@@ -16,7 +16,7 @@ from sparktxn.format.commands import Command, EndTxn, ExpireMember, OffsetCommit
 from sparktxn.format.entry import decode_entry
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.machine import apply_entry
-from sparktxn.structs import MemberState, StateKey
+from sparktxn.values.structs import MemberState, StateKey
 from tests.groupcommands import Place, check_group, holdings, places
 from tests.simulation.groupprograms import GROUP, GroupCommit, GroupHistory, TransactionKey
 from tests.simulation.truth import RecordedObjects

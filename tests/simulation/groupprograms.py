@@ -35,7 +35,7 @@ from sparktxn.log.log import Log
 from sparktxn.log.write.tickets import Ticket
 from sparktxn.maintenance import sweep
 from sparktxn.store import Store
-from sparktxn.structs import MemberState
+from sparktxn.values.structs import MemberState
 from tests.groupcommands import Place, holdings, places
 from tests.producercommands import ProducerCommands
 from tests.simulation.commandprograms import delete_behind_checkpoints

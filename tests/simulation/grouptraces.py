@@ -18,7 +18,7 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     ReleasePartitions,
 )
-from sparktxn.structs import MemberState
+from sparktxn.values.structs import MemberState
 from tests.groupcommands import Place, places
 from tests.simulation.director import Act
 from tests.simulation.scripted import LEFT, RIGHT, ScriptedWorld, entry_name

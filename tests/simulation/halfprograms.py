@@ -15,7 +15,7 @@ from sparktxn.halfmessage.engine import HalfEngine, StagedMessages
 from sparktxn.halfmessage.records import MessageRecord
 from sparktxn.kafka.settings.halfmessage import HalfMessageSettings
 from sparktxn.log.log import Log
-from sparktxn.structs import HalfSegment, HalfState
+from sparktxn.values.structs import HalfSegment, HalfState
 from tests.simulation.clienthistory import ClientHistory
 from tests.simulation.clientprograms import ClientWorld, Program, connect
 from tests.simulation.history import Outcome

@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from sparktxn.format import names
 from sparktxn.format.manifest import decode_manifest
 from sparktxn.format.txnindex import decode_transaction_index
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 
 __all__ = ["Attempt", "History", "Job", "Observation", "Outcome", "Placed", "observe"]
 

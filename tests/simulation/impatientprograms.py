@@ -26,7 +26,7 @@ from sparktxn.format.commands import OffsetCommit, OffsetToCommit
 from sparktxn.kafka.message import Message, TopicPartition
 from sparktxn.log.log import Log
 from sparktxn.producer import Producer
-from sparktxn.stage.staged import StagedSegment
+from sparktxn.stage.stagedsegment import StagedSegment
 from sparktxn.stage.stager import SegmentStager, StageTopic
 from sparktxn.store import SinkCommit, Store
 from tests.simulation.clienthistory import Delivery, Request, Transaction

@@ -9,7 +9,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject, ViewExpired
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import VacuumReport, rewrite, vacuum
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.producer import Producer

@@ -10,7 +10,6 @@ from typing import Final
 from msgspec import Struct
 
 from sparktxn.admin import AbortTransactionSpec, AdminClient, NewPartitions, NewTopic
-from sparktxn.clock import RandomIds
 from sparktxn.config.maintenance import RewriteSettings
 from sparktxn.config.store import StoreOptions
 from sparktxn.errors import ConfigurationError, KafkaException
@@ -28,14 +27,15 @@ from sparktxn.maintenance import (
     vacuum,
     verify,
 )
-from sparktxn.maintenance.compactfiles import copy_newest
-from sparktxn.maintenance.folding import Folder
-from sparktxn.maintenance.rewritefiles import copy_records
-from sparktxn.maintenance.storecopy import Copying, Work
+from sparktxn.maintenance.copying.storecopy import Copying, Work
+from sparktxn.maintenance.rewriting.compactfiles import copy_newest
+from sparktxn.maintenance.rewriting.folding import Folder
+from sparktxn.maintenance.rewriting.rewritefiles import copy_records
+from sparktxn.process.clock import RandomIds
 from sparktxn.producer import Producer
-from sparktxn.producer.prepared import PreparedTransaction
+from sparktxn.producer.preparedstate import PreparedTransaction
 from sparktxn.store import Store
-from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock
 from tests.simulation.clienthistory import Transaction
 from tests.simulation.clientprograms import ClientWorld, Program, connect, read_commits

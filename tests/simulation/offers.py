@@ -13,7 +13,7 @@ from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, InitProducerId, OffsetCommit, TxnOffsetCommit
 from sparktxn.format.entry import decode_entry
 from sparktxn.format.intent import decode_intent
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.objectstore.contract import ObjectStore
 from tests.simulation.clienthistory import ClientHistory
 from tests.simulation.history import observe

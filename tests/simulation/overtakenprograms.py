@@ -29,16 +29,16 @@ from sparktxn.format.commands import CommandResult, CreateTopic, InitProducerId
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.follow import heads as checkpoints
 from sparktxn.log.follow import tail
-from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.keep import runs, sealing
 from sparktxn.log.log import Log
 from sparktxn.log.write import slot
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
-from sparktxn.structs import SegmentRef
-from sparktxn.testing.background import StrictBackground
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.clocks import ManualClock, SeededIds
 from sparktxn.testing.faultystore import Fault, Operation
+from sparktxn.values.structs import SegmentRef
 from tests.producercommands import ProducerCommands
 from tests.simulation import history as history_module
 from tests.simulation.checkers import check_checkpoints, check_order, check_same_end, check_views, usable_heads
@@ -51,7 +51,7 @@ from tests.simulation.truth import entry_and_digest, replay
 __all__ = ["check_overtaken", "overtaken", "rates_of", "small_objects"]
 
 # The package exports a function of the same name.
-_vacuum_module: Final = sys.modules["sparktxn.maintenance.vacuum"]
+_vacuum_module: Final = sys.modules["sparktxn.maintenance.vacuuming.vacuum"]
 _TOPIC: Final = "topic"
 _PARTITIONS: Final = 2
 _ENTRIES: Final = 12

@@ -14,7 +14,7 @@ from sparktxn.maintenance import Sweeper
 from sparktxn.scan.commitorder import CommitCut, commit_cut
 from sparktxn.state.intents import INTENT_WINDOW
 from sparktxn.store import Store
-from sparktxn.structs import TransactionStatus
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.simulation.scripted import LEFT, RIGHT, SETTINGS, ScriptedWorld, entry_name, plain_offset
 from tests.simulation.traces import TRACES, fused, trace_of

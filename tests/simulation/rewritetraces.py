@@ -6,7 +6,7 @@ import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AlterTopic, CreateTopic, DeleteRecords, DeleteTopic, Rewrite
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import RewriteReport, compact, rewrite
 from sparktxn.producer import Producer
 from sparktxn.scan.commitorder import commit_cut, plan_commits

@@ -7,8 +7,6 @@ from itertools import count
 
 import pyarrow as pa
 
-from sparktxn.background import InlineBackground
-from sparktxn.clock import Clock
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import CommandRefused, OutcomeLost
 from sparktxn.format import names
@@ -20,13 +18,15 @@ from sparktxn.format.commands import (
     OffsetCommit,
     OffsetToCommit,
 )
-from sparktxn.log.follow.horizon import read_horizon
+from sparktxn.log.follow.horizonmarkers import read_horizon
 from sparktxn.log.log import Log
 from sparktxn.maintenance import VacuumReport, vacuum
-from sparktxn.registry import lend_log
+from sparktxn.process.background import InlineBackground
+from sparktxn.process.clock import Clock
 from sparktxn.scan.plan import ReadTask
 from sparktxn.scan.reader import read
 from sparktxn.store import Store
+from sparktxn.store.registry import lend_log
 from sparktxn.testing.clocks import SeededIds
 from sparktxn.testing.faultystore import Fault, FaultyStore, Operation, Script
 from tests.producercommands import ProducerCommands

@@ -20,15 +20,15 @@ from typing import Final, NamedTuple
 from greenlet import getcurrent
 from msgspec import Struct
 
-from sparktxn.background import Background
-from sparktxn.clock import time_left_s
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import PutOutcome, check_time
-from sparktxn.registry import lend_log, take_log_back
-from sparktxn.testing.background import StrictBackground
+from sparktxn.process.background import Background
+from sparktxn.process.clock import time_left_s
+from sparktxn.store.registry import lend_log, take_log_back
+from sparktxn.testing.backgroundwork import StrictBackground
 from sparktxn.testing.faultystore import Died, Fault, FaultyStore, Operation, Script
 from tests.simulation.fibers import Fiber, FiberBackground, cooperative_threads, current_fiber, no_collections
 from tests.simulation.sharedobjects import SharedObjects

@@ -16,14 +16,16 @@ from sparktxn.log.follow import follower, tail
 from sparktxn.log.write import committer, queue, storeclock, timeouts
 from sparktxn.log.write.lists import CheckedList
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.producer import failures
-from sparktxn.producer.failures import FAILURES, Failure, Operation
-from sparktxn.producer.transaction import Transactions
+from sparktxn.producer import transactionerrors
+from sparktxn.producer.transactionalcalls import Transactions
+from sparktxn.producer.transactionerrors import FAILURES, Failure, Operation
 from sparktxn.stage.batchcommits import BatchCommits
-from sparktxn.state import fencing, groups, machine, partitions, sinks
+from sparktxn.state import machine
 from sparktxn.state.delta import Refusal
-from sparktxn.state.producers import next_sequence
-from sparktxn.structs import PendingOffsets
+from sparktxn.state.groups import fencing, groups
+from sparktxn.state.transactions import partitions, sinks
+from sparktxn.state.transactions.producers import next_sequence
+from sparktxn.values.structs import PendingOffsets
 from tests.simulation import clienttraces as traces
 from tests.simulation.scenarios import simulate
 from tests.simulation.scripted import ScriptedWorld
@@ -94,7 +96,9 @@ def without_writer_features(patch: Patch) -> None:
 def without_fatal_fences(patch: Patch) -> None:
     """A fence that a flush meets asks for an abort, as in Kafka's Java client."""
     fenced = {code: Failure.ABORT for code, failure in FAILURES[Operation.PUBLISH].items() if failure is Failure.FENCED}
-    patch.setattr(failures, "FAILURES", {**FAILURES, Operation.PUBLISH: {**FAILURES[Operation.PUBLISH], **fenced}})
+    patch.setattr(
+        transactionerrors, "FAILURES", {**FAILURES, Operation.PUBLISH: {**FAILURES[Operation.PUBLISH], **fenced}}
+    )
 
 
 def without_compared_clocks(patch: Patch) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from sparktxn import background, dropped, registry
+from sparktxn.process import background, dropped
 from sparktxn.producer import linger
+from sparktxn.store import registry
 from sparktxn.testing.faultystore import Died
 from tests.simulation.simulator import FaultRates, Process, Simulator
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from sparktxn.format.commands import ExpireMember, JoinGroup, LeaveGroup, ReleasePartitions
 from sparktxn.log.log import Log
-from sparktxn.state import fencing, groups, reconciliation
-from sparktxn.state.reconciliation import Roster
+from sparktxn.state.groups import fencing, groups, reconciliation
+from sparktxn.state.groups.reconciliation import Roster
 from sparktxn.state.rules import RULES
 from tests.handlers import handle
 from tests.simulation import grouptraces as traces

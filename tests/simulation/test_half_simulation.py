@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject
 from sparktxn.format.commands import CommandResult, DiscardHalf, EndHalf
-from sparktxn.log.look.views import PartitionView
-from sparktxn.maintenance import marking
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.maintenance import reachable
 from sparktxn.scan import commitorder
 from sparktxn.state import halfmessages
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.rules import RULES
-from sparktxn.structs import HalfOutcome, HalfState
+from sparktxn.values.structs import HalfOutcome, HalfState
 from tests.handlers import handle
 from tests.simulation import halftraces as traces
 from tests.simulation.history import Outcome
@@ -107,7 +107,7 @@ def with_commits_of_what_was_discarded(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_the_marks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(marking._Marking, "_mark_halves", lambda *_: None)
+    patch.setattr(reachable._Marking, "_mark_halves", lambda *_: None)
 
 
 def without_commit_order(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sparktxn.format.commands import Append
 from sparktxn.format.entry import decode_entry
 from sparktxn.log.follow import inlinerecords
-from sparktxn.maintenance import garbage
+from sparktxn.maintenance.vacuuming import garbage
 from sparktxn.scan import fetching
 from tests.simulation import inlinetraces
 from tests.simulation.inlinetraces import TRACES, Trace
@@ -34,7 +34,7 @@ def without_kept_entries(patch: Patch) -> None:
         marks.entries.clear()
         return garbage.find_garbage(objects, checkpoints, marks, *rest)
 
-    patch.setattr(sys.modules["sparktxn.maintenance.vacuum"], "find_garbage", find_garbage)
+    patch.setattr(sys.modules["sparktxn.maintenance.vacuuming.vacuum"], "find_garbage", find_garbage)
 
 
 def without_checked_records(patch: Patch) -> None:

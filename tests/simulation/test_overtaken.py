@@ -11,7 +11,7 @@ import pytest
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead, decode_head
 from sparktxn.log.keep.checkpointer import Checkpointer
-from sparktxn.maintenance.vacuum import _Round
+from sparktxn.maintenance.vacuuming.vacuum import _Round
 from tests.maintenance import test_vacuum_rules as rules
 from tests.seeds import examples
 from tests.simulation.overtakenprograms import small_objects

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from sparktxn.log.follow.follower import Follower
-from sparktxn.maintenance import garbage
-from sparktxn.maintenance.garbage import Garbage
-from sparktxn.maintenance.marking import Marks
+from sparktxn.maintenance.reachable import Marks
+from sparktxn.maintenance.vacuuming import garbage
+from sparktxn.maintenance.vacuuming.garbage import Garbage
 from sparktxn.testing.faultystore import Fault
 from tests.seeds import seed_of, share
 from tests.simulation import simulate as command
@@ -119,7 +119,7 @@ def test_without_kept_entries_a_history_fails(monkeypatch: pytest.MonkeyPatch) -
         marks.entries.clear()
         return garbage.find_garbage(objects, checkpoints, marks, *rest)
 
-    monkeypatch.setattr(sys.modules["sparktxn.maintenance.vacuum"], "find_garbage", find_garbage)
+    monkeypatch.setattr(sys.modules["sparktxn.maintenance.vacuuming.vacuum"], "find_garbage", find_garbage)
     assert "does not exist" in (_first_failure("overtaken", range(90_000, 90_040)) or "")
     assert "is missing" in (_first_failure("maintained", range(20_000, 20_030)) or "")
 

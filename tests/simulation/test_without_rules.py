@@ -19,9 +19,11 @@ from sparktxn.log.keep.replay import Replay
 from sparktxn.log.write.slot import Slot
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.scan import commitorder
-from sparktxn.state import coordinator, groups, partitions, transactions
+from sparktxn.state import coordinator
 from sparktxn.state import intents as state_intents
+from sparktxn.state.groups import groups
 from sparktxn.state.rules import RULES
+from sparktxn.state.transactions import partitions, transactions
 from tests.handlers import handle
 from tests.simulation import readertraces, rewritetraces, traces
 from tests.simulation.scripted import ScriptedWorld

@@ -11,9 +11,9 @@ import pytest
 from sparktxn.errors import CommandRefused, DamagedObject, OutcomeLost, OutcomeUnknown, ViewExpired
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command, CommandResult, EndTxn, TxnOffsetCommit
-from sparktxn.log.follow.horizon import write_horizon
+from sparktxn.log.follow.horizonmarkers import write_horizon
 from sparktxn.log.log import Log
-from sparktxn.log.look.views import ReadView
+from sparktxn.log.views.readview import ReadView
 from sparktxn.maintenance import vacuum
 from sparktxn.store import Store
 from sparktxn.testing.faultystore import Fault

@@ -17,8 +17,8 @@ from sparktxn.format.entry import LogEntry
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.log import Log
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import (
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import (
     AbortedTransaction,
     CommittedOffset,
     PartitionSegments,

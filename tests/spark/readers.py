@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_txnlog.batch_reader import FilteringTxnLogReader, TxnLogReader, make_reader, read_schema
-from pyspark_txnlog.options import READ, READ_STREAM, ReadOptions
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
-from pyspark_txnlog.streams import stream_reader_of
+from pyspark_txnlog.options.options import READ, READ_STREAM, ReadOptions
+from pyspark_txnlog.reading.batch_reader import FilteringTxnLogReader, TxnLogReader, make_reader, read_schema
+from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.reading.streams import stream_reader_of
 from sparktxn import Store
-from sparktxn.clock import Clock
+from sparktxn.process.clock import Clock
 
 VALUE = StructType([StructField("value", BinaryType())])
 

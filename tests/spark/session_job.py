@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 import pyspark_txnlog
-from pyspark_txnlog.options import READ, WRITE, ReadOptions, WriteOptions
+from pyspark_txnlog.options.options import READ, WRITE, ReadOptions, WriteOptions
 from sparktxn import Store
 
 uri, wrong_uri, options_json, folder = sys.argv[1:]

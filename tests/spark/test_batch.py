@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from examples.flights.independent_reader import committed
-from pyspark_txnlog.batch_writer import prepare_write
-from pyspark_txnlog.options import WRITE, WriteOptions
+from pyspark_txnlog.options.options import WRITE, WriteOptions
+from pyspark_txnlog.writing.batch_writer import prepare_write
 from sparktxn import Store
 from sparktxn.halfmessage import (
     LocalTransactionState,

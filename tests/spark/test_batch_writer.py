@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from pyspark_txnlog.batch_writer import StagedRows, TxnLogWriter, stage_rows
-from pyspark_txnlog.options import WRITE, WriteOptions
+from pyspark_txnlog.options.options import WRITE, WriteOptions
+from pyspark_txnlog.writing.batch_writer import StagedRows, TxnLogWriter, stage_rows
 from sparktxn import BatchRefused, Store
 
 VALUE = StructType().add("value", "binary")

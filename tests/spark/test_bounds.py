@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.batch_reader import make_reader
-from pyspark_txnlog.options import READ, ReadOptions
-from pyspark_txnlog.views import PinnedView
+from pyspark_txnlog.options.options import READ, ReadOptions
+from pyspark_txnlog.reading.batch_reader import make_reader
+from pyspark_txnlog.reading.views import PinnedView
 from sparktxn import ConfigurationError, RetentionPassed, Store, TopicPartition
 from sparktxn.admin import AdminClient
 from tests.spark.readers import VALUE, batch_reader, commit, numbers_of, stream_reader
@@ -115,7 +115,7 @@ def test_a_stream_starts_where_a_timestamp_says(timed: Store, monkeypatch: pytes
     assert first(startingTimestamp=str(T0 + 500), startingOffsetsByTimestampStrategy="latest") == {"0": 11, "1": 0}
     with pytest.raises(ConfigurationError, match="'startingOffsets' does not name t-1"):
         first(startingOffsets=at(p0=5))
-    monkeypatch.setattr("sparktxn.clock.SystemClock.wall_ms", lambda _: T0 + 7_200_003)
+    monkeypatch.setattr("sparktxn.process.clock.SystemClock.wall_ms", lambda _: T0 + 7_200_003)
     assert first(startingOffsets="-2 hours") == {"0": 3, "1": 0}
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import EqualTo, In, IsNotNull, StringEndsWith
 
 from pyspark_txnlog import count, scan
-from pyspark_txnlog.conditions import pushed_condition
+from pyspark_txnlog.options.filters import pushed_condition
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.format.segment import decode_row_groups
 from sparktxn.scan import reader

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.sessions import RECOMMENDED
+from pyspark_txnlog.connecting.sessions import RECOMMENDED
 from tests.servers import S3Server
 from tests.spark.clusters import PATHS, ROOT
 from tests.spark.drivers import numbers

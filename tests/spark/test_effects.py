@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog import effects
-from pyspark_txnlog.options import READ, READ_STREAM, SCHEMA, WRITE, ReadOptions, WriteOptions
+from pyspark_txnlog.options import effects
+from pyspark_txnlog.options.options import READ, READ_STREAM, SCHEMA, WRITE, ReadOptions, WriteOptions
 
 STRATEGY: Final = {"startingoffsetsbytimestampstrategy": "latest"}
 CASES: Final[list[tuple[dict[str, str], list[dict[str, str]], list[dict[str, str]], Any]]] = [

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from pyspark_txnlog import write
-from pyspark_txnlog.errorlines import one_line_errors
+from pyspark_txnlog.connecting.errorlines import one_line_errors
 from pyspark_txnlog.source import DefaultSource
 from sparktxn import ConfigurationError, Store, StoreNotFound
 
@@ -83,15 +83,8 @@ def test_an_error_in_the_middle_of_the_rows_is_one_of_the_reader() -> None:
 
 
 def test_every_method_that_spark_calls_is_guarded(store: Store) -> None:
-    from pyspark_txnlog import (
-        batch_reader,
-        batch_writer,
-        commit_stream_reader,
-        offset_stream_reader,
-        stream_reader,
-        stream_writer,
-        streams,
-    )
+    from pyspark_txnlog.reading import batch_reader, commit_stream_reader, offset_stream_reader, stream_reader, streams
+    from pyspark_txnlog.writing import batch_writer, stream_writer
 
     classes = [
         DefaultSource,

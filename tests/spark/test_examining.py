@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 import sparktxn
-from pyspark_txnlog import examining
-from pyspark_txnlog.examining import examine
+from pyspark_txnlog import doctor_session
+from pyspark_txnlog.doctor_session import examine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def test_executors_that_do_not_see_the_store(spark: SparkSession, tmp_path: Path
 def test_executors_without_the_package_or_with_another(
     spark: SparkSession, seen: tuple[str, str, str | None, str | None], result: str, found: str
 ) -> None:
-    with patch.object(examining, "_seen_by_executor", lambda store, options, number: seen):
+    with patch.object(doctor_session, "_seen_by_executor", lambda store, options, number: seen):
         _, executors = examine(spark, "memory://none", {}, has_store=True)
     assert executors[:2] == ("executors on h", result)
     assert found in executors[2]

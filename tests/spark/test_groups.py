@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 
 from examples.flights.independent_reader import entries
 from pyspark_txnlog import foreach_batch
-from pyspark_txnlog.groups import offsets_of_batch, offsets_of_progress
-from pyspark_txnlog.options import READ, READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
+from pyspark_txnlog.options.groups import offsets_of_batch, offsets_of_progress
+from pyspark_txnlog.options.options import READ, READ_STREAM, WRITE_STREAM, ReadOptions, WriteOptions
 from sparktxn import (
     ConfigurationError,
     Consumer,

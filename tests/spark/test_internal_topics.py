@@ -12,9 +12,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from pyspark_txnlog.batch_reader import TxnLogReader
-from pyspark_txnlog.options import READ, ReadOptions
-from pyspark_txnlog.schema import schema_of
+from pyspark_txnlog.options.options import READ, ReadOptions
+from pyspark_txnlog.options.spark_columns import schema_of
+from pyspark_txnlog.reading.batch_reader import TxnLogReader
 from sparktxn import Consumer, Producer, Store, TopicPartition
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog import kafka_options
-from pyspark_txnlog.options import READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
+from pyspark_txnlog.options import kafka_options
+from pyspark_txnlog.options.options import READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
 from sparktxn import ConfigurationError
 
 READING = {"kafka.bootstrap.servers": "/s", "subscribe": "a"}

@@ -109,13 +109,13 @@ def test_every_job_that_moves_data_runs_on_executors(spark: SparkSession, store:
         return executors(work, tasks)
 
     assert maintain(store, run=run).failed == ()
-    assert given == ["sparktxn.maintenance.compact", "sparktxn.maintenance.rewrite"]
+    assert given == ["sparktxn.maintenance.rewriting.compact", "sparktxn.maintenance.rewriting.rewrite"]
     for words in (
         ["verify", "--json"],
         ["copy", str(tmp_path / "copy"), "--apply", "--json"],
     ):
         assert run_command([*words, "-b", store.uri], run) == 0
-    tasks_of = ["sparktxn.maintenance.verify", "sparktxn.maintenance.copywork"]
+    tasks_of = ["sparktxn.maintenance.checking.verify", "sparktxn.maintenance.copying.copywork"]
     assert given[2:][:1] + given[-1:] == tasks_of
     assert rows_of(store) == (ORDERS, PRICES)
     with Store.open(str(tmp_path / "copy")) as copied:

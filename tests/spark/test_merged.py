@@ -61,7 +61,7 @@ def test_whole_and_cut_files_are_one_scan_unless_much_is_read_in_vain(
     merged(store)
     delete_before(store, 5)
     together = scan(spark, store.uri, "t")
-    monkeypatch.setattr("pyspark_txnlog.native_scan._UNREAD_BYTES_MAX", -1)
+    monkeypatch.setattr("pyspark_txnlog.native.native_scan._UNREAD_BYTES_MAX", -1)
     apart = scan(spark, store.uri, "t")
     assert [plan_of(found).count("FileScan parquet") for found in (together, apart)] == [1, 2]
     for found in (together, apart):

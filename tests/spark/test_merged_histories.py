@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog import native_scan, scan
+from pyspark_txnlog import scan
+from pyspark_txnlog.native import native_scan
 from sparktxn import ReadTask, Store
 from tests.mergedhistory import COLUMNS, OPTIONS, MergedHistory, Row, columns_of
 from tests.seeds import seed_of

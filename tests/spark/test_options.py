@@ -9,9 +9,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.asof import AsOf
-from pyspark_txnlog.keywords import option_texts
-from pyspark_txnlog.options import OPTIONS, READ, READ_STREAM, SCHEMA, WRITE, WRITE_STREAM, ReadOptions, WriteOptions
+from pyspark_txnlog.options.asof import AsOf
+from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.options import (
+    OPTIONS,
+    READ,
+    READ_STREAM,
+    SCHEMA,
+    WRITE,
+    WRITE_STREAM,
+    ReadOptions,
+    WriteOptions,
+)
 from sparktxn import ConfigurationError
 from sparktxn.config.times import TimeAgo
 

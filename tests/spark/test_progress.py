@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark_txnlog import ProgressListener
-from pyspark_txnlog.listener import GAUGES
+from pyspark_txnlog.operating.listener import GAUGES
 from sparktxn import Producer, Store
 from sparktxn.testing.clocks import ManualClock
 from tests.spark.readers import Query, commit, stream_reader

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pyspark_txnlog.native_stream import RangesSource
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.native.native_stream import RangesSource
+from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
 from sparktxn import ConfigurationError, Producer, RetentionPassed, Store, TopicPartition
 from sparktxn.admin import AdminClient
 from sparktxn.maintenance import apply_compact, apply_retention, plan_compact, run_compact_task, vacuum

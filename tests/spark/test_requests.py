@@ -16,9 +16,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from pyspark_txnlog import batch_writer, stores, stream_writer
-from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
-from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.writing import batch_writer, stream_writer
+from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import Store
 from sparktxn.testing.faultproxy import FaultProxy
 from tests.servers import S3Server

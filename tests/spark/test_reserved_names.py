@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import pyspark_txnlog
-from pyspark_txnlog.batch_writer import prepare_write
-from pyspark_txnlog.options import WRITE, WriteOptions
-from pyspark_txnlog.rowhashes import ROW_HASH
+from pyspark_txnlog.options.options import WRITE, WriteOptions
+from pyspark_txnlog.writing.batch_writer import prepare_write
+from pyspark_txnlog.writing.rowhashes import ROW_HASH
 from sparktxn import CommandRefused, ConfigurationError, Store
 
 if TYPE_CHECKING:

@@ -237,7 +237,7 @@ def test_many_rows_that_spark_cannot_read_come_through_its_python_workers(
     options = {"includeHeaders": "true", "includeTxnMetadata": "true"}
     few = scan(spark, store.uri, ALL, options)
     assert not python_rows(few)
-    monkeypatch.setattr("pyspark_txnlog.native_scan._COLLECTED_ROWS_MAX", 0)
+    monkeypatch.setattr("pyspark_txnlog.native.native_scan._COLLECTED_ROWS_MAX", 0)
     many = scan(spark, store.uri, ALL, options)
     assert re.search(r"MapInArrow python_reads_(\d+_arrow_)?\d+_inline_\d+_rows", plan_of(many)), plan_of(many)
     check_same(many, few.toArrow())

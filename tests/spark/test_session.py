@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyspark_txnlog
-from pyspark_txnlog.sessions import check_session, parallelism_of
+from pyspark_txnlog.connecting.sessions import check_session, parallelism_of
 from sparktxn import ConfigurationError
 
 

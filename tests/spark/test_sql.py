@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 import pyspark_txnlog
-from pyspark_txnlog.catalog import TABLE_OPTIONS_KEY, kept_options
+from pyspark_txnlog.options.catalog import TABLE_OPTIONS_KEY, kept_options
 from sparktxn import ConfigurationError, Store
 from sparktxn.store import SYSTEM_TABLES
 from tests.spark.readers import commit

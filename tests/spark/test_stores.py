@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog import stores
-from pyspark_txnlog.stores import open_store
+from pyspark_txnlog.connecting import stores
+from pyspark_txnlog.connecting.stores import open_store
 from sparktxn import Store
 from sparktxn.log.log import Log
 from tests.handles import close_handles_of_spark

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from examples.flights.independent_reader import committed, rows_of
-from pyspark_txnlog.options import WRITE_STREAM, WriteOptions
-from pyspark_txnlog.stream_writer import StagedMicroBatch, TxnLogStreamWriter
+from pyspark_txnlog.options.options import WRITE_STREAM, WriteOptions
+from pyspark_txnlog.writing.stream_writer import StagedMicroBatch, TxnLogStreamWriter
 from sparktxn import BatchRefused, CommandRefused, ConfigurationError, SinkCommit, Store
 from sparktxn.stage.batchcommits import BatchCommits
 from tests.spark.readers import VALUE, commit, numbers_between, stream_reader

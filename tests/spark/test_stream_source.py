@@ -347,7 +347,7 @@ class TestTasks:
     def test_a_long_partition_is_read_by_all_cores(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         store.create_topic("t", settings={"segment.rows": "1000"})
         commit(store, range(8_000))
-        monkeypatch.setattr("pyspark_txnlog.batch_reader._TASK_ROWS_MIN", 2_000)
+        monkeypatch.setattr("pyspark_txnlog.reading.batch_reader._TASK_ROWS_MIN", 2_000)
         for cores, tasks in ((1, 1), (2, 2), (3, 4), (64, 4), (None, 1)):
             monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
             assert len(batch_reader(store).partitions()) == tasks

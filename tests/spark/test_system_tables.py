@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.options import READ
-from pyspark_txnlog.system_tables import SystemTableReader, TableOptions, table_schema
+from pyspark_txnlog.options.options import READ
+from pyspark_txnlog.reading.system_tables import SystemTableReader, TableOptions, table_schema
 from sparktxn import ConfigurationError, Consumer, Producer, SinkCommit, Store, TopicPartition, ViewExpired
 from sparktxn.format import names
 from sparktxn.maintenance import vacuum

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark_txnlog.options import READ_STREAM, ReadOptions
-from pyspark_txnlog.stream_reader import TxnLogStreamReader
-from pyspark_txnlog.streams import stream_reader_of
+from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
+from pyspark_txnlog.reading.stream_reader import TxnLogStreamReader
+from pyspark_txnlog.reading.streams import stream_reader_of
 from sparktxn import ConfigurationError, Producer, Store
 from sparktxn.format.commands import ExpireTransactionalId
 from sparktxn.maintenance import vacuum

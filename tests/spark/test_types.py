@@ -11,7 +11,7 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import types
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
-from pyspark_txnlog.schema import declared_columns
+from pyspark_txnlog.options.spark_columns import declared_columns
 from sparktxn import ConfigurationError
 
 NOT_KEPT: list[tuple[DataType, str]] = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparktxn.clock import Deadline
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.process.clock import Deadline
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import ScriptedStore
 

@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from sparktxn.clock import SystemClock
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import StoreUnavailable
 from sparktxn.objectstore import PutOutcome, open_store
+from sparktxn.process.clock import SystemClock
 from sparktxn.testing.faultproxy import Fault, FaultProxy
 from sparktxn.testing.objectstore_tests import ENTRY, Opening, RemoteObjectStoreTests
 from tests.seeds import examples, night_seed

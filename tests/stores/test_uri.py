@@ -91,7 +91,7 @@ def test_the_core_is_imported_without_fsspec() -> None:
 
 def test_a_handle_of_before_a_fork_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Opening("s3://bucket/a").open()
-    monkeypatch.setattr("sparktxn.fork._generation", 1)
+    monkeypatch.setattr("sparktxn.process.fork._generation", 1)
     with pytest.raises(RuntimeError, match="opened before a fork: open it again"):
         store.get("x")
 

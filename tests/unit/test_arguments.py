@@ -9,8 +9,9 @@ from typing import Any
 import numpy
 import pytest
 
-from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition, arguments
+from sparktxn import ConfigurationError, ConsumerGroupMetadata, KafkaException, TopicPartition
 from sparktxn.kafka.message import topic_partitions
+from sparktxn.values import arguments
 from tests.each import each
 
 ONE: Any = numpy.int32(1)

@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from sparktxn.background import ThreadBackground
+from sparktxn.process.background import ThreadBackground
 
 
 def test_work_that_has_no_next_time_waits_until_it_is_woken() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import pyspark_txnlog
 import sparktxn
-from sparktxn.background import InlineBackground, ThreadBackground, start_thread
-from sparktxn.clock import (
+from sparktxn.process.background import InlineBackground, ThreadBackground, start_thread
+from sparktxn.process.clock import (
     Clock,
     Deadline,
     callers_own_time,
@@ -47,7 +47,7 @@ def test_no_signature_takes_a_deadline() -> None:
     files = [file for root in ROOTS for file in root.rglob("*.py") if file != OWNER]
     assert len(files) > 200
     found = [f"{file}: {taker}" for file in files for taker in takers(file.read_text())]
-    assert not found, "ask for the time that is left (sparktxn/clock.py) instead of taking a deadline"
+    assert not found, "ask for the time that is left (sparktxn/process/clock.py) instead of taking a deadline"
 
 
 @pytest.mark.parametrize("limits_s", [(5, 60), (60, 5), (None, 5), (5, None)])

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn import memberexpiry as module
-from sparktxn.memberexpiry import Overdue, Sign, Watched, overdue_by_store_clock
+from sparktxn.store import memberexpiry as module
+from sparktxn.store.memberexpiry import Overdue, Sign, Watched, overdue_by_store_clock
 from tests.seeds import examples
 
 NOW_MS = 1_000_000

@@ -6,7 +6,7 @@ import re
 
 from sparktxn import KafkaError, Message, Store
 from sparktxn.admin import AdminClient, TopicCollection
-from sparktxn.notebooks import html_table
+from sparktxn.values.notebooks import html_table
 from tests.world import next_number
 
 

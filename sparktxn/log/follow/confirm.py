@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.log.follow.heads import newest_head
-from sparktxn.log.follow.horizon import names_checkpoint, read_horizon
+from sparktxn.log.follow.horizonmarkers import names_checkpoint, read_horizon
 from sparktxn.objectstore.contract import ObjectStore
 
 __all__ = ["Passed", "Premise", "attempt", "confirm", "head_past", "judge", "names_of", "usable_head", "usable_heads"]

@@ -19,7 +19,7 @@ from sparktxn.format.commands import Command, EndTxn
 from sparktxn.format.entry import LogEntry
 from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
 from sparktxn.state.touches import touched_by_end
-from sparktxn.structs import StateKey, TransactionState
+from sparktxn.values.structs import StateKey, TransactionState
 
 __all__ = ["DEFERRED_BYTES_MAX", "DEFERRED_ENTRIES_MAX", "Deferred", "DeferredEntries"]
 

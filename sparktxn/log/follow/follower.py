@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from sparktxn.clock import Clock, time_left_s
 from sparktxn.errors import DamagedObject, OutcomeUnknown
 from sparktxn.format import names
 from sparktxn.format.checkpoint import CheckpointHead
 from sparktxn.format.commands import Command
 from sparktxn.log.follow.confirm import Passed, Premise, attempt, confirm, judge
-from sparktxn.log.follow.ending import check_end
+from sparktxn.log.follow.endcheck import check_end
 from sparktxn.log.follow.heads import hinted_head
 from sparktxn.log.follow.opening import open_tail
 from sparktxn.log.follow.tail import Tail
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.clock import Clock, time_left_s
 
 __all__ = ["Follower"]
 

@@ -9,7 +9,7 @@ from sparktxn.errors import DamagedObject
 from sparktxn.format.checkpoint import CheckpointHead, PartRef, decode_head, decode_hint, decode_part
 from sparktxn.format.names import CHECKPOINTS, LAST_CHECKPOINT, checkpoint_head, parse_checkpoint_head
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import StateRecord
+from sparktxn.values.structs import StateRecord
 
 __all__ = ["check_heads", "hinted_head", "newest_head", "open_head", "read_head", "read_part", "read_parts"]
 

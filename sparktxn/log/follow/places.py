@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from sparktxn.state.endedranges import Ended
-from sparktxn.structs import PartitionSegments
+from sparktxn.state.transactions.endedranges import Ended
+from sparktxn.values.structs import PartitionSegments
 
 __all__ = ["in_places_of"]
 

@@ -21,12 +21,12 @@ from sparktxn.format.newer import WRITER_FEATURES, check_features
 from sparktxn.log.follow.confirm import Premise, head_past, usable_head
 from sparktxn.log.follow.heads import read_part, read_parts
 from sparktxn.log.follow.inlinerecords import note_inline
-from sparktxn.log.follow.state import LoadedPart, StateParts
+from sparktxn.log.follow.replicaparts import LoadedPart, StateParts
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply_entry, apply_list
 from sparktxn.state.rules import is_confined, parts_touched_by, transaction_of
-from sparktxn.structs import StateKey, StateRecord, StoreState
+from sparktxn.values.structs import StateKey, StateRecord, StoreState
 
 __all__ = ["Tail"]
 

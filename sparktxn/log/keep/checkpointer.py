@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from sparktxn.background import Background
-from sparktxn.clock import Clock, Ids
 from sparktxn.config.store import StoreSettings
 from sparktxn.errors import DamagedObject, StoreError
 from sparktxn.format import names
@@ -37,7 +35,9 @@ from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.sealing import seal
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.structs import (
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Ids
+from sparktxn.values.structs import (
     PartitionSegments,
     PartitionState,
     ProducerState,

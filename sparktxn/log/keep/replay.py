@@ -21,8 +21,8 @@ from sparktxn.log.follow.heads import read_parts
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.keep.runs import ManifestCache, aborted_of, current_segments, segments_of
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.state.commitorder import CommittedRanges
-from sparktxn.structs import (
+from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.values.structs import (
     AbortedTransaction,
     ManifestRef,
     PartitionSegments,

@@ -19,7 +19,7 @@ from sparktxn.format.segment import checksum
 from sparktxn.format.txnindex import decode_transaction_index
 from sparktxn.log.keep.fileparts import committed_from, joined
 from sparktxn.objectstore.contract import ObjectStore
-from sparktxn.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
+from sparktxn.values.structs import AbortedTransaction, ManifestRef, PartitionSegments, RewrittenRange, SegmentRef
 
 __all__ = ["ManifestCache", "aborted_of", "current_segments", "is_rewritten", "not_rewritten", "rewritten_segments_of"]
 __all__ += ["segments_of"]

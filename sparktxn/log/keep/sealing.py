@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sparktxn.clock import Clock, Ids
 from sparktxn.format import names
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import checksum
@@ -20,8 +19,9 @@ from sparktxn.format.txnindex import encode_transaction_index
 from sparktxn.log.keep.runs import aborted_of, segments_of
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
-from sparktxn.state.commitorder import CommittedRanges
-from sparktxn.structs import (
+from sparktxn.process.clock import Clock, Ids
+from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.values.structs import (
     AbortedTransaction,
     CommittedTransaction,
     ManifestRef,

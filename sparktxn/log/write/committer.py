@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sparktxn.clock import Clock, Deadline, Ids, is_time_up
 from sparktxn.errors import KafkaException, OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
 from sparktxn.format.commands import Command
 from sparktxn.format.entry import LogEntry
@@ -24,8 +23,9 @@ from sparktxn.log.write.queue import Outcome, Queue, QueuedList
 from sparktxn.log.write.slot import BACKOFF_S, BACKOFF_S_MAX, Slot, pause
 from sparktxn.log.write.storeclock import ClockCheck
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.log.write.turns import Turns
+from sparktxn.log.write.writerturn import Turns
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.clock import Clock, Deadline, Ids, is_time_up
 
 __all__ = ["Committer"]
 

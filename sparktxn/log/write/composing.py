@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sparktxn.clock import Clock, Ids
 from sparktxn.errors import DamagedObject, ErrorCode, KafkaError, KafkaException, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.appends import ENTRY_BYTES_MAX, fold, inline_bytes
@@ -22,9 +21,10 @@ from sparktxn.log.write.queue import WITHDRAWN, Failed, IntentId, Outcome, Queue
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
 from sparktxn.objectstore.uri import checked_data
+from sparktxn.process.clock import Clock, Ids
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_list
-from sparktxn.structs import StateKey, StateRecord
+from sparktxn.values.structs import StateKey, StateRecord
 
 __all__ = ["Composer", "Flight", "defect", "failed"]
 

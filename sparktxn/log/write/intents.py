@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from sparktxn.background import Background
-from sparktxn.clock import Clock, Ids
 from sparktxn.errors import DamagedObject, FormatVersionError, OutcomeLost, OutcomeUnknown, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Command
@@ -21,6 +19,8 @@ from sparktxn.format.intent import Intent, decode_intent, encode_intent, list_id
 from sparktxn.log.follow.tail import Tail
 from sparktxn.log.write.queue import IntentId, QueuedList, WaitingList
 from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Ids
 from sparktxn.state.delta import Context, Refusal
 from sparktxn.state.intents import is_expired, settlement, why_not_settled
 from sparktxn.state.machine import Applied, apply_list

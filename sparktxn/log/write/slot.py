@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparktxn.clock import Clock, is_time_up, time_left_s
 from sparktxn.errors import OutcomeLost, OutcomeUnknown, StoreError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.commands import Append, Command
@@ -20,10 +19,11 @@ from sparktxn.log.write.composing import Flight
 from sparktxn.log.write.intents import Intents
 from sparktxn.log.write.queue import WITHDRAWN, ListState, Outcome, Queue, QueuedList
 from sparktxn.objectstore.contract import ObjectStore, PutOutcome
+from sparktxn.process.clock import Clock, is_time_up, time_left_s
 from sparktxn.state.delta import Context, ReadState, Refusal
 from sparktxn.state.machine import Applied, apply_list
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import NO_TRANSACTION
+from sparktxn.values.structs import NO_TRANSACTION
 
 __all__ = ["BACKOFF_S", "BACKOFF_S_MAX", "Slot", "pause"]
 

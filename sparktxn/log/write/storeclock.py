@@ -10,11 +10,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from sparktxn.clock import Clock, Ids
 from sparktxn.errors import ClockSkewError, StoreUnavailable
 from sparktxn.format import names
 from sparktxn.objectstore.contract import ObjectStore
 from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.process.clock import Clock, Ids
 
 __all__ = ["ClockCheck", "modified_ms", "rounding_ms", "store_now_ms"]
 

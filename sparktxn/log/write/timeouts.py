@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sparktxn.background import Background
-from sparktxn.clock import Clock, Deadline
 from sparktxn.errors import CommandRefused, KafkaException
 from sparktxn.format.commands import Command, EndTxn
 from sparktxn.log.follow.follower import Follower
 from sparktxn.log.write.tickets import Ticket
-from sparktxn.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Deadline
+from sparktxn.values.structs import PartitionState, PendingOffsets, StateRecord, TransactionState, TransactionStatus
 
 __all__ = ["Observations", "Overdue", "Timeouts", "overdue", "timeout_abort"]
 

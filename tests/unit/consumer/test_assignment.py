@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparktxn.consumer.assignment import Assignment, Progress, logical_position
 from sparktxn.kafka.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
-from sparktxn.log.look.views import PartitionView
-from sparktxn.structs import TopicState
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.values.structs import TopicState
 from tests.each import each
 
 

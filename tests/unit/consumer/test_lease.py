@@ -11,7 +11,7 @@ import pytest
 
 from sparktxn.consumer import lease as module
 from sparktxn.consumer.lease import Lease, Reference, watcher_place
-from sparktxn.memberexpiry import Overdue, Sign, Watched
+from sparktxn.store.memberexpiry import Overdue, Sign, Watched
 from tests.each import each
 
 SESSION_S = 45.0

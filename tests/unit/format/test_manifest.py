@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sparktxn.errors import DamagedObject
 from sparktxn.format import manifest
 from sparktxn.format.manifest import MANIFEST_SCHEMA, decode_manifest, encode_manifest
-from sparktxn.structs import SegmentRef
+from sparktxn.values.structs import SegmentRef
 from tests.each import each
 
 

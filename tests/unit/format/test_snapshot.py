@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot, snapshot_entry
-from sparktxn.structs import BatchMetadata, ProducerState
+from sparktxn.values.structs import BatchMetadata, ProducerState
 from tests.each import each
 
 GOLDEN = [

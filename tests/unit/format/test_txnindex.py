@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sparktxn.errors import DamagedObject, FormatVersionError
 from sparktxn.format.txnindex import decode_transaction_index, encode_transaction_index
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 
 # Kafka's TransactionIndexTest and testTransactionIndexUpdated have these two.

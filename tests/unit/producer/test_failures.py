@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sparktxn.errors import CommandRefused, ErrorCode, ProducerFenced, TransactionAborted
-from sparktxn.producer.failures import Failure, Operation, failure_of
+from sparktxn.producer.transactionerrors import Failure, Operation, failure_of
 from tests.each import each
 
 E = ErrorCode

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sparktxn.clock import Deadline, SystemClock
 from sparktxn.kafka.settings.producer import ProducerSettings
-from sparktxn.producer.partitions import PartitionChoice
+from sparktxn.process.clock import Deadline, SystemClock
+from sparktxn.producer.partitionchoice import PartitionChoice
 from sparktxn.producer.topics import Topics
-from sparktxn.structs import TopicState
+from sparktxn.values.structs import TopicState
 
 
 def topic(topic_id: int, name: str) -> TopicState:

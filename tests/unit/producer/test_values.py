@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparktxn.errors import ConfigurationError
-from sparktxn.producer.values import record_bytes, record_headers, record_timestamp
+from sparktxn.producer.recordvalues import record_bytes, record_headers, record_timestamp
 from tests.each import each
 
 

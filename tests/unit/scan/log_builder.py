@@ -7,14 +7,14 @@ from itertools import count
 
 import pyarrow as pa
 
-from sparktxn.clock import SystemClock
 from sparktxn.format import names
 from sparktxn.format.manifest import encode_manifest
 from sparktxn.format.segment import RECORD_SCHEMA, checksum, encode_segment, stored_schema
 from sparktxn.format.txnindex import encode_transaction_index
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.structs import NO_TRANSACTION, AbortedTransaction, ManifestRef, SegmentRef, TopicState
+from sparktxn.process.clock import SystemClock
+from sparktxn.values.structs import NO_TRANSACTION, AbortedTransaction, ManifestRef, SegmentRef, TopicState
 
 _numbers = count(1)
 

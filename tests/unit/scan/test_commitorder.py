@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from sparktxn.errors import ConfigurationError, DamagedObject
 from sparktxn.format import names
 from sparktxn.log.keep.sealing import seal
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.commitorder import CommitCut, commit_cut, committed_between, plan_commits
 from sparktxn.scan.reader import read
 from sparktxn.state.internal import INTERNAL_TOPICS, first_offset
-from sparktxn.structs import (
+from sparktxn.testing.clocks import ManualClock, SeededIds
+from sparktxn.values.structs import (
     NO_TRANSACTION,
     CommittedTransaction,
     ManifestRef,
@@ -21,7 +22,6 @@ from sparktxn.structs import (
     SegmentRef,
     TopicState,
 )
-from sparktxn.testing.clocks import ManualClock, SeededIds
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 

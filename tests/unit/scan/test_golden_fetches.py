@@ -9,7 +9,7 @@ import pytest
 
 from sparktxn.scan.plan import Isolation, ReadTask, plan_ranges
 from sparktxn.scan.reader import read
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 from tests.unit.scan.log_builder import PartitionLog, memory_store, read_view
 
 pytestmark = pytest.mark.kafka("K86")

@@ -6,7 +6,7 @@ import pytest
 
 from sparktxn.errors import DamagedObject
 from sparktxn.scan.offsets import offset_for_time
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store
 

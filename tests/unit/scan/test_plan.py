@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ConfigurationError, DamagedObject, RetentionPassed, ViewExpired
 from sparktxn.format import names
-from sparktxn.log.look.views import PartitionView, ReadView
+from sparktxn.log.views.readview import PartitionView, ReadView
 from sparktxn.scan.plan import ReadTask, aborted_between, plan_ranges, ranges_within, segments_between
-from sparktxn.structs import AbortedTransaction, TopicState
+from sparktxn.values.structs import AbortedTransaction, TopicState
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 

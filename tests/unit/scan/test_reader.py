@@ -12,7 +12,7 @@ from sparktxn.format import decodeguard, names
 from sparktxn.format.segment import checksum, encode_segment
 from sparktxn.scan.plan import ReadTask, plan_ranges
 from sparktxn.scan.reader import output_schema, read
-from sparktxn.structs import AbortedTransaction
+from sparktxn.values.structs import AbortedTransaction
 from tests.each import each
 from tests.unit.scan.log_builder import CountingStore, PartitionLog, memory_store, read_view
 

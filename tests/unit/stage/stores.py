@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sparktxn.clock import SystemClock
 from sparktxn.errors import StoreUnavailable
 from sparktxn.format import names
 from sparktxn.format.segment import checksum, decode_segment, stored_schema
 from sparktxn.objectstore.contract import PutOutcome
 from sparktxn.objectstore.memory import MemoryStore
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.process.clock import SystemClock
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 
 
 class CountingIds:

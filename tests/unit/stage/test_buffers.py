@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.background import Background, InlineBackground, ThreadBackground
 from sparktxn.format.segment import RECORD_SCHEMA
+from sparktxn.process.background import Background, InlineBackground, ThreadBackground
 from sparktxn.stage.buffers import Buffers, Limits, PartitionBuffer, TopicBuffer
+from sparktxn.stage.pendingsegment import Uploads
 from sparktxn.stage.recordsizes import payload_bytes
-from sparktxn.stage.segments import Uploads
 from sparktxn.testing.clocks import ManualClock
 from tests.unit.stage.stores import CountingIds, ScriptedStore, stage_topic, stored
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktxn.stage.splitting import split
+from sparktxn.stage.rowpartitions import split
 
 SCHEMA = pa.schema(
     [

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparktxn.background import ThreadBackground
 from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, StoreUnavailable
 from sparktxn.objectstore.contract import PutOutcome
+from sparktxn.process.background import ThreadBackground
 from sparktxn.stage import stager as stager_module
 from sparktxn.stage.partitioner import partitioner
 from sparktxn.stage.stager import STAGING_THREADS, SegmentStager, StagedSegment, StageTopic

@@ -10,7 +10,7 @@ from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode, StoreUnava
 from sparktxn.format.names import parse_segment_born
 from sparktxn.format.segment import RECORD_SCHEMA, stored_schema
 from sparktxn.stage import uploading
-from sparktxn.stage.staged import StagedSegment, StageTopic
+from sparktxn.stage.stagedsegment import StagedSegment, StageTopic
 from sparktxn.stage.uploading import upload_segment
 from sparktxn.testing.clocks import ManualClock
 from tests.each import each

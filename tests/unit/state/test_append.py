@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import Command, DeleteRecords
 from sparktxn.format.names import merged_segment_file, segment_file
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.state.producers import SEQUENCE_MAX
-from sparktxn.structs import AbortedTransaction
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.state.transactions.producers import SEQUENCE_MAX
+from sparktxn.values.structs import AbortedTransaction
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

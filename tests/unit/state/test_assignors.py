@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from sparktxn.state.assignors import Place, Subscriber, range_targets, uniform_targets
+from sparktxn.state.groups.assignors import Place, Subscriber, range_targets, uniform_targets
 from tests.each import each
 
 pytestmark = pytest.mark.kafka("G21")

@@ -11,14 +11,14 @@ from typing import Any, get_args
 
 import msgspec
 
-import sparktxn.groupstructs
-import sparktxn.segmentstructs
-import sparktxn.structs
-from sparktxn.log.look.views import PartitionView
-from sparktxn.structs import StateRecord
+import sparktxn.values.groupstructs
+import sparktxn.values.segmentstructs
+import sparktxn.values.structs
+from sparktxn.log.views.readview import PartitionView
+from sparktxn.values.structs import StateRecord
 from tests.each import each
 
-MODULES = (sparktxn.structs, sparktxn.groupstructs, sparktxn.segmentstructs)
+MODULES = (sparktxn.values.structs, sparktxn.values.groupstructs, sparktxn.values.segmentstructs)
 TUPLES = {
     kind
     for module in MODULES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sparktxn.state.commitorder import CommittedRanges
-from sparktxn.state.endedranges import by_producer, last_offset_of
-from sparktxn.structs import AbortedTransaction, CommittedTransaction, SegmentRef
+from sparktxn.state.transactions.committedentry import CommittedRanges
+from sparktxn.state.transactions.endedranges import by_producer, last_offset_of
+from sparktxn.values.structs import AbortedTransaction, CommittedTransaction, SegmentRef
 
 NAME = "00000000000000000001-00000000000000000000.arrow"
 RANGES = (

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, DeleteTopic, InitProducerId
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import TransactionStatus
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

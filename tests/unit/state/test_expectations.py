@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from sparktxn.errors import CommandRefused, ErrorCode
-from sparktxn.structs import TransactionStatus
+from sparktxn.values.structs import TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

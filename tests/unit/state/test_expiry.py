@@ -23,10 +23,10 @@ from sparktxn.format.commands import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from sparktxn.state import transactions
-from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.rules import parts_touched_by
-from sparktxn.structs import ProducerState, TransactionStatus
+from sparktxn.state.transactions import transactions
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import ProducerState, TransactionStatus
 from tests.purelog import PureLog
 
 HERE, THERE = (1, 0), (1, 1)

@@ -26,10 +26,10 @@ from sparktxn.format.commands import (
 from sparktxn.format.names import inline_segment, is_inline, merged_segment_file, segment_file
 from sparktxn.format.segment import checksum
 from sparktxn.state.halfmessages import HALF_OUTCOMES_KEPT, due_slot, outcomes_key, settled_half
-from sparktxn.state.laststable import last_stable_offset
 from sparktxn.state.limits import HALF_WAIT_MS_MAX, LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
 from sparktxn.state.requests import REQUEST_WINDOW
-from sparktxn.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState, SettledHalf
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import HalfDue, HalfOutcome, HalfSegment, HalfState, PartitionState, SettledHalf
 from tests.purelog import PureLog
 
 GROUP, ID = "shop", "t1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from sparktxn.state.recording import RecordingDelta
-from sparktxn.structs import CommittedOffset, MemberState, StateKey, TransactionState, TransactionStatus
+from sparktxn.values.structs import CommittedOffset, MemberState, StateKey, TransactionState, TransactionStatus
 
 S = TransactionStatus
 EMPTY = TransactionState("t", 1, 0, -1, -1, 60_000, S.EMPTY, 0, False)

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.format.commands import InitProducerId
-from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import TransactionStatus
+from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import TransactionStatus
 from tests.purelog import PureLog
 
 HERE = (1, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparktxn.state.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, entry_of, first_offset, is_internal
-from sparktxn.structs import TopicState
+from sparktxn.values.structs import TopicState
 
 
 def test_an_entrys_rows_begin_at_its_number_times_a_mebi() -> None:

@@ -12,7 +12,7 @@ from sparktxn.format.commands import Command, CreateTopic, InitProducerId, Vacuu
 from sparktxn.format.names import segment_file
 from sparktxn.state.delta import Context, Delta, Refusal
 from sparktxn.state.machine import Applied, apply, apply_entry, apply_list
-from sparktxn.structs import PartitionState, StateKey, StateRecord, StoreState
+from sparktxn.values.structs import PartitionState, StateKey, StateRecord, StoreState
 from tests.purelog import PureLog
 
 HERE = (1, 0)

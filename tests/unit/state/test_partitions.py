@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddPartitionsToTxn
 from sparktxn.format.names import segment_file, segment_token
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     AbortedTransaction,
     BatchMetadata,
     CommittedTransaction,

@@ -15,9 +15,9 @@ from sparktxn.format.commands import (
     InitProducerId,
     PrepareTxn,
 )
-from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
-from sparktxn.state.laststable import last_stable_offset
-from sparktxn.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
+from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.structs import PreparedOutcome, ProducerIdAndEpoch, TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

@@ -7,8 +7,15 @@ from msgspec.structs import replace
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
-from sparktxn.state.producers import SEQUENCE_MAX, check_append, is_past, next_sequence, with_batch, with_marker
-from sparktxn.structs import BatchMetadata, ProducerState
+from sparktxn.state.transactions.producers import (
+    SEQUENCE_MAX,
+    check_append,
+    is_past,
+    next_sequence,
+    with_batch,
+    with_marker,
+)
+from sparktxn.values.structs import BatchMetadata, ProducerState
 from tests.each import each
 
 BATCHES = tuple(BatchMetadata(n, n, 100 + n, 50 + n, 3, token=f"{n}") for n in range(5))

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import AddOffsetsToTxn, AddPartitionsToTxn, CommandResult, InitProducerId
 from sparktxn.state.delta import Context
-from sparktxn.state.epochs import PRODUCER_EPOCH_MAX
 from sparktxn.state.machine import apply
 from sparktxn.state.recording import RecordingDelta
-from sparktxn.structs import TransactionState, TransactionStatus
+from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX
+from sparktxn.values.structs import TransactionState, TransactionStatus
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

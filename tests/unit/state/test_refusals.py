@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 # What commands touch has functions of the handlers' names, which refuse nothing.
 MODULES = [
     ast.parse(path.read_text())
-    for path in sorted(Path(sparktxn.state.__path__[0]).glob("*.py"))
+    for path in sorted(Path(sparktxn.state.__path__[0]).rglob("*.py"))
     if path.stem != "touches"
 ]
 FUNCTIONS = {node.name: node for module in MODULES for node in module.body if isinstance(node, ast.FunctionDef)}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sparktxn.format.commands import CommandResult
 from sparktxn.state.delta import Context, Delta
 from sparktxn.state.requests import REQUEST_BUCKETS, REQUEST_WINDOW, remember, remembered, request_key
-from sparktxn.structs import RequestResult, RequestWindow, StateKey, StateRecord
+from sparktxn.values.structs import RequestResult, RequestWindow, StateKey, StateRecord
 from tests.purelog import PureLog
 
 ANSWER = CommandResult(

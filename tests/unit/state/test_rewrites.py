@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sparktxn.errors import CommandRefused, ErrorCode
 from sparktxn.format.commands import CreateTopic, DeleteRecords, DeleteTopic, Rewrite, Vacuum
 from sparktxn.format.names import sealed_folder, segment_file
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     CommittedTransaction,
     CompactedPrefix,
     Compaction,

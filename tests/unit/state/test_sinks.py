@@ -8,8 +8,8 @@ import pytest
 
 from sparktxn.errors import ErrorCode
 from sparktxn.state.delta import Refusal
-from sparktxn.state.sinks import check_batch, remembered_batch
-from sparktxn.structs import SinkBatch
+from sparktxn.state.transactions.sinks import check_batch, remembered_batch
+from sparktxn.values.structs import SinkBatch
 from tests.producercommands import ProducerCommands
 from tests.purelog import PureLog
 

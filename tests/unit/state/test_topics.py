@@ -20,7 +20,7 @@ from sparktxn.format.commands import (
     DeleteTopic,
 )
 from sparktxn.state.limits import PARTITION_COUNT_MAX
-from sparktxn.structs import CommittedTransaction, ManifestRef, PartitionSegments, PartitionState, TopicState
+from sparktxn.values.structs import CommittedTransaction, ManifestRef, PartitionSegments, PartitionState, TopicState
 from tests.purelog import PureLog
 
 HERE = (1, 0)

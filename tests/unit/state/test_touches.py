@@ -16,7 +16,7 @@ from sparktxn.state import touches
 from sparktxn.state.halfmessages import outcomes_key
 from sparktxn.state.requests import request_key
 from sparktxn.state.rules import RULES, Scope, is_confined, parts_touched_by, transaction_of
-from sparktxn.structs import (
+from sparktxn.values.structs import (
     HalfSegment,
     ManifestRef,
     PartitionState,

@@ -1,0 +1,1 @@
+"""Sessions, stores, and how errors reach Spark."""

@@ -1,0 +1,143 @@
+"""Handles of stores: one per process and address, for Spark makes new reader and writer objects for every step."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark_txnlog.options.groups import offsets_of_batch
+from sparktxn import ProducerFenced, SinkCommit, Store
+
+if TYPE_CHECKING:
+    from pyspark_txnlog.options.options import WriteOptions
+    from sparktxn import CommitResult, ConsumerGroupTopicPartitions, ReplayMismatch, StagedSegment
+
+__all__ = ["commit_batch", "open_store", "warn"]
+
+_log = logging.getLogger("sparktxn.spark")
+
+_Address = tuple[str, tuple[tuple[str, str], ...]]
+
+_STORES_MAX: Final = 16
+"""How many stores a process keeps open: a Python worker of a long session may meet any number of them."""
+
+_stores: OrderedDict[_Address, Store] = OrderedDict()
+_choosing = threading.Lock()
+
+
+def open_store(path: str, options: Mapping[str, str], *, create: bool = False) -> Store:
+    """Return this process's handle of the store, kept for the next step of Spark; close nothing that it returns.
+
+    Python workers live on between Spark's steps. Beyond `_STORES_MAX` stores, the handle that was asked for the longest
+    ago is let go. A reader that still uses it keeps it open; its log is closed after that.
+
+    Raises:
+        StoreNotFound: there is no store, and `create` is False.
+    """
+    address = _address(path, options)
+    with _choosing:
+        store = _stores.get(address)
+        if store is not None:
+            _stores.move_to_end(address)
+            return store
+    return _keep(address, Store.open(path, options=options, create=create))
+
+
+def _keep(address: _Address, store: Store) -> Store:
+    """Return `store`, after making it the handle for `address`; the one before it stays open for those who use it."""
+    with _choosing:
+        _stores[address] = store
+        _stores.move_to_end(address)
+        if len(_stores) > _STORES_MAX:
+            _stores.popitem(last=False)
+    return store
+
+
+def _start_anew_in_child() -> None:
+    """Forget the parent's handles, which a forked child must not use, and a lock that another thread may have held."""
+    global _choosing
+    _choosing = threading.Lock()
+    _stores.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_in_child)
+
+
+def _address(path: str, options: Mapping[str, str]) -> _Address:
+    return path, tuple(sorted(options.items()))
+
+
+def commit_batch(
+    options: WriteOptions, staged: Sequence[StagedSegment], *, transactional_id: str, sink: SinkCommit
+) -> None:
+    """Commit a batch that the log knows by `sink`, or skip one that was committed before.
+
+    Spark may commit from one worker process, then from another, then from the first again, which is fenced by then.
+    That is no conflict: the run and the batch id decide what may be committed, so a new handle takes the fenced
+    handle's place. A superseded run gains nothing by it: the log refuses its batches under any epoch, before it
+    initialises.
+
+    Raises:
+        BatchRefused: the run is superseded, or the batch was committed with other rows and `onReplayMismatch` is fail.
+        ConfigurationError: the option `commitGroup` names a group, and the query's progress cannot be read.
+        ProducerFenced: others took the transactional id over again and again.
+        OutcomeUnknown: the store did not answer in time.
+    """
+
+    def commit(store: Store) -> CommitResult:
+        return store.commit(
+            staged,
+            transactional_id=transactional_id,
+            sink=sink,
+            on_replay_mismatch=options.on_replay_mismatch,
+            offsets=_offsets_to_commit(store, options, sink.batch_id),
+        )
+
+    try:
+        result = commit(open_store(options.path, options.store))
+    except ProducerFenced:
+        store = Store.open(options.path, options=options.store)
+        result = commit(_keep(_address(options.path, options.store), store))
+    if result.mismatch is not None:
+        _report_mismatch(sink, result.mismatch)
+
+
+def _offsets_to_commit(store: Store, options: WriteOptions, batch_id: int) -> ConsumerGroupTopicPartitions | None:
+    """Return the offsets that go with a micro-batch: those of the option `commitGroup`."""
+    if options.commit_group is None or options.checkpoint is None:
+        return None
+    return offsets_of_batch(store, options.checkpoint, batch_id, options.commit_group, options.store)
+
+
+def _report_mismatch(sink: SinkCommit, mismatch: ReplayMismatch) -> None:
+    """Say that rows were left out; a version of an application that is merely old is passed over, as in Delta."""
+    is_stream = bool(sink.run_id)
+    named = f"micro-batch {sink.batch_id} of query" if is_stream else f"version {sink.batch_id} of application"
+    if mismatch.committed is None and not is_stream:
+        _log.info("%s %r is skipped: a later one is committed", named, sink.writer_id)
+        return
+    committed = mismatch.committed or "that the log no longer remembers"
+    advice = (
+        "The checkpoint folder was reset, restored from a copy, or is shared: rows that no micro-batch has written are "
+        "missing from the log"
+        if is_stream and not mismatch.is_last
+        else "The rows depend on when they are computed; those of the first time stay, and no other is missing"
+    )
+    warn(
+        f"{named} {sink.writer_id!r} is skipped: it is committed with other rows (fingerprint {committed}, now "
+        f"{mismatch.fingerprint}). {advice}. Set onReplayMismatch to fail to get an error instead"
+    )
+
+
+def warn(message: str) -> None:
+    """Show a warning on the driver's stderr, and log it where logging is configured."""
+    if _log.hasHandlers():
+        _log.warning(message)
+    # No line of source code: it would say nothing to the user.
+    warnings.warn_explicit(message, UserWarning, "txnlog", 1)

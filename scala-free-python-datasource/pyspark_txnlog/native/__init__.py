@@ -1,0 +1,1 @@
+"""Reads and writes that Spark does by itself, from and to the files of a store."""

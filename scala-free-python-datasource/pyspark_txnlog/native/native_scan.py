@@ -1,0 +1,309 @@
+"""Reads of topics with Spark's own Parquet reader: the rows of ``format("txnlog")``, at the speed of plain files.
+
+The plan is that of the Python source. What it reads of Parquet segments as a whole is given to Spark as a list of
+files. So are files that a rewrite has made: where only some rows are read, with a condition on their offsets. The rest
+is read by Python: other segments that a bound or the log start cuts, Arrow segments, inline records, internal topics.
+Few rows are read here, and many in Spark's workers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_txnlog.connecting.errorlines import one_line_errors
+from pyspark_txnlog.native.file_index import (
+    BASE_OFFSET,
+    BASE_OFFSET_MAX,
+    FILE,
+    PARTITION,
+    ROW,
+    check_file_system,
+    classic_session,
+    merged_rows,
+    unskipped,
+    whole_rows,
+)
+from pyspark_txnlog.native.segment_columns import BASE, GROUP, segment_columns
+from pyspark_txnlog.options.filters import refuse_filters
+from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.options import READ, ReadOptions
+from pyspark_txnlog.options.spark_columns import arrow_of, quoted, stored_columns
+from pyspark_txnlog.reading.batch_reader import TaskPartition, TxnLogReader, read_partition, read_schema
+from sparktxn import merged_files, segment_values, whole_files
+from sparktxn.scan import columns as names
+from sparktxn.scan.storedfiles import unfit_segments
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from sparktxn import ReadTask
+    from sparktxn.scan.storedfiles import MergedFile
+
+__all__ = ["frame_of", "read_options", "scan"]
+
+_LOG_APPEND_TIME: Final = 1
+_RANGES_MAX: Final = 100
+"""So many ranges of offsets are one condition: a greater one costs Spark more than another frame."""
+_UNREAD_BYTES_MAX: Final = 16 << 20
+"""Reading so many bytes of files in vain costs Spark less than a scan of their own, which skips their row groups."""
+_COLLECTED_ROWS_MAX: Final = 50_000
+_COLLECTED_BYTES_MAX: Final = 8 << 20
+"""What Python reads of so many rows, and bytes of them, the driver reads once, and Spark gets no Python workers."""
+
+
+class _Key(NamedTuple):
+    """What of a row finds its segment: the number of a group of segments, and an offset in it."""
+
+    group: Column
+    offset: Column
+
+
+def scan(
+    spark: SparkSession,
+    uri: str,
+    topics: str | Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> DataFrame:
+    """Return the rows of ``spark.read.format("txnlog")``, read with Spark's own Parquet reader.
+
+    Only what is no whole file goes through Python. The read view is pinned here and the files are listed from the log.
+    So the data frame has these rows however often it runs, until a vacuum passes the view. Spark finds missing files,
+    but does not compare checksums.
+
+    Args:
+        spark: a session that is not one of Spark Connect.
+        uri: the store. Spark must have a Hadoop file system for it, with credentials of its own for S3.
+        topics: names, or one text with names between commas. None where an option says what to read.
+        options: those of ``spark.read.format("txnlog")``; as keywords where the name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option is wrong, a topic does not exist, or Spark cannot open the store's files.
+    """
+    session = classic_session(spark, "scan()")
+    parsed = ReadOptions.parse(read_options(uri, topics, options, named), READ)
+    refuse_filters(parsed, "scan()", "use where() of the data frame, whose conditions Spark's own reader skips by")
+    schema, pinned = read_schema(parsed)
+    return frame_of(session, TxnLogReader(parsed, schema, pinned).partitions(), parsed, schema, "scan()")
+
+
+def frame_of(
+    spark: SparkSession, parts: Iterable[InputPartition], options: ReadOptions, schema: StructType, called: str
+) -> DataFrame:
+    """Return the rows of a plan of the Python source, with the columns of `schema`; `called` is for errors.
+
+    Raises:
+        ConfigurationError: Spark cannot open the store's files.
+    """
+    tasks = [part.task for part in parts if isinstance(part, TaskPartition)]
+    merged, others = merged_files(tasks)
+    whole, rest = whole_files(others, offset_max=BASE_OFFSET_MAX)
+    if whole or merged:
+        check_file_system(spark, tasks[0].store_uri, called)
+    by_topic: dict[str, list[ReadTask]] = {}
+    for task in whole:
+        by_topic.setdefault(task.topic, []).append(task)
+    frames = [_whole_rows(spark, some, schema) for some in by_topic.values()]
+    for files in _by_topic(merged):
+        frames += _merged_rows(spark, files, schema)
+    if rest:
+        frames.append(_other_rows(spark, rest, options, schema))
+    return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
+
+
+def read_options(uri: str, topics: object, options: object, named: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a read as Spark hands them over, `topics` among them.
+
+    Raises:
+        TypeError: one of them has a wrong type.
+    """
+    given = {"path": uri, **option_texts(options, named)}
+    if topics is not None:
+        chosen = topics if isinstance(topics, str) else ",".join(arguments.identifiers("topics", topics))
+        given["subscribe"] = arguments.text("topics", chosen)
+    return given
+
+
+def _whole_rows(spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType) -> DataFrame:
+    """The rows of one topic's segments, all of them whole files."""
+    topic = tasks[0]
+    rows = whole_rows(spark, tasks, stored_columns(topic.schema))
+    shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
+    if shared:
+        by = _Key(F.col(PARTITION).cast("int"), F.col(BASE_OFFSET))
+        rows = _with_shared(spark, rows, [(task, task.partition) for task in tasks], shared, by)
+    rows = rows.withColumn(names.reserved_name(names.OFFSET, topic.schema), F.expr(f"{BASE_OFFSET} + {ROW}"))
+    return _selected(rows, topic, schema)
+
+
+def _selected(rows: DataFrame, topic: ReadTask, schema: StructType) -> DataFrame:
+    """`rows`, which have their offsets, with the columns of `schema`."""
+    made = {names.TOPIC: F.lit(topic.topic), names.PARTITION: F.col(PARTITION).cast("int")}
+    if topic.schema is None:
+        made[names.TIMESTAMP_TYPE] = F.lit(topic.timestamp_type)
+    by_name = {names.reserved_name(name, topic.schema): column for name, column in made.items()}
+    columns = {field.name: unskipped(rows.sparkSession, _column(field.name), field.dataType) for field in schema}
+    return rows.select([by_name.get(name, column).alias(name) for name, column in columns.items()])
+
+
+def _by_topic(files: Iterable[MergedFile]) -> Iterable[list[MergedFile]]:
+    by_topic: dict[str, list[MergedFile]] = {}
+    for file in files:
+        by_topic.setdefault(file.task.topic, []).append(file)
+    return by_topic.values()
+
+
+def _merged_rows(spark: SparkSession, files: Sequence[MergedFile], schema: StructType) -> Iterator[DataFrame]:
+    """The rows of one topic's merged files, by one scan if it reads little in vain of files that are cut."""
+    whole = [file.task for file in files if not file.ranges]
+    cut = [file for file in files if file.ranges]
+    if whole and (not cut or sum(map(_unread_bytes, cut)) > _UNREAD_BYTES_MAX):
+        yield _selected(_merged(spark, whole, schema), whole[0], schema)
+        whole = []
+    ranges = [(file.task, start, end) for file in cut for start, end in file.ranges]
+    for first in range(0, len(ranges), _RANGES_MAX):
+        yield _selected(_within(spark, ranges[first : first + _RANGES_MAX], whole, schema), ranges[0][0], schema)
+        whole = []
+
+
+def _unread_bytes(file: MergedFile) -> int:
+    """Return about how many bytes of a file that is cut are of segments of which no row is read."""
+    segments = file.task.segments
+    rows = segments[0].file_records - sum(segment.row_count for segment in segments)
+    return segments[0].size_bytes * rows // segments[0].file_records
+
+
+def _within(
+    spark: SparkSession, ranges: Sequence[tuple[ReadTask, int, int]], whole: Sequence[ReadTask], schema: StructType
+) -> DataFrame:
+    """The rows of ranges of offsets, each of the file that its task names, and all rows of the files of `whole`."""
+    tasks = {(task.partition, task.segments[0].name): task for task, *_ in ranges}
+    places = {file: place for place, file in enumerate(tasks)}
+    offset = _column(names.reserved_name(names.OFFSET, ranges[0][0].schema))
+    of_files = [
+        (F.col(FILE) == places[task.partition, task.segments[0].name]) & (offset >= start) & (offset < end)
+        for task, start, end in ranges
+    ]
+    spans = [(start, end) for _, start, end in ranges]
+    if whole:
+        # Decided by the file alone, and before all others.
+        of_files.insert(0, F.col(FILE) >= len(tasks))
+        spans += [(task.segments[0].base_offset, task.segments[-1].end_offset) for task in whole]
+    of_offsets = [(offset >= start) & (offset < end) for start, end in _joined(spans)]
+    # The first condition says all. The second says less, and Spark takes it to row groups and pages.
+    rows = _merged(spark, [*tasks.values(), *whole], schema, with_file=True)
+    return rows.where(reduce(Column.__or__, of_files)).where(reduce(Column.__or__, of_offsets))
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the offsets of `spans`, as few spans in order."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _merged(
+    spark: SparkSession, tasks: Sequence[ReadTask], schema: StructType, *, with_file: bool = False
+) -> DataFrame:
+    topic = tasks[0]
+    offset = names.reserved_name(names.OFFSET, topic.schema)
+    shared = [name for name in schema.fieldNames() if name in _log_columns(topic)]
+    rows = merged_rows(spark, tasks, stored_columns(topic.schema), offset, with_file=with_file or bool(shared))
+    if not shared:
+        return rows
+    by = _Key(F.col(FILE), _column(offset))
+    return _with_shared(spark, rows, [(task, place) for place, task in enumerate(tasks)], shared, by)
+
+
+def _column(name: str) -> Column:
+    # A declared column's name may have a dot.
+    return F.col(quoted(name))
+
+
+def _log_columns(task: ReadTask) -> set[str]:
+    """The columns that only the log says, whatever files have."""
+    shared = set(names.metadata_names(task.schema))
+    if task.timestamp_type == _LOG_APPEND_TIME:
+        shared.add(names.reserved_name(names.TIMESTAMP, task.schema))
+    return shared
+
+
+def _with_shared(
+    spark: SparkSession, rows: DataFrame, keyed: Iterable[tuple[ReadTask, int]], columns: Sequence[str], by: _Key
+) -> DataFrame:
+    """`rows` with `columns`, which all rows of a segment share; each task has the number of its group in `by`."""
+    tables = []
+    for task, number in keyed:
+        keys = {
+            GROUP: pa.repeat(pa.scalar(number, pa.int32()), len(task.segments)),
+            BASE: pa.array([segment.base_offset for segment in task.segments], pa.int64()),
+        }
+        values = segment_values(task, columns)
+        tables.append(pa.table({**keys, **dict(zip(columns, values.columns, strict=True))}))
+    found = segment_columns(spark, pa.concat_tables(tables), by.group, by.offset)
+    return rows.withColumns(found)
+
+
+def _other_rows(spark: SparkSession, tasks: list[ReadTask], options: ReadOptions, schema: StructType) -> DataFrame:
+    """The rows of tasks that Python reads: a few here, at once, and many in Spark's Python workers."""
+    target = arrow_of(schema)
+    few = _few_rows(tasks, options, target)
+    if few is not None:
+        return spark.createDataFrame(few, schema)
+
+    @one_line_errors
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from read_partition(TaskPartition(pickle.loads(task)), options, target)
+
+    # explain() shows the name of the function.
+    read.__name__ = _shown(tasks)
+    table = pa.table({"task": pa.array([pickle.dumps(task) for task in tasks], pa.binary())})
+    return spark.createDataFrame(table).mapInArrow(read, schema)
+
+
+def _shown(tasks: Sequence[ReadTask]) -> str:
+    """What Python reads, and why, as one word."""
+    rows = sum(segment.rows_between(task.start_offset, task.end_offset) for task in tasks for segment in task.segments)
+    reasons = unfit_segments(tasks)
+    counted = [f"{count}_{reason}" for reason, count in sorted(reasons.items())]
+    return "_".join(["python_reads", *counted, *([] if "computed" in reasons else [f"{rows}_rows"])])
+
+
+def _few_rows(tasks: Iterable[ReadTask], options: ReadOptions, target: pa.Schema) -> pa.Table | None:
+    """Return the rows of tasks if they are few; None if they are many, or if to find that out takes long."""
+    segments = {segment.name: segment for task in tasks for segment in task.segments}.values()
+    stored = sum(segment.row_count for segment in segments), sum(segment.size_bytes for segment in segments)
+    # Rows of an internal topic take the log's entries to compute, and have no segment that says how many.
+    is_internal = any(not task.segments for task in tasks)
+    if is_internal or stored[0] > _COLLECTED_ROWS_MAX or stored[1] > _COLLECTED_BYTES_MAX:
+        return None
+    batches, size_bytes = [], 0
+    for task in tasks:
+        for batch in read_partition(TaskPartition(task), options, target):
+            size_bytes += batch.nbytes
+            if size_bytes > _COLLECTED_BYTES_MAX:
+                return None
+            batches.append(batch)
+    # Written and read, no column is a slice of a longer one: Spark refuses lists with nulls that are.
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, target) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return pa.ipc.open_stream(written.getvalue()).read_all()

@@ -1,0 +1,75 @@
+"""Batch writes by one call: what ``df.write.format("txnlog")`` does, with the choice of partitions left to Spark.
+
+Tasks write the segments with pyarrow. Spark's own Parquet writer cannot: docs/spark.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pyspark_txnlog.options.keywords import option_texts
+from pyspark_txnlog.options.options import WRITE, WriteOptions
+from pyspark_txnlog.writing.batch_writer import commit_write, prepare_write
+from pyspark_txnlog.writing.foreach import stage_frame
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from sparktxn import StagePlan
+
+__all__ = ["write"]
+
+_KEY: Final = "key"
+_PARTITION: Final = "partition"
+
+
+def write(
+    df: DataFrame, uri: str, topic: str | None = None, options: Mapping[str, Any] | None = None, **named: Any
+) -> None:
+    """Write the rows of `df` as one transaction: all of them are visible from one log entry on, or none ever.
+
+    With the options `txnAppId` and `txnVersion` a version that is committed is not written again. Rows of tasks that
+    fail are invisible, and a vacuum removes them.
+
+    Args:
+        df: rows with the columns that ``df.write.format("txnlog")`` takes.
+        uri: the store.
+        topic: the topic of all rows. None where the column ``topic`` names them.
+        options: those of ``df.write.format("txnlog")``; as keywords where the name has no dot.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ConfigurationError: an option or a column is wrong, or the topic does not exist; nothing was written.
+        OutcomeUnknown: the store did not answer in time; the write may have landed.
+        BatchRefused: the version is not above the last committed one and is not known to have had these rows, and
+            `onReplayMismatch` is fail.
+    """
+    arguments.instance("df", df, DataFrame)
+    given = {"path": uri, **option_texts(options, named)}
+    if topic is not None:
+        given["topic"] = arguments.text("topic", topic)
+    parsed = WriteOptions.parse(given, WRITE)
+    plan = prepare_write(parsed, df.schema)
+    is_known = parsed.application_id is not None
+    # The tasks make the digest of a version, as those of `df.write` do: only digests of one kind can be compared. They
+    # choose its partitions, too, as a partition that is chosen is no part of a row's content.
+    rows = df if is_known else _with_partitions(df, plan, parsed.topic)
+    commit_write(parsed, stage_frame(rows, plan, parsed.topic, digests=is_known))
+
+
+def _with_partitions(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
+    """`rows` with the partitions that the default partitioner, consistent_random, chooses for their keys.
+
+    Spark computes CRC-32 faster than Python. Rows without a key are left to the task, which deals them out in turn.
+    """
+    known = None if topic is None else plan.topics.get(topic)
+    if known is None or known.schema is not None or _KEY not in rows.columns or known.partition_count == 1:
+        return rows
+    key = F.col(_KEY).cast("binary")
+    chosen = F.when(F.length(key) > 0, (F.crc32(key) % known.partition_count).cast("int"))
+    if _PARTITION in rows.columns:
+        chosen = F.coalesce(F.col(_PARTITION), chosen)
+    return rows.withColumn(_PARTITION, chosen)

@@ -1,0 +1,1 @@
+"""What an operator uses: listener, browsing, the examination of a session."""

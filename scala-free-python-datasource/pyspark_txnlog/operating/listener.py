@@ -1,0 +1,224 @@
+"""What a running query is worth to an operator: one log line per progress, and gauges for whatever collects them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+__all__ = ["GAUGES", "ProgressListener", "gauges_of"]
+
+_log = logging.getLogger("sparktxn.spark")
+
+Gauges = dict[str, float]
+
+GAUGES: Final = {
+    "running": "1 while the query runs, 0 after it has ended",
+    "failed": "1 if it has ended with an error",
+    "batch_id": "the last micro-batch",
+    "batch_rows": "rows that it has read",
+    "batch_entries": "entries of the log that it has passed",
+    "batch_transactions": "transactions that it has read, in commit order",
+    "batch_duration_seconds": "how long it took",
+    "processed_rows_per_second": "how fast that was",
+    "entry": "the entry of the log up to which the query has read",
+    "backlog_rows": "rows that can be read and that it has not",
+    "backlog_transactions": "transactions of the backlog, in commit order",
+    "backlog_seconds": "how old the oldest record of the backlog is, by its timestamp",
+}
+"""What each gauge says of a query."""
+
+_SUMMED: Final = ("batch_entries", "batch_transactions", "backlog_rows", "backlog_transactions")
+
+
+class ProgressListener(StreamingQueryListener):
+    """Logs one line per progress of a query that reads ``txnlog``, and keeps its gauges::
+
+        spark.streams.addListener(ProgressListener(prometheus_file="/var/lib/node_exporter/spark.prom"))
+
+    The line is of level INFO, of the logger ``sparktxn.spark``. Queries with other sources alone are left out.
+
+    Args:
+        export: called with `gauges()` after each change, on Spark's thread: it must not wait long. An error that it
+            raises is logged.
+        prometheus_file: a file that is replaced after each change, in Prometheus' text format: for node_exporter's
+            textfile collector, or a web server. One file is for one driver.
+
+    Raises:
+        TypeError: an argument has a wrong type.
+    """
+
+    def __init__(
+        self,
+        *,
+        export: Callable[[dict[str, Gauges]], object] | None = None,
+        prometheus_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._export = arguments.function("export", export)
+        self._file = None if prometheus_file is None else Path(arguments.text("file", os.fspath(prometheus_file)))
+        self._lock = threading.Lock()
+        self._gauges: dict[str, Gauges] = {}
+        self._names: dict[str, str] = {}
+
+    def gauges(self) -> dict[str, Gauges]:
+        """Return the gauges of every query, by its id: see GAUGES. They are copies."""
+        with self._lock:
+            return {query_id: dict(gauges) for query_id, gauges in self._gauges.items()}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Note the name, and that a query which had ended runs again. Gauges begin with the first progress."""
+        query_id = str(event.id)
+        with self._lock:
+            self._names[query_id] = event.name or ""
+            gauges = self._gauges.get(query_id)
+            if gauges is None:
+                return
+            gauges.update(running=1, failed=0)
+        self._publish()
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Log the progress, and replace the query's gauges."""
+        progress = event.progress
+        found = gauges_of(progress)
+        if found is None:
+            return
+        query_id = str(progress.id)
+        with self._lock:
+            self._names[query_id] = progress.name or ""
+            self._gauges[query_id] = found
+        _log.info(_line(progress.name or query_id, found, _counts_transactions(progress)))
+        self._publish()
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to read: the gauges stay as the last progress left them."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Keep the last gauges, and that the query runs no more."""
+        query_id, failed = str(event.id), event.exception is not None
+        with self._lock:
+            gauges = self._gauges.get(query_id)
+            name = self._names.pop(query_id, "") if gauges is None else self._names[query_id]
+            if gauges is None:
+                return
+            gauges.update(running=0, failed=int(failed))
+        _log.info("query %r has ended%s", name or query_id, " with an error" if failed else "")
+        self._publish()
+
+    def _publish(self) -> None:
+        gauges = self.gauges()
+        with self._lock:
+            names = dict(self._names)
+        try:
+            if self._export is not None:
+                self._export(gauges)
+        except Exception:  # noqa: BLE001 - a collector's failure must not reach the query's thread
+            _log.exception("the gauges of Spark's queries are not exported")
+        if self._file is not None:
+            self._write(self._file, _prometheus_text(gauges, names))
+
+    def _write(self, file: Path, text: str) -> None:
+        """Replace the file: a reader sees the old text or the new one."""
+        try:
+            partial = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+            partial.write_text(text)
+            partial.replace(file)
+        except OSError as error:
+            _log.warning("the gauges of Spark's queries are not written to %s: %s", file, error)
+
+
+def gauges_of(progress: StreamingQueryProgress) -> Gauges | None:
+    """Return the gauges of a progress; None if no source of the query is ``txnlog``."""
+    sources = [found for found in map(_source_gauges, progress.sources) if found is not None]
+    if not sources:
+        return None
+    gauges: Gauges = {
+        "running": 1,
+        "failed": 0,
+        "batch_id": progress.batchId,
+        "batch_rows": progress.numInputRows,
+        "batch_duration_seconds": progress.batchDuration / 1000,
+        "processed_rows_per_second": progress.processedRowsPerSecond or 0.0,
+        "entry": min(found["entry"] for found in sources),
+    }
+    for name in _SUMMED:
+        gauges[name] = sum(found[name] for found in sources)
+    gauges["backlog_seconds"] = max(found["backlog_seconds"] for found in sources)
+    return {name: gauges[name] for name in GAUGES}
+
+
+def _counts_transactions(progress: StreamingQueryProgress) -> bool:
+    """Return whether a source of the query reads in commit order: in offset order none is counted."""
+    reports = [_json(source.latestOffset) for source in progress.sources]
+    return any(isinstance(report, dict) and "batchTransactions" in report for report in reports)
+
+
+def _source_gauges(source: Any) -> Gauges | None:
+    start, end, latest = (_json(text) for text in (source.startOffset, source.endOffset, source.latestOffset))
+    if not isinstance(end, dict) or "topicIds" not in end or "entry" not in end:
+        return None
+    first = start["entry"] if isinstance(start, dict) else 0
+    report = latest if isinstance(latest, dict) else {}
+    return {
+        "entry": end["entry"],
+        "batch_entries": end["entry"] - first,
+        "batch_transactions": report.get("batchTransactions", 0),
+        "backlog_rows": report.get("backlogRows", 0),
+        "backlog_transactions": report.get("backlogTransactions", 0),
+        "backlog_seconds": report.get("backlogMs", 0) / 1000,
+    }
+
+
+def _json(text: object) -> Any:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _line(name: str, gauges: Mapping[str, float], counts_transactions: bool) -> str:
+    transactions = f", {gauges['batch_transactions']:.0f} transactions" if counts_transactions else ""
+    return (
+        f"query {name!r} micro-batch {gauges['batch_id']:.0f}: {gauges['batch_rows']:.0f} rows{transactions}, "
+        f"to entry {gauges['entry']:.0f}, in "
+        f"{gauges['batch_duration_seconds']:.3f} s; backlog {gauges['backlog_rows']:.0f} rows, "
+        f"{gauges['backlog_seconds']:.1f} s"
+    )
+
+
+def _prometheus_text(gauges: Mapping[str, Gauges], names: Mapping[str, str]) -> str:
+    return "".join(_metric_lines(gauges, names))
+
+
+def _metric_lines(gauges: Mapping[str, Gauges], names: Mapping[str, str]) -> Iterable[str]:
+    for gauge, meaning in GAUGES.items():
+        metric = f"txnlog_stream_{gauge}"
+        yield f"# HELP {metric} {meaning}\n# TYPE {metric} gauge\n"
+        for query_id, values in sorted(gauges.items()):
+            labels = f'query_id="{query_id}",query="{_escaped(names.get(query_id, ""))}"'
+            yield f"{metric}{{{labels}}} {_number(values[gauge])}\n"
+
+
+def _number(value: float) -> str:
+    """Return a number with at most three decimals, and all digits before them."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

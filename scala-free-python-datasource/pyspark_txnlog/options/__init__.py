@@ -1,0 +1,1 @@
+"""What a user gives to Spark: options, offsets, bounds, conditions and schemas."""

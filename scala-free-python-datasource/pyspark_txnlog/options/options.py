@@ -1,0 +1,505 @@
+"""The options of the source: one table, parsed once on the driver into frozen values.
+
+Spark hands options over in lower case, and all of them to every use of the source. Messages show the spelling of the
+table, and unknown names as they were given. `docs` prints the table as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
+
+from pyspark_txnlog.options.admission import TriggerLimits
+from pyspark_txnlog.options.asof import AsOf, as_of_options
+from pyspark_txnlog.options.bounds import Bound, bound_of, named_partitions
+from pyspark_txnlog.options.catalog import is_create_table, kept_options, without_table_properties
+from pyspark_txnlog.options.effects import warn_without_effect
+from pyspark_txnlog.options.entries import EntryRange, entry_range
+from pyspark_txnlog.options.filters import parse_filters
+from pyspark_txnlog.options.kafka_options import KAFKA_PREFIX, MAPPED_SETTINGS, check_setting, warn_ignored
+from pyspark_txnlog.options.offsets import EARLIEST, LATEST, parse_offsets, parse_timestamps
+from pyspark_txnlog.options.option_values import (
+    parse_assignment,
+    parse_identifier,
+    parse_names,
+    parse_pattern,
+    parse_start,
+    parse_text,
+    parse_topics,
+)
+from sparktxn import ConfigurationError, did_you_mean
+from sparktxn.config.times import parse_duration_ms, parse_time
+from sparktxn.config.values import boolean, choice, integer
+from sparktxn.scan.content import checked_order
+from sparktxn.store import PARTITION_COUNT_MAX
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from sparktxn.scan.conditions import Condition
+    from sparktxn.scan.plan import Order
+
+__all__ = [
+    "OPTIONS",
+    "READ",
+    "READ_STREAM",
+    "SCHEMA",
+    "WRITE",
+    "WRITE_STREAM",
+    "Option",
+    "ReadOptions",
+    "WriteOptions",
+    "option_named",
+    "parse_given",
+]
+
+READ: Final = "read"
+READ_STREAM: Final = "readStream"
+WRITE: Final = "write"
+WRITE_STREAM: Final = "writeStream"
+SCHEMA: Final = "read or readStream"
+"""While Spark asks for the schema it does not yet say which of the two it will do."""
+
+_READS: Final = frozenset({READ, READ_STREAM})
+_WRITES: Final = frozenset({WRITE, WRITE_STREAM})
+_ALL: Final = _READS | _WRITES
+_BATCH: Final = frozenset({READ})
+_STREAM: Final = frozenset({READ_STREAM})
+_STREAM_WRITES: Final = frozenset({WRITE_STREAM})
+
+_STORE_PREFIXES: Final = ("storage.", "store.", "checkpoint.", "clock.")
+_CLIENT_PREFIXES: Final = ("txnlog.", KAFKA_PREFIX)
+_SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options that Spark reads itself and hands over all the same."""
+
+_ALIASES: Final = {"rowspertask": "maxrecordsperpartition"}
+
+
+class Option(NamedTuple):
+    """One option: its name, the uses that know it, its default as text, how it is parsed, and what it means.
+
+    `ignored` are uses that check it and then warn that it has no effect.
+    """
+
+    name: str
+    uses: frozenset[str]
+    default: str | None
+    parse: Callable[[str, str], Any]
+    meaning: str
+    ignored: frozenset[str] = frozenset()
+
+    def parsed(self, text: str) -> Any:
+        """Return the value that `text` is.
+
+        Raises:
+            ConfigurationError: it is not what the option takes.
+        """
+        return self.parse(f"option {self.name!r}", text)
+
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option("path", _ALL, None, parse_text, "The store's URI or folder; `load(path)` and `save(path)` set it. Required."),
+    Option("subscribe", _READS, None, parse_topics, "Topics to read, separated by commas; all of their partitions. __transaction_state and __consumer_offsets give the log's history."),
+    Option("subscribePattern", _READS, None, parse_pattern, "A regular expression of Python's that whole names of topics match, also of topics that are created later; no internal ones. Instead of `subscribe`."),
+    Option("assign", _READS, None, parse_assignment, 'Partitions to read, as {"flights":[0,1]}. Instead of `subscribe`.'),
+    Option("topic", _ALL, None, parse_identifier, "The topic to write, whatever the column `topic` says; for reads the same as `subscribe` of one."),
+    Option("startingTimestamp", _READS, None, parse_time, "Where to start in every partition: the first record at or after this time: milliseconds since 1970, a time with its zone, or `-10 minutes`. Comes before the two options that follow."),
+    Option("startingOffsetsByTimestamp", _READS, None, parse_timestamps, 'The same for each partition: {"flights":{"0":1700000000000,"1":1700000000000}} names all that are read. Comes before `startingOffsets`.'),
+    Option("startingOffsets", _READS, None, parse_start, 'Where to start: earliest (a batch\'s default), latest (a new stream\'s default), `-10 minutes`, or committed: the offsets of the group `kafka.group.id`. Or {"flights":{"0":23,"1":-2}} for all partitions that are read; -2 is earliest, -1 latest.'),
+    Option("startingOffsetsByTimestampStrategy", _READS, "error", choice("error", "latest"), "What a start by timestamp does where no record is at or after it: fail, or start with the next record. A relative time starts with the next record."),
+    Option("endingTimestamp", _BATCH, None, parse_time, "Where a batch ends (exclusive): the first record at or after this time; the end where there is none. Comes before the two options that follow."),
+    Option("endingOffsetsByTimestamp", _BATCH, None, parse_timestamps, "The same for each partition; it names all that are read. Comes before `endingOffsets`."),
+    Option("endingOffsets", _BATCH, "latest", parse_offsets, 'Where a batch ends (exclusive): latest or {"flights":{"0":50,"1":-1}}, which names all partitions that are read.'),
+    Option("maxOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many records a micro-batch takes (of an internal topic: log entries). In commit order it takes whole transactions, at least one.", _BATCH),
+    Option("minOffsetsPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "A micro-batch waits until so many offsets can be read, for `maxTriggerDelay` at most. AvailableNow and once do not wait.", _BATCH),
+    Option("maxTriggerDelay", _STREAM, "15m", parse_duration_ms, "How long `minOffsetsPerTrigger` may hold back a micro-batch: 30s, 15m, 1h.", _BATCH),
+    Option("maxBytesPerTrigger", _STREAM, None, integer(1, arguments.INT64_MAX), "About how many bytes of stored segments, which internal topics have not, a micro-batch takes. In commit order it takes whole transactions, at least one.", _BATCH),
+    Option("minPartitions", _READS, None, integer(1, arguments.INT64_MAX), "At least about so many tasks: partitions with many records are split, and 1 splits none. Default: one for each core of the driver, or of the session if `register()` has noted them, with 50,000 records or more each."),
+    Option("maxRecordsPerPartition", _READS, None, integer(1, arguments.INT64_MAX), "At most about so many records per task (of an internal topic: log entries); segments are not split. Also called `rowsPerTask`."),
+    Option("isolationLevel", _READS, "read_committed", choice("read_committed", "read_uncommitted"), "read_committed returns records of committed transactions only (Kafka's default is read_uncommitted)."),
+    Option("order", _READS, None, choice("commit", "offset"), "commit reads transactions whole, in the order in which they were committed, and no open one holds a read back. It is the default of read_committed. offset reads each partition up to its last stable offset, as Kafka does: micro-batches may split transactions."),
+    Option("columns", _READS, None, parse_names, "Columns to read, in this order; others are neither fetched nor decoded."),
+    Option("filters", _BATCH, None, parse_filters, 'Conditions that all rows meet, as SQL has them or as [["key","=","DE"],["amount",">=",10]], see [the operators](spark.md#conditions-that-skip-segments). Segments without such a row are not decoded.'),
+    Option("includeHeaders", _ALL, "false", boolean, "Whether rows that are read have the column `headers`. Rows that are written have their headers with them in any case."),
+    Option("includeTxnMetadata", _READS, "false", boolean, "Whether rows have the columns `producer_id`, `producer_epoch`, `transactional_id` and `entry`, the log entry that committed them. Of a typed topic they begin with `_`."),
+    Option("failOnDataLoss", _READS, "true", boolean, "Whether a stream fails when records that it has not read were removed; otherwise it says so and goes on."),
+    Option("groupIdPrefix", _READS, None, parse_identifier, "Checked only: a query needs no consumer group, its offsets are in its checkpoint."),
+    Option("kafka.group.id", _READS, None, parse_identifier, "The consumer group of `startingOffsets` as committed, and of `commitOffsetsOnCheckpoint`. Without effect otherwise: a query keeps its offsets in its checkpoint."),
+    Option("autoOffsetReset", _READS, "earliest", choice("earliest", "latest", "none"), "With `startingOffsets` as committed: where a partition starts for which the group has committed nothing. none is an error, as Kafka's auto.offset.reset."),
+    Option("commitOffsetsOnCheckpoint", _STREAM, "false", boolean, "Whether the offsets of `kafka.group.id` are committed after each micro-batch: for ordinary tools, at least once, and late by one micro-batch. A txnlog sink's `commitGroup` is exact.", _BATCH),
+    Option("commitGroup", _STREAM_WRITES, None, parse_identifier, "The consumer group whose offsets each micro-batch commits in its transaction, for the sources that read the sink's store. Needs `checkpointLocation` as an option of the sink."),
+    Option("fetchOffset.numRetries", _READS, "3", integer(0, arguments.INT64_MAX), "Checked only: `store.request.timeout.ms` says how long a request is tried."),
+    Option("fetchOffset.retryIntervalMs", _READS, "10", integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, None, integer(0, arguments.INT64_MAX), "Checked only, as fetchOffset.numRetries."),
+    Option("startingEntry", _READS, None, integer(1, arguments.INT64_MAX), "Read what the log's entries from this one on have committed: changes for a batch, a start for a stream. Needs `order=commit`."),
+    Option("endingEntry", _BATCH, None, integer(1, arguments.INT64_MAX), "The last entry of such a batch. It may be older than any view that a vacuum has left; records that were removed are missing."),
+    Option("asOfEntry", _BATCH, None, integer(0, arguments.INT64_MAX), "Read the store as it was after this log entry."),
+    Option("asOfTimestamp", _BATCH, None, parse_time, "Read the store as it was at this time: milliseconds since 1970, a time with its zone such as `2024-05-01T12:00:00Z`, or `-10 minutes`. Excludes the other two."),
+    Option("asOfTransaction", _BATCH, None, parse_text, "Read the store as it was right after this transaction was committed: its name in the system table `entries`, or `queryId:batchId` of a sink."),
+    Option("table", _BATCH, None, choice("transactions", "producers", "groups", "entries", "segments"), "Read a system table, with its own columns, instead of topics."),
+    Option("limit", _BATCH, None, integer(1, arguments.INT64_MAX), "For `table=entries`: at most so many entries, the newest."),
+    Option("transactionalId", _WRITES, None, parse_identifier, "The transactional id of the writes. Default: one per query or txnAppId; other batch writes share one, and do not fence each other."),
+    Option("txnAppId", frozenset({WRITE}), None, parse_identifier, "With txnVersion: a write of a version at or below the last committed one does nothing."),
+    Option("txnVersion", frozenset({WRITE}), None, integer(0, arguments.INT64_MAX), "A number that grows with every write of txnAppId, such as foreachBatch's batch id."),
+    Option("onReplayMismatch", _WRITES, "skip", choice("skip", "fail"), "Whether to skip, with a warning, or to fail where a micro-batch or txnVersion was committed before with rows that may be others."),
+    Option("createTopic", _WRITES, "false", boolean, "Whether a missing topic named by the option `topic` is created, and the store with it."),
+    Option("createTopicPartitions", _WRITES, "1", integer(1, PARTITION_COUNT_MAX), "How many partitions `createTopic` makes."),
+    Option("mergeSchema", _WRITES, "false", boolean, "Whether the typed topic `topic` gains the columns of the rows that it lacks, as nullable ones at its end. Earlier records have null there."),
+    Option("partitionKey", _WRITES, None, parse_identifier, "The column of the typed topic `topic` that chooses the partition, if its setting `partition.key` says none; `createTopic` makes it that setting."),
+    Option("catalogTable", _ALL, "true", boolean, "Whether CREATE TABLE keeps the options in the table's schema, where Spark does not lose them. It has no meaning elsewhere."),
+)  # fmt: skip
+
+REMOVED_OPTIONS: Final = frozenset({"alignment", "alignment.timeout.ms", "alignment.timeout.action"})
+"""Options of earlier versions, which are errors: reads in offset order no longer end at whole transactions."""
+
+_BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
+
+
+def _resolve(name: str) -> str:
+    """Return the lower-case option that `name`, lower-case, means."""
+    for prefix in _CLIENT_PREFIXES:
+        bare = name.removeprefix(prefix)
+        if bare != name:
+            return MAPPED_SETTINGS.get(bare, bare).lower()
+    return _ALIASES.get(name, name)
+
+
+def _known(given_name: str, use: str) -> Option | None:
+    """Return the option that `given_name` means for `use`; None for a setting of Kafka's clients without one.
+
+    Raises:
+        ConfigurationError: the option is unknown, was removed, belongs to another use, or is one that Kafka's connector
+            refuses.
+    """
+    name = given_name.lower()
+    if _resolve(name) in REMOVED_OPTIONS:
+        raise ConfigurationError(
+            f"option {given_name!r} was removed: order=commit reads whole transactions, and order=offset reads up to the "
+            "last stable offset, as alignment=lso did"
+        )
+    uses = _READS if use == SCHEMA else frozenset({use})
+    option = option_named(name)
+    if option is not None and (option.uses | option.ignored) & uses:
+        return option
+    if name.startswith(KAFKA_PREFIX):
+        check_setting(given_name[len(KAFKA_PREFIX) :], use, writing=use in _WRITES)
+        return None
+    if option is None:
+        raise _unknown(given_name, use)
+    raise ConfigurationError(f"option {option.name!r} belongs to {' and '.join(sorted(option.uses))}, not to {use}")
+
+
+def _unknown(name: str, use: str) -> ConfigurationError:
+    known = [option.name for option in OPTIONS if use == SCHEMA or use in option.uses]
+    nearest = did_you_mean(_resolve(name.lower()), [option.lower() for option in known])
+    for option in known:
+        nearest = nearest.replace(f"{option.lower()!r}", f"{option!r}")
+    return ConfigurationError(f"unknown option {name!r} for {use} of txnlog{nearest}")
+
+
+_CREATE_TABLE: Final = "CREATE TABLE t USING txnlog OPTIONS (path '...', topic '...')"
+_PATH_MISSING: Final = (
+    "option 'path' is missing: load() and save() take the store's URI; option 'kafka.bootstrap.servers' is the same. "
+    f"A table of the catalog keeps its options with {_CREATE_TABLE}; toTable() of a stream needs them again"
+)
+_NO_OPTIONS: Final = (
+    "no options were given, not even 'path'. Spark passes none on for CREATE TABLE ... AS SELECT, nor for a table that "
+    "was created with columns, by saveAsTable() or without the option catalogTable. Create the table without columns, "
+    f"{_CREATE_TABLE}, then INSERT INTO t; or give the options with each read and write. Nor does it for INSERT INTO of "
+    "rows that have just the table's columns: give them as in INSERT INTO t WITH (path '...', topic '...') SELECT"
+)
+
+
+def parse_given(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that are given, by the table's names, and the settings of the store's handle.
+
+    Logs one warning with the names of options that change nothing.
+
+    Raises:
+        ConfigurationError: an option is unknown, belongs to another use, is given twice or has a wrong value.
+    """
+    values: dict[str, Any] = {}
+    store: dict[str, str] = {}
+    without_meaning: list[str] = []
+    for given_name, value in without_table_properties(given).items():
+        name = given_name.lower()
+        if name in _SPARK_OWN:
+            continue
+        if name.startswith(_STORE_PREFIXES):
+            # Credentials are among these: an error does not show them.
+            store[name] = arguments.text(f"option {name!r}", value, secret=True)
+            continue
+        if use == SCHEMA and is_create_table(given) and option_named(name) is not None:
+            # A table keeps the options of its writes too.
+            option = option_named(name)
+        else:
+            option = _known(given_name, use)
+        if option is not None:
+            parsed = option.parsed(arguments.text(f"option {option.name!r}", value))
+            if values.setdefault(option.name, parsed) != parsed:
+                raise ConfigurationError(
+                    f"option {option.name!r} is given twice, as {values[option.name]!r} and {parsed!r}"
+                )
+        if option is None or use in option.ignored:
+            without_meaning.append(name if option is None else option.name)
+    if use != SCHEMA:
+        warn_ignored(without_meaning, use)
+    if "path" not in values:
+        raise ConfigurationError(_PATH_MISSING if given else _NO_OPTIONS)
+    return values, store
+
+
+def _parse(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what `parse_given` returns, with defaults filled in, after a warning for options without an effect."""
+    values, store = parse_given(given, use)
+    if use != SCHEMA:
+        warn_without_effect({name: values[name] for name in values if not _is_ignored(name, use)}, use)
+    for option in OPTIONS:
+        if option.name not in values and option.default is not None:
+            values[option.name] = option.parsed(option.default)
+    return values, store
+
+
+def _is_ignored(name: str, use: str) -> bool:
+    """True for an option that `warn_ignored` has named already."""
+    return use in _BY_LOWER[name.lower()].ignored
+
+
+def _shown(options: ReadOptions | WriteOptions) -> str:
+    """The options as text without the values of the store's settings, some of which are secrets."""
+    fields = {name: getattr(options, name) for name in options.__struct_fields__}
+    fields["store"] = sorted(options.store)
+    return f"{type(options).__name__}({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+class ReadOptions(Struct, frozen=True, kw_only=True):
+    """The parsed options of a read; see OPTIONS for their meaning.
+
+    `topics` are those of `assign` too; with a `pattern` there are none, for the store's topics are matched.
+    """
+
+    path: str
+    store: dict[str, str]
+    use: Literal["read", "readStream", "read or readStream"]
+    topics: tuple[str, ...]
+    assigned: dict[str, tuple[int, ...]] | None
+    pattern: str | None
+    starting: Bound
+    ending: Bound
+    trigger: TriggerLimits
+    partitions_min: int | None
+    rows_per_task: int | None
+    isolation: Literal["read_committed", "read_uncommitted"]
+    order: Order
+    columns: tuple[str, ...] | None
+    filters: tuple[Condition, ...] = ()
+    include_headers: bool
+    include_txn_metadata: bool
+    fail_on_data_loss: bool
+    entries: EntryRange
+    as_of: AsOf
+    table_options: dict[str, str] | None
+    commit_group: str | None = None
+    parallelism: int = 1
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    @classmethod
+    def parse(
+        cls,
+        given: Mapping[str, str],
+        use: Literal["read", "readStream", "read or readStream"],
+        *,
+        parallelism: int = 1,
+    ) -> ReadOptions:
+        """The options of `given` for `use`, in a session that runs at least `parallelism` tasks at a time.
+
+        Raises:
+            ConfigurationError: an option is wrong, or two of them contradict each other.
+        """
+        values, store = _parse(given, use)
+        _check_no_table(values)
+        topics, assigned = _topics_to_read(values)
+        starting = bound_of("starting", values, "latest" if use == READ_STREAM else "earliest")
+        ending = bound_of("ending", values, "latest")
+        _check_bounds(starting, ending, topics, use)
+        entries = entry_range(values)
+        as_of = as_of_options(values)
+        return cls(
+            path=values["path"],
+            store=store,
+            use=use,
+            topics=topics,
+            assigned=assigned,
+            pattern=values.get("subscribePattern"),
+            starting=starting,
+            ending=ending,
+            trigger=_trigger_limits(values),
+            partitions_min=values.get("minPartitions"),
+            rows_per_task=values.get("maxRecordsPerPartition"),
+            isolation=values["isolationLevel"],
+            order=_order(values),
+            columns=values.get("columns"),
+            filters=values.get("filters", ()),
+            include_headers=values["includeHeaders"],
+            include_txn_metadata=values["includeTxnMetadata"],
+            fail_on_data_loss=values["failOnDataLoss"],
+            entries=entries,
+            as_of=as_of,
+            table_options=kept_options(given, keep=values["catalogTable"]),
+            commit_group=_group_to_commit(values),
+            parallelism=parallelism,
+        )
+
+
+class WriteOptions(Struct, frozen=True, kw_only=True):
+    """The parsed options of a write; see OPTIONS for their meaning. `checkpoint` is the query's folder, if known."""
+
+    path: str
+    store: dict[str, str]
+    topic: str | None
+    include_headers: bool
+    transactional_id: str | None
+    application_id: str | None
+    application_version: int | None
+    on_replay_mismatch: Literal["skip", "fail"]
+    create_topic: bool
+    create_topic_partitions: int
+    commit_group: str | None = None
+    checkpoint: str | None = None
+    merge_schema: bool
+    partition_key: str | None
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], use: Literal["write", "writeStream"]) -> WriteOptions:
+        """The options of `given` for `use`.
+
+        Raises:
+            ConfigurationError: an option is wrong, or one of a pair is missing.
+        """
+        values, store = _parse(given, use)
+        if ("txnAppId" in values) != ("txnVersion" in values):
+            missing = "txnVersion" if "txnAppId" in values else "txnAppId"
+            raise ConfigurationError(f"option {missing!r} is missing: txnAppId and txnVersion go together")
+        checkpoint = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
+        if "commitGroup" in values and checkpoint is None:
+            raise ConfigurationError(
+                "option 'commitGroup' needs the option 'checkpointLocation' on the same sink: a sink does not see the "
+                "session's spark.sql.streaming.checkpointLocation"
+            )
+        for name, what in (("createTopic", "create"), ("mergeSchema", "change"), ("partitionKey", "write")):
+            if values.get(name) and "topic" not in values:
+                raise ConfigurationError(f"option {name!r} needs the option 'topic': it names the topic to {what}")
+        return cls(
+            path=values["path"],
+            store=store,
+            topic=values.get("topic"),
+            include_headers=values["includeHeaders"],
+            transactional_id=values.get("transactionalId"),
+            application_id=values.get("txnAppId"),
+            application_version=values.get("txnVersion"),
+            on_replay_mismatch=values["onReplayMismatch"],
+            create_topic=values["createTopic"],
+            create_topic_partitions=values["createTopicPartitions"],
+            commit_group=values.get("commitGroup"),
+            checkpoint=checkpoint,
+            merge_schema=values["mergeSchema"],
+            partition_key=values.get("partitionKey"),
+        )
+
+
+_WHAT_TO_READ: Final = ("subscribe", "subscribePattern", "assign", "topic")
+
+
+def _check_no_table(values: Mapping[str, Any]) -> None:
+    """Refuse what only reads of a system table take; those parse their options themselves."""
+    if "table" in values:
+        raise ConfigurationError("option 'table' reads a system table: only spark.read.format('txnlog') does that")
+    if "limit" in values:
+        raise ConfigurationError("option 'limit' needs the option 'table' as 'entries': it limits what that has")
+
+
+def _topics_to_read(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
+    named = [name for name in _WHAT_TO_READ if name in values]
+    if len(named) != 1:
+        found = f"{' and '.join(repr(name) for name in named)} are given" if named else "none is given"
+        raise ConfigurationError(
+            "exactly one of the options 'subscribe', 'subscribePattern', 'assign' and 'topic' says what to read: "
+            f"{found}"
+        )
+    if named == ["subscribePattern"]:
+        return (), None
+    if named == ["assign"]:
+        return tuple(values["assign"]), values["assign"]
+    return values["subscribe"] if named == ["subscribe"] else (values["topic"],), None
+
+
+def _order(values: Mapping[str, Any]) -> Order:
+    """Return the order that the options ask for, or that the others of them need."""
+    needs_entries = [repr(name) for name in ("startingEntry", "endingEntry") if name in values]
+    uncommitted = values["isolationLevel"] == "read_uncommitted"
+    asked = values.get("order", "commit" if needs_entries else None)
+    if asked == "commit" and uncommitted:
+        needed = " and ".join(needs_entries) or "'order' as 'commit'"
+        raise ConfigurationError(
+            f"option {needed} does not go with 'isolationLevel' as 'read_uncommitted': only reads in commit order have "
+            "one, only reads in offset order the other"
+        )
+    order = checked_order(asked, values["isolationLevel"])
+    if order == "offset" and needs_entries:
+        raise ConfigurationError(f"option {' and '.join(needs_entries)} needs 'order' as 'commit': it is 'offset'")
+    return order
+
+
+def _group_to_commit(values: Mapping[str, Any]) -> str | None:
+    if not values["commitOffsetsOnCheckpoint"]:
+        return None
+    if "kafka.group.id" not in values:
+        raise ConfigurationError(
+            "option 'commitOffsetsOnCheckpoint' is true: expected the option kafka.group.id, which names the group"
+        )
+    return str(values["kafka.group.id"])
+
+
+def _trigger_limits(values: Mapping[str, Any]) -> TriggerLimits:
+    rows_min, rows_max = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise ConfigurationError(
+            f"option 'minOffsetsPerTrigger' is {rows_min}: expected at most 'maxOffsetsPerTrigger', which is {rows_max}"
+        )
+    return TriggerLimits(
+        rows_min=rows_min,
+        rows_max=rows_max,
+        bytes_max=values.get("maxBytesPerTrigger"),
+        delay_ms_max=values["maxTriggerDelay"],
+    )
+
+
+def _check_bounds(starting: Bound, ending: Bound, topics: Collection[str], use: str) -> None:
+    """Refuses bounds that the use of the source cannot have, before the store is asked for anything."""
+    for bound in (starting, ending):
+        for topic in named_partitions(bound) or ():
+            if topics and topic not in topics:
+                raise ConfigurationError(
+                    f"option {bound.name!r} names topic {topic!r}, which is not read{did_you_mean(topic, topics)}"
+                )
+    if _has_offset(ending, "earliest", EARLIEST):
+        raise ConfigurationError("option 'endingOffsets' cannot be earliest (-2): expected latest (-1) or offsets")
+    if use == READ and _has_offset(starting, "latest", LATEST):
+        raise ConfigurationError("option 'startingOffsets' cannot be latest (-1) for a batch: it would read nothing")
+
+
+def _has_offset(bound: Bound, word: str, offset: int) -> bool:
+    if isinstance(bound.offsets, dict):
+        return any(offset in by_partition.values() for by_partition in bound.offsets.values())
+    return bound.offsets == word
+
+
+def option_named(name: str) -> Option | None:
+    """Return the option that `name`, lower-case, means; None for a setting of the store, of Kafka's clients, or unknown."""
+    return _BY_LOWER.get(name) or _BY_LOWER.get(_resolve(name))

@@ -1,0 +1,1 @@
+"""Reads by Python workers: batch, streams, system tables."""

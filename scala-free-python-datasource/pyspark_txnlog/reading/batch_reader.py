@@ -1,0 +1,324 @@
+"""Batch reads: one pinned read view, one task per range of segments."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.stores import open_store
+from pyspark_txnlog.options.asof import AsOfPoint
+from pyspark_txnlog.options.bounds import check_ranges, resolved
+from pyspark_txnlog.options.filters import pushed_condition
+from pyspark_txnlog.options.groups import CommittedStart, committed_start
+from pyspark_txnlog.options.offsets import Partition, partitions_of, within_log
+from pyspark_txnlog.options.options import ReadOptions
+from pyspark_txnlog.options.spark_columns import arrow_of, conform, known_layout, read_columns, schema_of
+from pyspark_txnlog.reading.skipping import is_on_timestamp, without_skipped
+from pyspark_txnlog.reading.views import PinnedView, open_view, pin_view
+from sparktxn import read_task, rows_at_most
+from sparktxn.scan.conditions import Condition, matching
+from sparktxn.scan.conditiontext import typed_conditions
+from sparktxn.scan.plan import end_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_txnlog.options.bounds import Bound
+    from sparktxn import ReadTask, ReadView, Store
+
+__all__ = [
+    "FilteringTxnLogReader",
+    "TaskPartition",
+    "TxnLogReader",
+    "make_reader",
+    "plan_partitions",
+    "read_partition",
+    "read_schema",
+]
+
+_BATCH_ROWS: Final = 10_000
+"""Spark takes batches of this size fastest."""
+
+_TASK_ROWS_MIN: Final = 50_000
+"""A task with fewer rows costs more than it saves; a full segment has as many by default."""
+
+_PUSH_DOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_SCANS_ARE_PLANNED_APART: Final = hasattr(DataSourceReader, "pushLimit")
+"""Whether each scan of a DataFrame keeps its own plan, as in releases of Spark whose readers take limits, too.
+
+Spark 4.3 gives all scans of a DataFrame the plan that it has made last, whether they are parts of one query or of
+several. The conditions of one scan would take rows from another.
+"""
+
+
+class TaskPartition(InputPartition):
+    """One Spark task's part of a read: needs no log to be read."""
+
+    def __init__(self, task: ReadTask) -> None:
+        self.task = task
+
+
+def read_schema(options: ReadOptions) -> tuple[StructType, PinnedView]:
+    """The columns of the topics that `options` name, and what pins the view that has them."""
+    store = open_store(options.path, options.store)
+    view = _view(store, options, None)
+    schema = schema_of(view.topics.values(), options)
+    return schema, replace(pin_view(view), committed=_committed(store, view, options))
+
+
+def _committed(store: Store, view: ReadView, options: ReadOptions) -> CommittedStart | None:
+    """Return where the read starts if that is at the offsets of a group."""
+    if options.starting.group is None:
+        return None
+    latest = {key: view.partitions[key].log_end_offset for key in partitions_of(view, options.assigned)}
+    return committed_start(store, view, list(latest), options.starting.group, latest)
+
+
+def _view(store: Store, options: ReadOptions, pinned: PinnedView | None) -> ReadView:
+    point = options.as_of.resolved(store) if pinned is None else AsOfPoint(entry=pinned.entry)
+    return open_view(store, options, entry=point.entry, timestamp_ms=point.timestamp_ms)
+
+
+def make_reader(options: ReadOptions, schema: StructType, pinned: PinnedView | None) -> TxnLogReader:
+    """A reader of the pinned view, or of the newest one if the DataFrame has pinned none.
+
+    Spark refuses readers that take filters unless push-down is on; its push-down worker shows it. Filtered
+    and unfiltered actions on one DataFrame are then planned apart, so without a pinned view they could differ.
+    Where scans share a plan, no reader takes filters.
+    """
+    if _PUSH_DOWN_WORKER in sys.modules and _SCANS_ARE_PLANNED_APART and pinned is not None:
+        return FilteringTxnLogReader(options, schema, pinned)
+    return TxnLogReader(options, schema, pinned)
+
+
+@with_one_line_errors
+class TxnLogReader(DataSourceReader):
+    """Plans on the driver, where it pins its view; `read` runs in tasks and opens the object store alone.
+
+    `target` is the Arrow schema of what it reads. With `by_segment` its tasks name each segment of merged files, and
+    not such a file once, as `Store.plan_view` says.
+    """
+
+    def __init__(
+        self, options: ReadOptions, schema: StructType, pinned: PinnedView | None, *, by_segment: bool = False
+    ) -> None:
+        self._options = options
+        self._by_segment = by_segment
+        self.target = arrow_of(schema)
+        self._store = open_store(options.path, options.store)
+        self._view = _view(self._store, options, pinned)
+        self._now_ms = (pinned or pin_view(self._view)).now_ms
+        self._columns = read_columns(self._view.topics.values(), schema)
+        self._known = known_layout(self._view.topics.values())
+        self._conditions = typed_conditions(options.filters, self._known, self._now_ms)
+        self._committed = pinned.committed if pinned is not None else _committed(self._store, self._view, options)
+        if self._committed is not None and options.order == "commit":
+            entries = replace(options.entries, first=self._committed.after_entry + 1)
+            self._options = replace(options, entries=entries)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get the reader with their part; the view may be large, and handles cannot travel.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_store", "_view", "_known")}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One part per task.
+
+        Raises:
+            ConfigurationError: an offset or partition that an option names does not exist.
+        """
+        # The columns of conditions are read too, though not returned.
+        columns = tuple(dict.fromkeys([*self._columns, *(condition.column for condition in self._conditions)]))
+        parts = plan_partitions(
+            self._store, self._view, self._ranges(), columns, self._options, by_segment=self._by_segment
+        )
+        return _with_conditions(parts, self._conditions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part, in offset order, that meet the option `filters`."""
+        return read_partition(partition, self._options, self.target, self._conditions)
+
+    def _ranges(self) -> dict[Partition, tuple[int, int]]:
+        """Offsets (start, end) of every partition that is read."""
+        options, view = self._options, self._view
+        partitions = partitions_of(view, options.assigned)
+        asked = self._resolved(options.starting, {key: view.partitions[key].log_end_offset for key in partitions})
+        fail = options.fail_on_data_loss
+        starts = {partition: within_log(view, partition, offset, fail=fail) for partition, offset in asked.items()}
+        last = {
+            key: max(start, end_of(view.partitions[key], options.isolation, options.order))
+            for key, start in starts.items()
+        }
+        ends = self._resolved(options.ending, last)
+        check_ranges(options.starting, asked, options.ending, ends)
+        # An end by time may lie where a transaction is still open; a start may have been removed.
+        return {key: (start, max(start, min(ends[key], last[key]))) for key, start in starts.items()}
+
+    def _resolved(self, bound: Bound, latest: dict[Partition, int]) -> dict[Partition, int]:
+        options = self._options
+        if bound.group is not None and self._committed is not None:
+            return self._committed.offsets
+        return resolved(
+            bound,
+            self._store,
+            self._view,
+            list(latest),
+            latest=latest,
+            order=options.order,
+            isolation=options.isolation,
+            now_ms=self._now_ms,
+        )
+
+
+def plan_partitions(
+    store: Store,
+    view: ReadView,
+    ranges: dict[Partition, tuple[int, int]],
+    columns: tuple[str, ...],
+    options: ReadOptions,
+    *,
+    by_segment: bool = False,
+) -> list[InputPartition]:
+    """The tasks of a read of `ranges`; none for ranges without records. `by_segment` is as in `Store.plan_view`."""
+    rows_per_task = task_rows(rows_at_most(view, ranges), options)
+    if options.order == "commit":
+        entries = options.entries
+        tasks = store.plan_commits(
+            view,
+            entries.after,
+            to_entry=entries.last_in(view),
+            bounds=ranges,
+            columns=columns,
+            rows_per_task=rows_per_task,
+            by_segment=by_segment,
+        )
+        return [TaskPartition(task) for task in tasks]
+    tasks = store.plan(
+        view,
+        ranges,
+        isolation=options.isolation,
+        columns=columns,
+        rows_per_task=rows_per_task,
+        by_segment=by_segment,
+    )
+    return [TaskPartition(task) for task in tasks]
+
+
+def task_rows(total: int, options: ReadOptions) -> int:
+    """How many of `total` rows a task takes at most.
+
+    A planning process of Spark cannot ask the session how parallel it is. The number that `register` has noted counts
+    the executors of that moment, which may have been few: the machine's cores are the least.
+    """
+    if options.partitions_min is None:
+        tasks = max(os.cpu_count() or 1, options.parallelism)
+        spread = max(_TASK_ROWS_MIN, math.ceil(total / tasks))
+    else:
+        spread = max(1, math.ceil(total / options.partitions_min))
+    return spread if options.rows_per_task is None else min(spread, options.rows_per_task)
+
+
+def _with_conditions(parts: Iterable[InputPartition], conditions: Sequence[Condition]) -> list[InputPartition]:
+    """Return `parts` whose readers leave out segments that hold no record which meets all `conditions`."""
+    return [
+        TaskPartition(replace(part.task, conditions=(*part.task.conditions, *conditions)))
+        if isinstance(part, TaskPartition) and conditions
+        else part
+        for part in parts
+    ]
+
+
+def read_partition(
+    partition: InputPartition, options: ReadOptions, target: pa.Schema, conditions: Sequence[Condition] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task that meet `conditions`, as Spark wants them.
+
+    Spark makes a part of its own, with no task, where there is none.
+    """
+    if isinstance(partition, TaskPartition):
+        for batch in read_task(partition.task, options.store, batch_rows=_BATCH_ROWS):
+            rows = matching(batch, conditions).select(target.names) if conditions else batch
+            yield conform(rows, target)
+
+
+@with_one_line_errors
+class FilteringTxnLogReader(TxnLogReader):
+    """Takes conditions on `topic`, `partition` and `offset` out of Spark's plan and reads only what meets them.
+
+    Conditions on the timestamp stay in Spark's plan. Segments that cannot meet them are not read. Those on other
+    columns stay there too: segments without a record that meets them are not decoded.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, pinned: PinnedView) -> None:
+        super().__init__(options, schema, pinned)
+        self._filters: list[Filter] = []
+        self._timestamp_conditions: list[Filter] = []
+        self._pushed: list[Condition] = []
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One part per task, without segments that cannot meet a condition on the timestamp."""
+        self._by_segment = bool(self._timestamp_conditions)
+        parts = [part.task for part in super().partitions() if isinstance(part, TaskPartition)]
+        kept = without_skipped(parts, self._timestamp_conditions)
+        return _with_conditions([TaskPartition(task) for task in kept], self._pushed)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keeps the filters that ranges of offsets can express exactly, and gives back the others."""
+        # A topic with declared columns may call one "offset": its own reserved names begin with "_".
+        prefix = "_" if any(topic.schema is not None for topic in self._view.topics.values()) else ""
+        for condition in filters:
+            if _is_range(condition, prefix):
+                self._filters.append(condition)
+                continue
+            if is_on_timestamp(condition, f"{prefix}timestamp"):
+                self._timestamp_conditions.append(condition)
+            elif pushed := pushed_condition(condition, self._known):
+                self._pushed.append(pushed)
+            yield condition
+
+    def _ranges(self) -> dict[Partition, tuple[int, int]]:
+        ranges = super()._ranges()
+        for condition in self._filters:
+            ranges = {partition: _narrowed(partition, bounds, condition) for partition, bounds in ranges.items()}
+        return {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
+
+
+_COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+
+
+def _is_range(condition: Filter, prefix: str) -> bool:
+    if not isinstance(condition, _COMPARISONS) or len(condition.attribute) != 1 or condition.value is None:
+        return False
+    name = condition.attribute[0]
+    return name == f"{prefix}offset" or (
+        isinstance(condition, EqualTo) and name in (f"{prefix}topic", f"{prefix}partition")
+    )
+
+
+def _narrowed(partition: Partition, bounds: tuple[int, int], condition: Any) -> tuple[int, int]:
+    name, value = condition.attribute[0].removeprefix("_"), condition.value
+    start, end = bounds
+    if name != "offset":
+        return bounds if partition[0 if name == "topic" else 1] == value else (start, start)
+    if isinstance(condition, EqualTo | GreaterThan | GreaterThanOrEqual):
+        start = max(start, value + isinstance(condition, GreaterThan))
+    if isinstance(condition, EqualTo | LessThan | LessThanOrEqual):
+        end = min(end, value + (not isinstance(condition, LessThan)))
+    return start, max(start, end)

@@ -1,0 +1,76 @@
+"""Makes the reader of a stream for its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.options.options import READ_STREAM, ReadOptions
+from pyspark_txnlog.reading.commit_stream_reader import CommitOrderStreamReader
+from pyspark_txnlog.reading.offset_stream_reader import OffsetOrderStreamReader
+from sparktxn import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_txnlog.reading.stream_reader import Progress, TxnLogStreamReader
+    from sparktxn.process.clock import Clock
+
+__all__ = ["RefusedStreamReader", "make_stream_reader", "stream_reader_of"]
+
+
+def make_stream_reader(given: Mapping[str, str], schema: StructType, *, parallelism: int) -> DataSourceStreamReader:
+    """Make the reader for the options in `given`, or for wrong ones a reader that raises the error when it is used.
+
+    An error raised here would be followed by one of Spark's own, about a variable `reader`, which then is what a user
+    sees.
+    """
+    try:
+        return stream_reader_of(ReadOptions.parse(given, READ_STREAM, parallelism=parallelism), schema)
+    except ConfigurationError as error:
+        return RefusedStreamReader(error)
+
+
+def stream_reader_of(options: ReadOptions, schema: StructType, clock: Clock | None = None) -> TxnLogStreamReader:
+    """Make the reader for the order that `options` ask for."""
+    made = CommitOrderStreamReader if options.order == "commit" else OffsetOrderStreamReader
+    return made(options, schema, clock)
+
+
+@with_one_line_errors
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises, whatever Spark asks for, why there is no reader."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Progress:
+        """Raise the error."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error

@@ -1,0 +1,1 @@
+"""Writes: batch, streams, `foreach_batch`."""

@@ -1,0 +1,185 @@
+"""Batch writes: tasks upload segments, the driver's commit names them in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.stores import commit_batch, open_store
+from pyspark_txnlog.options.options import WriteOptions
+from pyspark_txnlog.options.spark_columns import check_columns_to_write, declared_columns, new_columns
+from sparktxn import INTERNAL_TOPICS, CommandRefused, ConfigurationError, ErrorCode, SinkCommit, Store, did_you_mean
+from sparktxn.stage.newcolumns import with_columns
+from sparktxn.stage.rowpartitions import with_partition_key
+from sparktxn.stage.stagedsegment import StageTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from sparktxn import StagedSegment, StagePlan, TopicState
+
+__all__ = ["StagedRows", "TxnLogWriter", "commit_write", "prepare_write", "stage_rows", "staged_segments"]
+
+
+_KNOWN_MS_MAX: Final = 2_000
+"""How old the knowledge of topics may be from which a write is planned."""
+
+
+class StagedRows(WriterCommitMessage):
+    """What one task has uploaded: no reader sees it before a commit names it."""
+
+    def __init__(self, segments: tuple[StagedSegment, ...]) -> None:
+        self.segments = segments
+
+
+@with_one_line_errors
+class TxnLogWriter(DataSourceArrowWriter):
+    """One transaction. Made and committed on the driver; `write` runs in tasks, which never open the log.
+
+    With the options txnAppId and txnVersion, a write of a version that the application has committed does nothing.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "a log takes records at its end only, mode 'overwrite' would remove others: write with mode 'append'"
+            )
+        self._options = options
+        self._plan = prepare_write(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Uploads one task's rows."""
+        is_known = self._options.application_id is not None
+        return StagedRows(stage_rows(self._plan, self._options.topic, iterator, digests=is_known))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Names all that the tasks have uploaded in one entry.
+
+        Raises:
+            OutcomeUnknown: the store did not answer in time; the write may have landed.
+            BatchRefused: the version is not above the last committed one and is not known to have had these rows, and
+                `onReplayMismatch` is fail.
+        """
+        commit_write(self._options, staged_segments(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def commit_write(options: WriteOptions, staged: Sequence[StagedSegment]) -> None:
+    """Name what a batch write has uploaded in one entry, or skip a version that the application has committed.
+
+    Raises:
+        OutcomeUnknown: the store did not answer in time; the write may have landed.
+        BatchRefused: as `TxnLogWriter.commit`.
+    """
+    if options.application_id is not None and options.application_version is not None:
+        sink = SinkCommit(writer_id=options.application_id, run_id="", batch_id=options.application_version)
+        # An application keeps its id, so that its versions are compared.
+        transactional_id = options.transactional_id or f"spark-{options.application_id}"
+        commit_batch(options, staged, transactional_id=transactional_id, sink=sink)
+    elif options.transactional_id is None:
+        # Writes without an identity must neither fence one another, nor each leave an id of its own.
+        open_store(options.path, options.store).commit(staged)
+    else:
+        with Store.open(options.path, options=options.store) as store:
+            store.commit(staged, transactional_id=options.transactional_id)
+
+
+def prepare_write(options: WriteOptions, schema: StructType) -> StagePlan:
+    """What tasks need to upload rows of `schema`, after every check that does not need the rows.
+
+    Raises:
+        ConfigurationError: an option or a column is wrong.
+        CommandRefused: the topic does not exist.
+    """
+    if options.topic in INTERNAL_TOPICS:
+        raise ConfigurationError(f"topic {options.topic!r} is internal: it can only be read")
+    store = open_store(options.path, options.store, create=options.create_topic)
+    # Spark plans a micro-batch twice. What is known may be out of date where it leads to an error.
+    with suppress(ConfigurationError, CommandRefused):
+        return _plan(store, options, schema, {topic.name: topic for topic in store.topics(max_age_ms=_KNOWN_MS_MAX)})
+    return _plan(store, options, schema, {topic.name: topic for topic in store.topics()})
+
+
+def _plan(store: Store, options: WriteOptions, schema: StructType, topics: Mapping[str, TopicState]) -> StagePlan:
+    if options.topic is None:
+        check_columns_to_write(schema, None)
+        # Topics with declared columns too: the error for rows that name one then says so.
+        return store.stage_plan(list(topics), max_age_ms=_KNOWN_MS_MAX)
+    topic = topics.get(options.topic)
+    if topic is None and options.create_topic:
+        topic = _created_topic(store, options, options.topic, schema)
+    if topic is None:
+        raise ConfigurationError(
+            f"topic {options.topic!r} does not exist{did_you_mean(options.topic, topics)}: create it with "
+            f"Store.create_topic({options.topic!r}, partition_count) or AdminClient.create_topics, or set the option "
+            "createTopic to true"
+        )
+    if options.merge_schema:
+        topic = _merged_topic(store, options, schema, topic)
+    check_columns_to_write(schema, topic)
+    return store.stage_plan([topic.name], partition_key=options.partition_key, max_age_ms=_KNOWN_MS_MAX)
+
+
+def _merged_topic(store: Store, options: WriteOptions, schema: StructType, topic: TopicState) -> TopicState:
+    """Return the topic with the columns of `schema` that it lacked; it gains them only if the write passes all checks.
+
+    Raises:
+        ConfigurationError: a column or the option `partitionKey` is wrong; nothing was written.
+    """
+    new = new_columns(schema, topic)
+    if new is None:
+        return topic
+    planned = with_columns(topic, new)
+    check_columns_to_write(schema, planned)
+    if options.partition_key is not None:
+        with_partition_key(StageTopic.of(planned), options.partition_key)
+    return store.add_columns(topic.name, new)
+
+
+def _created_topic(store: Store, options: WriteOptions, name: str, schema: StructType) -> TopicState:
+    """The topic, new, with the columns of `schema`; or as another driver has created it meanwhile."""
+    columns, key = declared_columns(schema), options.partition_key
+    if key is not None and (columns is None or key not in columns.names):
+        known = () if columns is None else columns.names
+        raise ConfigurationError(
+            f"option 'partitionKey' is {key!r}: expected a declared column of the new topic {name!r}"
+            f"{did_you_mean(key, known)}"
+        )
+    settings = {} if key is None else {"partition.key": key}
+    try:
+        return store.create_topic(name, options.create_topic_partitions, settings=settings, schema=columns)
+    except CommandRefused as refused:
+        if refused.error.code() != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return store.view([name]).topics[name]
+
+
+def stage_rows(
+    plan: StagePlan, topic: str | None, batches: Iterable[pa.RecordBatch], *, inline: bool = False, digests: bool = True
+) -> tuple[StagedSegment, ...]:
+    """Uploads a task's rows, in bounded memory; `topic` None means the topics that the rows name.
+
+    With `inline` a partition's few rows are not uploaded: they go to the driver, and into the entry that names them.
+    With `digests` the rows' content is noted, by which the log knows a batch that it has.
+
+    The task's number seeds the choice of partitions for rows without a key: a task that runs again chooses the same.
+    """
+    context = TaskContext.get()
+    seed = context.partitionId() if context is not None else 0
+    stager = plan.open(seed=seed, default_topic=topic, inline=inline, digests=digests)
+    for batch in batches:
+        stager.write(batch)
+    return tuple(stager.finish())
+
+
+def staged_segments(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegment]:
+    """All that the tasks have uploaded, in the tasks' order, which is that of the rows."""
+    return [segment for message in messages if isinstance(message, StagedRows) for segment in message.segments]

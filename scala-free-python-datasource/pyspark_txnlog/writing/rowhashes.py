@@ -1,0 +1,104 @@
+"""The content of rows as Spark hashes it in its plan, which is quicker than Python's way over the rows.
+
+A micro-batch's fingerprint is made of it. Spark's function `xxhash64` leaves out nulls, and refuses maps. So a column
+says in addition whether it is null, and rows with nested columns are hashed in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ByteType, DataType, DecimalType, FloatType, IntegerType, ShortType, StringType
+
+from pyspark_txnlog.options.spark_columns import is_scalar, quoted
+from sparktxn import output_schema
+from sparktxn.stage.columnconversion import RECORD_COLUMNS
+from sparktxn.stage.rowdigest import digest_of_words
+from sparktxn.stage.stagedsegment import with_digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sparktxn import StagedSegment, StagePlan
+    from sparktxn.stage.stagedsegment import RowsDigest
+
+__all__ = ["ROW_HASH", "HashedRows", "with_row_hashes"]
+
+ROW_HASH: Final = "__row_hash"
+"""The column of hashes; no topic has a column of this name."""
+
+_KIND: Final = "spark1"
+
+_STORED_AS: Final[dict[type[DataType], str]] = {
+    ByteType: "bigint",
+    FloatType: "double",
+    IntegerType: "bigint",
+    ShortType: "bigint",
+}
+"""As what types are hashed that are not hashed as they are: the same number has the same hash in each width."""
+
+
+def with_row_hashes(rows: DataFrame, plan: StagePlan, topic: str | None) -> DataFrame:
+    """Return `rows` with a hash of each, bound to its topic; or as they are if Python must hash them."""
+    names = sorted({*rows.columns}.intersection(_content(plan, topic)))
+    is_hashed = all(is_scalar(rows.schema[name].dataType) for name in names)
+    # Spark does not know which rows' timestamps the log leaves out.
+    if not is_hashed or any(known.has_times_of_entries for known in plan.topics.values()):
+        return rows
+    # One text for all columns: a micro-batch of few rows would pay for many calls into the JVM. No topic has a quote.
+    hashed = [f"'{topic or ''}'"]
+    declared = output_schema(None if topic is None else plan.topics[topic].schema)
+    for name in names:
+        column = quoted(name)
+        stored_as = _stored_as(rows.schema[name].dataType, declared.field(name).type)
+        hashed += [column if stored_as is None else f"cast({column} as {stored_as})", f"{column} is null"]
+    return rows.withColumn(ROW_HASH, F.expr(f"xxhash64({', '.join(hashed)})"))
+
+
+def _stored_as(found: DataType, declared: pa.DataType) -> str | None:
+    """Return the type that values of the type `found` are hashed as; None if it is that one.
+
+    Spark hashes the digits of a decimal without its scale. So a decimal is hashed with the scale that the topic has.
+    Text has the hash of its bytes, which a cast would copy, unless a collation takes different texts for equal.
+    """
+    if isinstance(found, StringType) and found != StringType():
+        return "binary"
+    if isinstance(found, DecimalType) and pa.types.is_decimal(declared):
+        return from_arrow_type(declared).simpleString()
+    return _STORED_AS.get(type(found))
+
+
+def _content(plan: StagePlan, topic: str | None) -> Sequence[str]:
+    """Return the columns that are the user's: the log assigns the others of rows that were read anew."""
+    if topic is None:
+        return RECORD_COLUMNS
+    schema = plan.topics[topic].schema
+    if schema is None:
+        return [name for name in RECORD_COLUMNS if name != "topic"]
+    return [*(name for name, _, _ in schema), "_timestamp"]
+
+
+class HashedRows:
+    """Rows on their way into a stager, which takes them without their column of hashes."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._digest: RowsDigest | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield each batch without the hashes, and note these."""
+        for batch in self._batches:
+            if ROW_HASH not in batch.schema.names:
+                yield batch
+                continue
+            hashes = batch.column(ROW_HASH).view(pa.uint64()).to_numpy()
+            self._digest = digest_of_words(_KIND, hashes).plus(self._digest)
+            yield batch.drop_columns([ROW_HASH])
+
+    def digested(self, staged: Sequence[StagedSegment]) -> Sequence[StagedSegment]:
+        """Return the segments of these rows with the digest of them, if they had hashes."""
+        return staged if self._digest is None else with_digest(staged, self._digest)

@@ -1,0 +1,100 @@
+"""The streaming sink: one transaction per micro-batch over all its topics and partitions, exactly once.
+
+A micro-batch is known by (transactional id, query id, batch id); the log remembers the last ones, and which run of the
+query wrote them. Spark makes new writer objects for every step, so all of this travels in the tasks' messages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pyspark_txnlog.connecting.errorlines import with_one_line_errors
+from pyspark_txnlog.connecting.stores import commit_batch
+from pyspark_txnlog.options.options import WriteOptions
+from pyspark_txnlog.writing.batch_writer import StagedRows, prepare_write, stage_rows, staged_segments
+from sparktxn import ConfigurationError, SinkCommit
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from sparktxn import StagedSegment
+
+__all__ = ["QUERY_ID", "RUN_ID", "StagedMicroBatch", "TxnLogStreamWriter"]
+
+QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+RUN_ID: Final = "spark.jobGroup.id"
+_COMMITTING_WORKER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+_PLANNING_WORKER: Final = "pyspark.sql.worker.write_into_data_source"
+
+
+class StagedMicroBatch(StagedRows):
+    """What one task of a micro-batch has uploaded, with the identity that Spark gives to the tasks alone."""
+
+    def __init__(self, segments: tuple[StagedSegment, ...], query_id: str, run_id: str, batch_id: int) -> None:
+        super().__init__(segments)
+        self.query_id = query_id
+        self.run_id = run_id
+        self.batch_id = batch_id
+
+
+@with_one_line_errors
+class TxnLogStreamWriter(DataSourceStreamArrowWriter):
+    """Made anew for every step: twice to plan a micro-batch, once more to commit it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._plan = None if _is_committing() else prepare_write(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Uploads one task's rows; a task without rows says so, for the identity that it knows."""
+        assert self._plan is not None, "the writer that Spark makes to commit is not given to tasks"
+        segments = stage_rows(self._plan, self._options.topic, iterator, inline=True)
+        return StagedMicroBatch(segments, _property(QUERY_ID), _property(RUN_ID), int(_property(_BATCH_ID)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Name all that the tasks have uploaded in one entry; a micro-batch that is committed already changes nothing.
+
+        It is then skipped, with a warning if it had other rows (a query may compute others when it runs again).
+
+        Raises:
+            BatchRefused: another run of the query has committed since, or the transactional id belongs to another query
+                now. With `onReplayMismatch=fail` also a micro-batch that was committed with other rows.
+            OutcomeUnknown: the store did not answer in time; when Spark runs the micro-batch again, the log shows the
+            outcome.
+        """
+        parts = [message for message in messages if isinstance(message, StagedMicroBatch)]
+        if not parts:
+            return
+        first = parts[0]
+        options = self._options
+        commit_batch(
+            options,
+            staged_segments(parts),
+            transactional_id=options.transactional_id or f"spark-{first.query_id}",
+            sink=SinkCommit(writer_id=first.query_id, run_id=first.run_id, batch_id=batchId),
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Deletes nothing: Spark calls this also after a commit that landed. The vacuum removes what no entry names."""
+
+
+def _is_committing() -> bool:
+    """Return True in the process that only commits: it needs no plan, and no request to the store to make one."""
+    return _COMMITTING_WORKER in sys.modules and _PLANNING_WORKER not in sys.modules
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    value = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise ConfigurationError(
+            f"this task has no local property {name!r}: the sink must run inside a streaming query"
+        )
+    return str(value)

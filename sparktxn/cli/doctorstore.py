@@ -1,0 +1,199 @@
+"""What `txnlog doctor` proves on an object store: each check writes objects of its own and removes them again.
+
+The objects have the names of those that writers make to see the store's time, which the vacuum knows and deletes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from sparktxn.cli.text import duration_text
+from sparktxn.config.store import StoreSettings
+from sparktxn.errors import StoreError
+from sparktxn.format import names
+from sparktxn.log.write.storeclock import rounding_ms
+from sparktxn.objectstore.contract import FolderStore, ObjectStore, PutOutcome
+from sparktxn.process.background import ThreadBackground
+from sparktxn.process.clock import Clock, Ids
+
+__all__ = ["FAILED", "OK", "WARNING", "Check", "examine"]
+
+OK: Final = "ok"
+FAILED: Final = "failed"
+WARNING: Final = "warning"
+
+_RACERS: Final = 8
+_ROUNDS: Final = 5
+_TIMED: Final = 10
+_SLOW_MS: Final = 1_000
+_SKEW_WARNING_MS: Final = 5_000
+_UNSAFE: Final = "do not keep data here: use a store that honours If-None-Match: * on PUT, such as AWS S3"
+_UNSTABLE: Final = "do not keep data here: use a store whose reads and listings show what was written before"
+
+
+class Check(NamedTuple):
+    """One thing that was looked into: the result is ok, warning or failed, and `fix` says what to change."""
+
+    check: str
+    result: str
+    found: str
+    fix: str | None = None
+
+
+class _Examination:
+    def __init__(self, objects: ObjectStore, clock: Clock, ids: Ids) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._ids = ids
+        self._made: list[str] = []
+
+    def _name(self) -> str:
+        name = names.clock(self._ids.token())
+        self._made.append(name)
+        return name
+
+    def checks(self) -> Iterator[Check]:
+        """Yield the results; a store that cannot be written to gets no further ones."""
+        name, data = self._name(), b"first"
+        try:
+            outcome = self._objects.put_if_absent(name, data)
+        except StoreError as error:
+            yield Check(
+                "write", FAILED, str(error), "give the credentials the right to put objects, or fix the address"
+            )
+            return
+        yield Check("write", OK, f"put-if-absent answered {outcome.value}")
+        for check in (
+            partial(self._read, name, data),
+            partial(self._listed, name, data),
+            partial(self._conditional, name, data),
+            self._race,
+            self._replaced,
+            self._skew,
+            self._latency,
+            self._deleted,
+        ):
+            yield self._answered(check)
+
+    def _answered(self, check: Callable[[], Check]) -> Check:
+        try:
+            return check()
+        except StoreError as error:
+            what = check.func if isinstance(check, partial) else check
+            return Check(what.__name__.strip("_"), FAILED, str(error), "fix what the message names, and run it again")
+
+    def _read(self, name: str, data: bytes) -> Check:
+        found, part = self._objects.get(name), self._objects.get_range(name, 1, 3)
+        if found != data or part != data[1:3]:
+            return Check("read", FAILED, "an object that was just written reads otherwise", _UNSTABLE)
+        if self._objects.get(names.clock(self._ids.token())) is not None:
+            return Check("read", FAILED, "an object that was never written can be read", _UNSTABLE)
+        return Check("read", OK, "what is written is read at once")
+
+    def _listed(self, name: str, data: bytes) -> Check:
+        listed = {info.name: info.size_bytes for info in self._objects.list(names.CLOCKS)}
+        if listed.get(name) != len(data) or name not in self._objects.list_names(names.CLOCKS):
+            return Check("list", FAILED, "an object that was just written is not listed", _UNSTABLE)
+        return Check("list", OK, "what is written is listed at once")
+
+    def _conditional(self, name: str, data: bytes) -> Check:
+        outcome = self._objects.put_if_absent(name, b"second")
+        if self._objects.get(name) != data:
+            return Check("conditional put", FAILED, "a second put has replaced the first", _UNSAFE)
+        if outcome is PutOutcome.CREATED:
+            return Check("conditional put", FAILED, "a second put is answered as if it had created the object", _UNSAFE)
+        return Check("conditional put", OK, "a name is taken once")
+
+    def _race(self) -> Check:
+        """Several threads put one name at once, some times over."""
+        workers = ThreadBackground("txnlog-doctor", _RACERS)
+        try:
+            for _ in range(_ROUNDS):
+                name, together = self._name(), threading.Barrier(_RACERS)
+                values = [f"racer {number}".encode() for number in range(_RACERS)]
+                racers = [workers.submit(partial(self._put, together, name, value)) for value in values]
+                outcomes = [racer.result() for racer in racers]
+                winners = [value for value, one in zip(values, outcomes, strict=True) if one is PutOutcome.CREATED]
+                found = self._objects.get(name)
+                if len(winners) > 1 or found not in (winners or values):
+                    what = f"{len(winners)} of {_RACERS} writers have created one name"
+                    return Check("racing puts", FAILED, what, _UNSAFE)
+        finally:
+            workers.close(1.0)
+        return Check("racing puts", OK, f"{_ROUNDS} rounds of {_RACERS} writers had one winner each")
+
+    def _put(self, together: threading.Barrier, name: str, value: bytes) -> PutOutcome:
+        together.wait(60)
+        return self._objects.put_if_absent(name, value)
+
+    def _replaced(self) -> Check:
+        name = self._name()
+        for value in (b"old", b"new"):
+            self._objects.put(name, value)
+        if self._objects.get(name) != b"new":
+            return Check("replace", WARNING, "an object that was replaced reads as before", "it costs time, no data")
+        return Check("replace", OK, "hints can be replaced")
+
+    def _skew(self) -> Check:
+        name = self._name()
+        before_ms = self._clock.wall_ms()
+        self._objects.put_if_absent(name, b"time")
+        after_ms = self._clock.wall_ms()
+        store_ms = next((one.modified_ms for one in self._objects.list(name) if one.name == name), 0)
+        if store_ms <= 0:
+            return Check("clock", WARNING, "the store gives its objects no times", "maintenance keeps everything")
+        skew_ms = max(0, before_ms - store_ms - rounding_ms(store_ms), store_ms - after_ms)
+        found = f"this machine's clock is {duration_text(skew_ms)} from the store's"
+        if skew_ms > StoreSettings().clock_skew_ms_max:
+            return Check("clock", FAILED, found, "set the wrong clock right: writers refuse to write")
+        if skew_ms > _SKEW_WARNING_MS:
+            return Check("clock", WARNING, found, "set the wrong clock right, such as by NTP")
+        return Check("clock", OK, found)
+
+    def _latency(self) -> Check:
+        taken: dict[str, list[float]] = {"put": [], "get": [], "list": []}
+        for _ in range(_TIMED):
+            name = self._name()
+            for verb, call in (
+                ("put", partial(self._objects.put_if_absent, name, b"timed")),
+                ("get", partial(self._objects.get, name)),
+                ("list", partial(self._objects.list_names, names.CLOCKS)),
+            ):
+                began_s = self._clock.monotonic_s()
+                call()
+                taken[verb].append((self._clock.monotonic_s() - began_s) * 1000)
+        middle = {verb: sorted(times)[len(times) // 2] for verb, times in taken.items()}
+        found = ", ".join(f"{verb} {middle[verb]:.1f} ms (at most {max(taken[verb]):.1f})" for verb in taken)
+        if middle["put"] > _SLOW_MS:
+            return Check("latency", WARNING, found, "each commit costs a put: run writers near the store")
+        return Check("latency", OK, found)
+
+    def _deleted(self) -> Check:
+        """Delete everything that was made, which maintenance needs the right to."""
+        made, self._made = self._made, []
+        self._objects.delete(made)
+        left = [name for name in made if self._objects.get(name) is not None]
+        if left:
+            return Check("delete", WARNING, f"{len(left)} deleted objects are still read", _UNSTABLE)
+        if isinstance(self._objects, FolderStore):
+            self._objects.remove_folders([names.CLOCKS, names.ENTRIES])
+        return Check("delete", OK, "what is deleted is gone")
+
+    def give_back(self) -> None:
+        """Delete what a check that failed has left."""
+        if self._made:
+            self._objects.delete(self._made)
+
+
+def examine(objects: ObjectStore, clock: Clock, ids: Ids) -> Iterator[Check]:
+    """Yield what is found of an object store. It need not hold a store yet, and a store in it is left as it is."""
+    examination = _Examination(objects, clock, ids)
+    yield from examination.checks()
+    try:
+        examination.give_back()
+    except StoreError as error:
+        fix = "give the credentials of maintenance the right to delete objects"
+        yield Check("delete", WARNING, str(error), fix)

@@ -1,0 +1,64 @@
+"""`txnlog files`: the files of topics that another engine may read, with their base offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sparktxn.cli.failures import WrongUsage, time_ms
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Order, OrderOption, verb
+from sparktxn.process.clock import SystemClock
+from sparktxn.state.internal import INTERNAL_TOPICS
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@verb(
+    app,
+    "files",
+    examples=["txnlog files orders", "txnlog files orders --paths", "txnlog files orders --time 0s --json"],
+)
+def files(
+    session: Session,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)],
+    entry: Annotated[
+        int | None, typer.Option("--entry", min=0, help="As of this entry of the log.", show_default=False)
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="TIME", help="As of this time.", show_default=False)
+    ] = None,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Print only paths, of Parquet files of which all rows are committed.")
+    ] = False,
+    order: OrderOption = Order.COMMIT,
+) -> None:
+    """List the committed files of a read view, in the order of offsets.
+
+    A file that is whole is a Parquet file of which every row belongs to the view. Its rows have the offsets of the
+    column that is named; in a file without one, row N has the offset base offset + N. The rows of a file that is not
+    whole must be filtered, as sparktxn does: those outside of the offsets, and of aborted transactions.
+    """
+    if entry is not None and time is not None:
+        raise WrongUsage("--entry and --time exclude each other: leave one of them out")
+    internal = [topic for topic in topics if topic in INTERNAL_TOPICS]
+    if internal:
+        raise WrongUsage(f"topic {internal[0]!r} is internal: it has no files, its rows are computed from the log")
+    store = session.store()
+    at_ms = None if time is None else time_ms("--time", time, SystemClock().wall_ms())
+    view = store.view(topics, entry=entry, timestamp_ms=at_ms, timeout_s=session.timeout_s)
+    found = store.files(view, order=order.value)
+    if not paths:
+        rows = ({**msgspec.to_builtins(file), "view_entry": view.entry} for file in found)
+        session.out.rows(rows, none="no files")
+        return
+    for file in found:
+        if file.is_whole:
+            session.out.line(file.path)
+    left = sum(not file.is_whole for file in found)
+    if left:
+        session.out.remark(f"{left} files are left out: they are not whole, txnlog files without --paths shows them")

@@ -1,0 +1,211 @@
+"""`txnlog topics`: list, create, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from sparktxn.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from sparktxn.cli.address import settings_of
+from sparktxn.cli.failures import WrongUsage
+from sparktxn.cli.output import Row
+from sparktxn.cli.session import Session
+from sparktxn.cli.verb import Apply, set_option, verb
+from sparktxn.errors import ErrorCode, KafkaException
+from sparktxn.format.schema import parse_type
+from sparktxn.log.views.readview import ReadView
+from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.values.structs import TopicState
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True)
+
+_COLUMN = re.compile(r"(\S+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE | re.DOTALL)
+
+_Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names of topics.", show_default=False)]
+_Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+_Settings = Annotated[list[str] | None, set_option("the topic")]
+_Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="'NAME TYPE'",
+        help="A column of a typed topic, such as 'id int64 not null'. Without any: Kafka's key, value and headers.",
+        show_default=False,
+    ),
+]
+
+
+@verb(app, "list", examples=["txnlog topics list", "txnlog topics list --internal --json"])
+def list_topics(
+    session: Session,
+    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics, too.")] = False,
+) -> None:
+    """List the topics with their partitions and settings."""
+    view = session.store().view(None, timeout_s=session.timeout_s)
+    topics = sorted(view.topics.values(), key=lambda topic: topic.name)
+    if internal:
+        topics += sorted(INTERNAL_TOPICS.values(), key=lambda topic: topic.name)
+    session.out.rows((_summary(topic, view) for topic in topics), none="no topics: txnlog topics create NAME makes one")
+
+
+@verb(
+    app,
+    "create",
+    examples=[
+        "txnlog topics create payments --partitions 6",
+        "txnlog topics create audit --set segment.format=arrow --if-not-exists",
+        "txnlog topics create rides --column 'id int64 not null' --column 'fare double'",
+    ],
+)
+def create(
+    session: Session,
+    names: _Names,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions.")] = 1,
+    settings: _Settings = None,
+    columns: _Columns = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Leave topics alone that exist.")] = False,
+) -> None:
+    """Create topics, and the store if there is none at the address."""
+    config = settings_of(settings)
+    schema = [_column(text) for text in columns] if columns else None
+    new = [NewTopic(name, partitions, config=config, schema=schema) for name in names]
+    made = []
+    for name, future in session.admin().create_topics(new, request_timeout=session.timeout_s).items():
+        error = future.exception()
+        exists = isinstance(error, KafkaException) and error.error.code() == ErrorCode.TOPIC_ALREADY_EXISTS
+        if error is not None and not (exists and if_not_exists):
+            raise error
+        made.append({"topic": name, "partition_count": partitions, "created": error is None})
+    for row in made:
+        session.out.remark(f"{'created' if row['created'] else 'exists already:'} topic {row['topic']}")
+    if session.out.json:
+        session.out.rows(made, none="")
+
+
+@verb(app, "describe", examples=["txnlog topics describe orders", "txnlog topics describe orders --json"])
+def describe(session: Session, names: _Names) -> None:
+    """Describe topics: settings, columns, and the offsets of each partition.
+
+    Consumers with read_committed see records below the last stable offset.
+    """
+    view = session.store().view(names, timeout_s=session.timeout_s)
+    for name in names:
+        topic = view.topics[name]
+        partitions = [
+            {
+                "partition": number,
+                "log_start_offset": found.log_start_offset,
+                "last_stable_offset": found.last_stable_offset,
+                "log_end_offset": found.log_end_offset,
+            }
+            for (of, number), found in view.partitions.items()
+            if of == name
+        ]
+        session.out.row(
+            {**_summary(topic, view), "topic_id": topic.topic_id, "columns": _columns(topic)}
+            | {"partitions": partitions}
+        )
+
+
+@verb(
+    app,
+    "alter",
+    examples=[
+        "txnlog topics alter orders --partitions 12",
+        "txnlog topics alter orders --set compression.type=lz4 --unset segment.rows",
+        "txnlog topics alter trips --column 'tip double'",
+    ],
+)
+def alter(
+    session: Session,
+    name: _Name,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="The new count; it only grows.", show_default=False)
+    ] = None,
+    settings: _Settings = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="A setting to give its default again.", show_default=False),
+    ] = None,
+    columns: _Columns = None,
+) -> None:
+    """Alter a topic: its settings, more partitions, more columns.
+
+    New columns may be null: earlier records have null there.
+    """
+    if not (partitions or settings or unset or columns):
+        raise WrongUsage("nothing to alter is given: add --set, --unset, --partitions or --column")
+    admin, timeout_s = session.admin(), session.timeout_s
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings_of(settings).items()
+    ]
+    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset or ()]
+    new = [_column(text) for text in columns or ()]
+    for validate_only in (True, False):  # a wrong part must not leave the topic altered by the others
+        changes: dict[Any, Any] = {}
+        if entries:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+            changes |= admin.incremental_alter_configs(
+                [resource], validate_only=validate_only, request_timeout=timeout_s
+            )
+        if new:
+            changes["columns"] = admin.add_columns(
+                {name: _schema(new)}, validate_only=validate_only, request_timeout=timeout_s
+            )[name]
+        if partitions:
+            changes["partitions"] = admin.create_partitions(
+                [NewPartitions(name, partitions)], validate_only=validate_only, request_timeout=timeout_s
+            )[name]
+        for future in changes.values():
+            future.result()
+    session.out.remark(f"altered topic {name}")
+
+
+@verb(app, "delete", examples=["txnlog topics delete orders", "txnlog topics delete orders trips --apply"])
+def delete(session: Session, names: _Names, apply: Apply = False) -> None:
+    """Delete topics with all their records.
+
+    Without --apply it prints what would be deleted.
+    """
+    view = session.store().view(names, timeout_s=session.timeout_s)
+    session.out.rows([_summary(view.topics[name], view) | {"deleted": apply} for name in names], none="")
+    if apply:
+        for future in session.admin().delete_topics(names, request_timeout=session.timeout_s).values():
+            future.result()
+    else:
+        session.out.remark("nothing was deleted: add --apply to delete these topics with all their records")
+
+
+def _summary(topic: TopicState, view: ReadView) -> dict[str, Any]:
+    """Return a topic's row; `offset_count` counts all offsets, those of open and aborted records and of ends too."""
+    found = [view.partitions.get((topic.name, number)) for number in range(topic.partition_count)]
+    known = [partition for partition in found if partition is not None]
+    return {
+        "topic": topic.name,
+        "partition_count": topic.partition_count,
+        "offset_count": sum(max(0, one.log_end_offset - one.log_start_offset) for one in known) if known else None,
+        "typed": topic.schema is not None,
+        "settings": dict(topic.settings),
+    }
+
+
+def _columns(topic: TopicState) -> list[Row]:
+    return [{"column": name, "type": type_, "nullable": nullable} for name, type_, nullable in topic.schema or ()]
+
+
+def _schema(columns: list[tuple[str, str, bool]]) -> pa.Schema:
+    return pa.schema([pa.field(name, parse_type(type_), nullable=nullable) for name, type_, nullable in columns])
+
+
+def _column(text: str) -> tuple[str, str, bool]:
+    """Return a column from ``name type`` or ``name type not null``."""
+    match = _COLUMN.fullmatch(text.strip())
+    if match is None:
+        raise WrongUsage(f"--column {text!r} is malformed: expected 'NAME TYPE' or 'NAME TYPE not null'")
+    return match[1], match[2], match[3] is None

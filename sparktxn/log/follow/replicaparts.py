@@ -1,0 +1,331 @@
+"""The state as one process holds it: records in parts, each part loaded when it is first touched.
+
+`StateParts` is the one owner of the mutable mapping: deltas are folded in here and nowhere else. Entries that it defers
+are applied when a part that they touch is read (`log/follow/deferred.py`), so what is read is always up to date. It
+also owns the checkpoint that the state stands on. A state holds names of objects: of parts, and of sealed runs. Each
+name comes from that checkpoint, or from one that `base` counts. Names and checkpoint change together, in `stand_on`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sparktxn.format.checkpoint import SEGMENTS_PREFIX, CheckpointHead, PartRef, part_of
+from sparktxn.format.entry import LogEntry
+from sparktxn.log.follow.deferred import Deferred, DeferredEntries
+from sparktxn.log.follow.places import in_places_of
+from sparktxn.state.delta import Context, Delta, ReadState
+from sparktxn.state.machine import apply_entry
+from sparktxn.state.touches import STEADY_TABLES, is_unsteady
+from sparktxn.values.structs import PartitionSegments, PartitionState, StateKey, StateRecord
+
+__all__ = ["LoadPart", "LoadedPart", "StateParts"]
+
+Records = dict[StateKey, StateRecord]
+
+
+class LoadedPart(NamedTuple):
+    """The records of a part.
+
+    `is_rebuilt` is True if the object that the checkpoint names is damaged or gone, so that they were made from another
+    checkpoint, or the entries. `base` is then that checkpoint's own entry; None if they name nothing of a checkpoint.
+    """
+
+    records: Sequence[StateRecord]
+    is_rebuilt: bool = False
+    base: int | None = None
+
+
+LoadPart = Callable[[str, PartRef], LoadedPart]
+LoadParts = Callable[[list[str]], None]
+
+
+class StateParts:
+    """Records by part. `changed` says at which entry a part last differed from the object that `head` names for it."""
+
+    def __init__(self, head: CheckpointHead | None, load: LoadPart, load_many: LoadParts) -> None:
+        """`load` reads a part of `head`; `load_many` provides those of several parts that it can, side by side."""
+        self._head = head
+        self._rebuilt: dict[str, int | None] = {}
+        self.changed: dict[str, int] = {}
+        self._load = load
+        self._load_many = load_many
+        self._parts: dict[str, Records] = {}
+        self._deferred = DeferredEntries(self.get_applied)
+        self._behind = self._deferred.by_part
+        self.standing = object()
+        """Another object whenever names have been replaced: changes computed before name what they named then."""
+
+    @property
+    def head(self) -> CheckpointHead | None:
+        """The checkpoint that the state stands on; None if it was made from entries alone."""
+        return self._head
+
+    @property
+    def refs(self) -> Mapping[str, PartRef]:
+        """The objects of the parts that have not changed since `head`."""
+        return self._head.parts if self._head is not None else {}
+
+    @property
+    def base(self) -> int | None:
+        """The entry of the oldest checkpoint that a name in this state was taken from; None if none was."""
+        if self._head is None:
+            return None
+        return min([self._head.entry, *(base for base in self._rebuilt.values() if base is not None)])
+
+    def get(self, key: StateKey) -> Any:
+        """The record of `key`, or None; loads its part if this is the first touch.
+
+        Raises:
+            DamagedObject: the part cannot be read, or the state refuses a command of a deferred entry.
+        """
+        part = part_of(key)
+        if part in self._behind:
+            self._read_behind(part)
+        records = self._parts.get(part)
+        if records is None:
+            records = self._loaded(part)
+        return records.get(key)
+
+    def at_hand(self, part: str) -> Records | None:
+        """Return the records of a part if they are loaded, and no deferred entry touches them; else None.
+
+        A caller without the follower's lock may take one record from it. That record is of this state, or of the one
+        before it while another thread applies an entry.
+        """
+        return None if part in self._behind else self._parts.get(part)
+
+    def part(self, part: str) -> Records:
+        """All records of a part, by key; loads it if this is the first touch. The caller changes nothing in it."""
+        if part in self._behind:
+            self._read_behind(part)
+        return self.part_applied(part)
+
+    def get_following(self, key: StateKey) -> Any:
+        """Return what `get` does, for a caller that follows the log: it is not going to read the part again."""
+        part = part_of(key)
+        if part in self._behind:
+            self._catch_up([part])
+        records = self._parts.get(part)
+        return (self._loaded(part) if records is None else records).get(key)
+
+    def get_applied(self, key: StateKey) -> Any:
+        """Return the record of `key` as the entries that were applied have left it; deferred ones stay so."""
+        return self.part_applied(part_of(key)).get(key)
+
+    def part_applied(self, part: str) -> Records:
+        """Return the records of a part as the entries that were applied have left it; deferred ones stay so."""
+        records = self._parts.get(part)
+        return self._loaded(part) if records is None else records
+
+    def _loaded(self, part: str) -> Records:
+        ref = self.refs.get(part)
+        records: Records = {}
+        if ref is not None:
+            loaded = self._load(part, ref)
+            records = {record.key: record for record in loaded.records}
+            if loaded.is_rebuilt and self._head is not None:
+                # The next checkpoint writes it again, and does not name the damaged object.
+                self._rebuilt[part] = loaded.base
+                self.changed[part] = self._head.entry
+        self._parts[part] = records
+        return records
+
+    def _read_behind(self, part: str) -> None:
+        self._catch_up([part])
+        self._deferred.note_read(part)
+
+    def is_behind(self, part: str) -> bool:
+        """Return True if a deferred entry touches the part."""
+        return part in self._behind
+
+    def has_deferred(self) -> bool:
+        """Return True if an entry is deferred."""
+        return bool(self._behind)
+
+    def defer(self, entry: LogEntry, size_bytes: int) -> bool:
+        """Defer the next entry until a part that it touches is read; False if it is to be applied now.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded, or an older entry cannot be applied.
+        """
+        if self._deferred.is_full():
+            self.catch_up()
+        return self._deferred.add(entry, size_bytes)
+
+    def catch_up(self) -> None:
+        """Apply all deferred entries.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded, or the state refuses a command.
+        """
+        while (oldest := self._deferred.oldest()) is not None:
+            self._catch_up(oldest.parts)
+
+    def catch_up_open(self) -> None:
+        """Apply the deferred entries of transactions that they may leave open."""
+        for part in self._deferred.open_parts():
+            self._catch_up([part])
+
+    def _catch_up(self, parts: Iterable[str]) -> None:
+        """Apply the entries that `parts` wait for; those before one that cannot be applied stay applied."""
+        waiting, touched = self._deferred.group_of(parts)
+        missing = self.unloaded(sorted(touched))
+        if len(missing) > 1:
+            self._load_many(missing)
+        count = 0
+        try:
+            for deferred in waiting:
+                self._apply(deferred)
+                count += 1
+        finally:
+            self._deferred.remove(waiting[:count])
+
+    def _apply(self, deferred: Deferred) -> None:
+        delta = Delta(self._reader_of(deferred.parts))
+        context = Context(deferred.entry, deferred.timestamp_ms)
+        apply_entry(delta, deferred.commands, context)
+        places = [(part_of(key), key, record) for key, record in delta.changes.items()]
+        for part, key, _ in places:
+            assert part in deferred.parts, f"entry {deferred.entry} changes {key}, and its commands do not say so"
+        self._put(places, deferred.entry)
+
+    def _reader_of(self, parts: frozenset[str]) -> ReadState:
+        """Return how a deferred entry reads the state: as the entries before it leave the parts that it touches."""
+
+        def read(key: StateKey) -> Any:
+            part = part_of(key)
+            assert part in parts or key[0] in STEADY_TABLES, f"{key} is read by a command that does not say so"
+            records = self._parts.get(part)
+            return (self._loaded(part) if records is None else records).get(key)
+
+        return read
+
+    def names(self, prefix: str) -> list[str]:
+        """The parts whose name starts with `prefix`, whether loaded or only named by the checkpoint."""
+        return sorted({name for name in (*self.refs, *self._parts, *self._behind) if name.startswith(prefix)})
+
+    def loaded(self, prefix: str) -> list[str]:
+        """The parts whose name starts with `prefix` and that have been touched."""
+        return [name for name in self._parts if name.startswith(prefix)]
+
+    def unloaded(self, parts: Iterable[str]) -> list[str]:
+        """Those of `parts` that a checkpoint names and that are not loaded."""
+        return [part for part in parts if part not in self._parts and part in self.refs]
+
+    def has_unloaded(self) -> bool:
+        """Return True if a checkpoint names a part that is not loaded."""
+        return any(part not in self._parts for part in self.refs)
+
+    def provide(self, part: str, records: Iterable[StateRecord]) -> None:
+        """Takes the records of a part that a checkpoint names, unless it has been loaded."""
+        self._parts.setdefault(part, {record.key: record for record in records})
+
+    def fold(self, changes: Mapping[StateKey, StateRecord | None], entry: int) -> None:
+        """Folds the changes of entry `entry` in: all of them, or none.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded; nothing is folded in.
+        """
+        places = [(part_of(key), key, record) for key, record in changes.items()]
+        for part, key, record in places if self._behind else ():
+            behind = part in self._behind or is_unsteady(key, record)
+            assert not behind, f"entry {entry} changes {key}, which deferred entries read: `load_for` comes first"
+        self._put(places, entry)
+
+    def _put(self, places: list[tuple[str, StateKey, StateRecord | None]], entry: int) -> None:
+        # Loaded first: an entry that is half folded in when a part cannot be read would be applied twice afterwards.
+        for part, _, _ in places:
+            if part not in self._parts:
+                self._loaded(part)
+        for part, key, record in places:
+            if record is None:
+                self._parts[part].pop(key, None)
+            else:
+                self._parts[part][key] = record
+            self.changed[part] = entry
+
+    def load_for(self, changes: Mapping[StateKey, StateRecord | None]) -> None:
+        """Bring what `fold` needs up to date: an entry that could not be folded in is not to be written.
+
+        Raises:
+            StoreUnavailable, DamagedObject: a part could not be loaded, or a deferred entry cannot be applied.
+        """
+        for part in map(part_of, changes):
+            if part in self._behind:
+                self._catch_up([part])
+            if part not in self._parts:
+                self._loaded(part)
+        if self._behind and any(is_unsteady(key, record) for key, record in changes.items()):
+            # Each deferred entry may read it as it was.
+            self.catch_up()
+
+    def named_otherwise(self, head: CheckpointHead) -> list[str]:
+        """Return the loaded parts with places of records for which `head` names other objects than this state does."""
+        return [
+            part
+            for part in self._parts
+            if part.startswith(SEGMENTS_PREFIX) and self.refs.get(part) != head.parts.get(part)
+        ]
+
+    def lacking(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> list[str]:
+        """Return the parts of which `stand_on` needs the records in `head` in addition to those in `records`."""
+        return [
+            part
+            for part in self.named_otherwise(head)
+            if part not in records and self.changed.get(part, 0) > head.entry
+        ]
+
+    def stand_on(self, head: CheckpointHead, records: Mapping[str, Sequence[StateRecord]]) -> None:
+        """Take all names from `head`, a checkpoint of this state or of an older one, newer than the present one.
+
+        `records` are parts as `head` has them. Parts that have changed since are moved to the places that `head` names;
+        the others are replaced, or loaded again when they are next touched. Deferred entries that `head` holds are
+        never applied here: the parts that they touch are as `head` has them.
+        """
+        lacking = self.lacking(head, records)
+        assert not lacking, f"names in {lacking} would stay, and belong to another checkpoint"
+        moved: dict[str, Records | None] = {}
+        for part in self.named_otherwise(head):
+            if self.changed.get(part, 0) > head.entry:
+                moved[part] = self._moved(part, records[part], head.entry)
+            else:
+                moved[part] = {record.key: record for record in records[part]} if part in records else None
+        for part in sorted(self._deferred.pass_over(head.entry)):
+            if part not in moved:
+                self._parts.pop(part, None)
+        for part, placed in moved.items():
+            if placed is None:
+                del self._parts[part]
+            else:
+                self._parts[part] = placed
+        self._rebuilt = {
+            part: base
+            for part, base in self._rebuilt.items()
+            if part not in moved and self.refs.get(part) == head.parts.get(part)
+        }
+        self.changed = {part: entry for part, entry in self.changed.items() if entry > head.entry}
+        self.changed.update((part, head.entry) for part in self._rebuilt if part not in self.changed)
+        # Those that go by time would otherwise stay here, empty, for as long as the process lives.
+        self._parts = {
+            part: records
+            for part, records in self._parts.items()
+            if records or part in head.parts or part in self.changed
+        }
+        self._head = head
+        self.standing = object()
+
+    def _moved(self, part: str, records: Iterable[StateRecord], entry: int) -> Records:
+        older = {record.key: record for record in records}
+        moved: Records = {}
+        for key, record in self._parts[part].items():
+            before = older.get(key)
+            if isinstance(record, PartitionSegments) and isinstance(before, PartitionSegments):
+                # No deferred entry moves a log's start.
+                partition: PartitionState = self.get_applied(("partition", *key[1:]))
+                record = in_places_of(before, record, entry, partition.log_start_offset)
+            else:
+                assert not getattr(record, "sealed", ()), f"{key} has runs, and the checkpoint does not know it"
+            moved[key] = record
+        return moved

@@ -1,0 +1,110 @@
+"""Read views: what a reader sees at one entry, frozen (PROTOCOL.md, "Read views")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn.state.delta import ReadState
+from sparktxn.state.internal import first_offset
+from sparktxn.state.transactions.laststable import last_stable_offset
+from sparktxn.values.notebooks import html_table
+from sparktxn.values.structs import (
+    AbortedTransaction,
+    CommittedTransaction,
+    CompactedPrefix,
+    ManifestRef,
+    PartitionSegments,
+    PartitionState,
+    RewrittenRange,
+    SegmentRef,
+    TopicState,
+)
+
+__all__ = ["PartitionView", "ReadView", "capture_view", "with_internal"]
+
+
+class PartitionView(Struct, frozen=True, gc=False):
+    """A partition at an entry: its offsets, and where its records are.
+
+    `sealed` runs come first, in offset order, then the single `segments`; `aborted` and `committed` hold the ranges of
+    ended transactions that no sealed run has. Segments that begin within `rewritten` ranges are replaced by those of
+    the ranges. `compacted` says up to where only the newest record of each key is left. The runs' objects are kept for
+    as long as the horizon is not above `base_entry`, the checkpoint that names them, nor above `entry`.
+    """
+
+    topic: TopicState
+    partition: int
+    entry: int
+    log_start_offset: int
+    last_stable_offset: int
+    log_end_offset: int
+    sealed: tuple[ManifestRef, ...]
+    segments: tuple[SegmentRef, ...]
+    aborted: tuple[AbortedTransaction, ...]
+    base_entry: int | None = None
+    committed: tuple[CommittedTransaction, ...] = ()
+    rewritten: tuple[RewrittenRange, ...] = ()
+    compacted: CompactedPrefix | None = None
+
+
+class ReadView(Struct, frozen=True):
+    """All asked-for partitions, as (topic, partition), at one entry: the same for every reader, and never changed."""
+
+    entry: int
+    timestamp_ms: int
+    topics: dict[str, TopicState]
+    partitions: dict[tuple[str, int], PartitionView]
+
+    def _repr_html_(self) -> str:
+        columns = ("topic", "partition", "log start offset", "last stable offset", "log end offset")
+        rows = (
+            (name, number, found.log_start_offset, found.last_stable_offset, found.log_end_offset)
+            for (name, number), found in self.partitions.items()
+        )
+        return html_table(f"read view at entry {self.entry}", columns, rows)
+
+
+def capture_view(
+    read: ReadState, topics: Iterable[TopicState], entry: int, timestamp_ms: int, base_entry: int | None = None
+) -> ReadView:
+    """The view of a state: its records are frozen, so naming them is enough.
+
+    `base_entry` is the checkpoint that names all of its sealed runs.
+    """
+    named: dict[str, TopicState] = {}
+    partitions: dict[tuple[str, int], PartitionView] = {}
+    for topic in topics:
+        named[topic.name] = topic
+        for number in range(topic.partition_count):
+            state: PartitionState = read(("partition", topic.topic_id, number))
+            located: PartitionSegments = read(("segments", topic.topic_id, number))
+            partitions[topic.name, number] = PartitionView(
+                topic,
+                number,
+                entry,
+                state.log_start_offset,
+                last_stable_offset(state),
+                state.log_end_offset,
+                located.sealed,
+                located.segments,
+                located.aborted,
+                base_entry,
+                located.committed,
+                located.rewritten,
+                located.compacted,
+            )
+    return ReadView(entry, timestamp_ms, named, partitions)
+
+
+def with_internal(view: ReadView, topics: Iterable[TopicState], first_entry: int) -> ReadView:
+    """`view` with internal topics, whose history begins with `first_entry`: they end where the view's entry ends."""
+    named, partitions = dict(view.topics), dict(view.partitions)
+    end = first_offset(view.entry + 1)
+    start = min(first_offset(first_entry), end)
+    for topic in topics:
+        named[topic.name] = topic
+        partitions[topic.name, 0] = PartitionView(topic, 0, view.entry, start, end, end, (), (), ())
+    return replace(view, topics=named, partitions=partitions)

@@ -1,0 +1,124 @@
+"""Capturing read views: at the log's end, at an entry, or at a time (PROTOCOL.md, "Read views")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from sparktxn.errors import CommandRefused, ErrorCode, ViewExpired, did_you_mean
+from sparktxn.log.follow.confirm import Passed, attempt
+from sparktxn.log.follow.follower import Follower
+from sparktxn.log.follow.horizonmarkers import read_horizon
+from sparktxn.log.follow.opening import open_tail
+from sparktxn.log.follow.tail import Tail
+from sparktxn.log.views.entryhistory import find_entry, first_entry
+from sparktxn.log.views.known import topics_of
+from sparktxn.log.views.readview import ReadView, capture_view, with_internal
+from sparktxn.log.views.wholestate import Snapshot, take_snapshot
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.state.internal import INTERNAL_TOPICS
+from sparktxn.values.structs import TopicState
+
+__all__ = ["Viewer"]
+
+Captured = TypeVar("Captured")
+
+
+class Viewer:
+    """Captures views for one process. `window` is how many entries are fetched together for a view of an older one."""
+
+    def __init__(self, objects: ObjectStore, follower: Follower, *, window: int) -> None:
+        self._objects = objects
+        self._follower = follower
+        self._window = window
+        self._captured_last: tuple[tuple[object, ...], ReadView] | None = None
+
+    def view(self, topics: Iterable[str] | None, entry: int | None, timestamp_ms: int | None) -> ReadView:
+        """Return what `Log.view` returns, with its errors."""
+        named = None if topics is None else list(topics)
+        return self._captured(lambda tail: self._capture(tail, named), entry, timestamp_ms)
+
+    def known_view(self) -> ReadView:
+        """Return what `Log.known_view` returns, with its errors."""
+        with self._follower.locked("view"):
+            tail = self._follower.tail
+            if tail.confirmed_entry != tail.entry:
+                self._follower.refresh()
+            return self._follower.insist(lambda: self._capture(self._follower.tail, None))
+
+    def snapshot(self, prefixes: Sequence[str], entry: int | None, timestamp_ms: int | None) -> Snapshot:
+        """Return what `Log.snapshot` returns, with its errors."""
+        return self._captured(lambda tail: take_snapshot(tail, prefixes), entry, timestamp_ms)
+
+    def _captured(self, capture: Callable[[Tail], Captured], entry: int | None, timestamp_ms: int | None) -> Captured:
+        with self._follower.locked("view"):
+            # A vacuum may have deleted what was about to be read: what it has kept is elsewhere.
+            while isinstance(captured := self._attempt(capture, entry, timestamp_ms), Passed):
+                pass
+        return captured
+
+    def _attempt(
+        self, capture: Callable[[Tail], Captured], entry: int | None, timestamp_ms: int | None
+    ) -> Captured | Passed:
+        self._follower.refresh()
+        tail = self._follower.tail
+        if timestamp_ms is not None:
+            entry = self._entry_at(timestamp_ms, tail)
+        if entry is not None and entry != tail.entry:
+            tail = self._tail_at(entry, tail)
+        return attempt(self._objects, lambda: tail.premise, lambda: capture(tail))
+
+    def _capture(self, tail: Tail, topics: list[str] | None) -> ReadView:
+        found = topics_of(tail) if topics is None else []
+        internal = []
+        for name in topics or ():
+            if name in INTERNAL_TOPICS:
+                internal.append(INTERNAL_TOPICS[name])
+                continue
+            topic: TopicState | None = tail.parts.get(("topic", name))
+            if topic is None:
+                known = [known.name for known in topics_of(tail)]
+                raise CommandRefused(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name!r} does not exist in {self._objects.uri!r}{did_you_mean(name, known)}; "
+                    "AdminClient.create_topics([NewTopic(…)]) creates one",
+                )
+            found.append(topic)
+        view = self._view_of(tail, found)
+        return with_internal(view, internal, first_entry(self._objects)) if internal else view
+
+    def _view_of(self, tail: Tail, topics: Sequence[TopicState]) -> ReadView:
+        """Capture topics; a view that another client of this process has captured of the same state is shared."""
+        names = tuple(topic.name for topic in topics)
+        # Parts that stand on another checkpoint, or are other parts, stand otherwise.
+        key = (tail.entry, tail.checksum, tail.parts.standing, names)
+        if self._captured_last is not None and self._captured_last[0] == key:
+            return self._captured_last[1]
+        view = capture_view(tail.parts.get, topics, tail.entry, tail.timestamp_ms, tail.parts.base)
+        self._captured_last = (key, view)
+        return view
+
+    def _tail_at(self, entry: int, newest: Tail) -> Tail:
+        """Return a replica at an older entry: from the newest checkpoint not after it, and the entries between."""
+        if not 0 <= entry <= newest.entry:
+            raise CommandRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"there is no entry {entry}: the log's newest is {newest.entry}"
+            )
+        tail = open_tail(
+            self._objects,
+            lambda head, unusable: Tail(self._objects, head, unusable),
+            lambda tail: tail.advance_to(entry, self._window),
+            at_most=entry,
+        )
+        if isinstance(tail, Passed):
+            raise ViewExpired(f"entry {entry} can no longer be viewed: vacuum has deleted entries below {tail.horizon}")
+        return tail
+
+    def _entry_at(self, timestamp_ms: int, newest: Tail) -> int:
+        """Return the last entry whose timestamp is not after `timestamp_ms`; timestamps never fall."""
+        if newest.timestamp_ms <= timestamp_ms:
+            return newest.entry
+        first = read_horizon(self._objects)
+        while isinstance(found := find_entry(self._objects, timestamp_ms + 1, first, newest.entry), Passed):
+            first = found.horizon
+        return found - 1

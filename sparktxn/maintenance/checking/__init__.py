@@ -1,0 +1,1 @@
+"""Verify a store, and repair it."""

@@ -1,0 +1,1 @@
+"""Copy a store, and bring a copy forward."""

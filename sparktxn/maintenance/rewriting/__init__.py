@@ -1,0 +1,1 @@
+"""Merge files, by offsets (rewrite, folding) or by key (compact)."""

@@ -1,0 +1,259 @@
+"""Compaction by key (Kafka's ``cleanup.policy=compact``): leaves the newest committed record of each key.
+
+It has three steps, as a rewrite. A plan says which partitions are compacted, and up to which offset, as tasks. Any
+processes do the tasks: they upload files that nothing names. Then one entry for each partition puts them in the place
+of the old segments. In each view before that entry readers read the old ones. A vacuum deletes them once no view that
+is kept names them.
+
+It may die between any two steps. Files that no entry names are left, and a vacuum deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn.config.maintenance import CompactSettings
+from sparktxn.config.topic import is_compacted
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, ViewExpired
+from sparktxn.format.commands import Rewrite
+from sparktxn.log.log import Log
+from sparktxn.log.views.readview import ReadView
+from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
+from sparktxn.maintenance.rewriting.compactfiles import CompactedFiles, copy_newest, run_compact_task
+from sparktxn.maintenance.rewriting.compactplan import CompactTask, plan_compaction
+from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
+from sparktxn.maintenance.taskrunning import in_other_processes
+from sparktxn.process.clock import in_time, is_time_up
+from sparktxn.store import Store
+from sparktxn.values import arguments
+
+__all__ = [
+    "CompactReport",
+    "CompactTask",
+    "CompactedFiles",
+    "apply_compact",
+    "compact",
+    "plan_compact",
+    "run_compact_task",
+]
+
+RunTasks = Callable[[Callable[[CompactTask], CompactedFiles], Sequence[CompactTask]], Iterable[CompactedFiles]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
+
+_SEGMENTS_PER_RUN: Final = 100_000
+
+
+class CompactReport(Struct, frozen=True, kw_only=True):
+    """What a compaction has done, or with `dry_run` would do.
+
+    `partitions` partitions are compacted: `segment_files` files with about `size_bytes` bytes were replaced by
+    `new_files` with `new_size_bytes`. `removed_records` had newer records of their keys, or were old tombstones, and
+    `left_records` are left. A dry run does not know these four (0). `aborted_records` were left out too. `lost` are
+    partitions that another rewrite or compaction, or a deletion, has changed meanwhile. `unresolved` ones had no known
+    outcome at the deadline, or were not begun: call again.
+    """
+
+    dry_run: bool
+    partitions: int = 0
+    segment_files: int = 0
+    size_bytes: int = 0
+    new_files: int = 0
+    new_size_bytes: int = 0
+    removed_records: int = 0
+    left_records: int = 0
+    aborted_records: int = 0
+    lost: tuple[LostRace, ...] = ()
+    unresolved: int = 0
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def compact(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    run: RunTasks | None = None,
+    timeout_s: float | None = None,
+) -> CompactReport:
+    """Compact the topics whose ``cleanup.policy`` has ``compact``, as their settings say; see COMPACT_SETTINGS.
+
+    No offset changes, and what views from before show does not change. Safe alongside every other process, other
+    compactions and rewrites too; appends never conflict with it. A partition that another rewrite takes first is
+    planned again, up to three times.
+
+    Args:
+        store: an open store.
+        settings: ``compact.*`` settings.
+        dry_run: only return what would be done: nothing is written.
+        run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
+            both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
+        timeout_s: how long all of it may take; partitions that are not begun by then are counted in the report.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong, or a topic that the settings name is not compacted.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION), or records do not
+            fit into one file (MESSAGE_TOO_LARGE). What was compacted before is complete.
+        StoreUnavailable: the store did not answer; what was compacted before is complete.
+        DamagedObject: the log, or a segment, cannot be read; what was compacted before is complete.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = CompactSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("run", run)
+    arguments.timeout_s("timeout_s", timeout_s)
+    report = CompactReport(dry_run=dry_run)
+    if dry_run:
+        return _foreseen(_planned(log, parsed), report)
+    for attempt in range(ATTEMPTS):
+        report = replace(report, lost=(), unresolved=0)
+        tasks = _planned(log, parsed)
+        try:
+            for done in _done(log, tasks, run, store.options):
+                report = (
+                    replace(report, unresolved=report.unresolved + 1) if done is None else _applied(log, done, report)
+                )
+        except ViewExpired as expired:
+            report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
+        if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
+            break
+    return report
+
+
+def _done(
+    log: Log, tasks: Sequence[CompactTask], run: RunTasks | None, options: Mapping[str, Any]
+) -> Iterator[CompactedFiles | None]:
+    """Do tasks, here or by `run`; None is yielded for one that is not begun.
+
+    Raises:
+        ViewExpired: a vacuum has passed the view of this plan.
+    """
+    if run is not None:
+        for some in in_other_processes(run, partial(_task, options), tasks, CompactedFiles, _segments):
+            yield from some
+        return
+    for task in tasks:
+        yield None if is_time_up() else copy_newest(log.objects, log.ids, log.clock, task)
+
+
+def _segments(task: CompactTask) -> int:
+    return len(task.read.segments)
+
+
+def _task(options: Mapping[str, Any], task: CompactTask) -> CompactedFiles:
+    return run_compact_task(task, options)
+
+
+def _foreseen(tasks: Iterable[CompactTask], report: CompactReport) -> CompactReport:
+    for task in tasks:
+        report = replace(
+            report,
+            partitions=report.partitions + 1,
+            segment_files=report.segment_files + task.files,
+            size_bytes=report.size_bytes + task.size_bytes,
+            aborted_records=report.aborted_records + task.aborted_records,
+        )
+    return report
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def plan_compact(
+    store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+) -> list[CompactTask]:
+    """Return the tasks of a compaction, which processes with the store's options do by `run_compact_task`.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong, or a topic that the settings name is not compacted.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+        StoreUnavailable, DamagedObject, OutcomeUnknown: the log, or the store's time, cannot be read.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = CompactSettings.parse(arguments.mapping("settings", settings))
+    arguments.timeout_s("timeout_s", timeout_s)
+    return _planned(log, parsed)
+
+
+def _planned(log: Log, settings: CompactSettings) -> list[CompactTask]:
+    def planned(view: ReadView) -> list[CompactTask]:
+        _check_topics(view, settings)
+        if not any(is_compacted(topic.settings) for topic in view.topics.values()):
+            return []
+        return list(plan_compaction(log.objects, view, settings, store_now_ms(log.objects, log.clock, log.ids)))
+
+    return on_a_view(log, settings.topics or None, planned)
+
+
+def _check_topics(view: ReadView, settings: CompactSettings) -> None:
+    for name in settings.topics:
+        policy = view.topics[name].settings.get("cleanup.policy", "delete")
+        if not is_compacted(view.topics[name].settings):
+            raise ConfigurationError(
+                f"setting 'compact.topics' has {name!r}, whose cleanup.policy is {policy}: set that to compact, or "
+                "leave the topic out",
+                ErrorCode.INVALID_CONFIG,
+            )
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def apply_compact(
+    store: Store, compacted: Iterable[CompactedFiles], *, timeout_s: float | None = None
+) -> CompactReport:
+    """Put the files of `run_compact_task` in the place of what they were made from, in any order.
+
+    Each partition takes effect in one entry, or is lost to a rewrite, a compaction or a deletion that came first. Lost
+    ones are values in the report; the next plan has them again.
+
+    Raises:
+        TypeError: an item is no CompactedFiles.
+        StoreUnavailable: the store did not take a manifest; partitions before it have taken effect.
+    """
+    log = arguments.instance("store", store, Store).log
+    items = arguments.items("compacted", compacted, CompactedFiles)
+    arguments.timeout_s("timeout_s", timeout_s)
+    report = CompactReport(dry_run=False)
+    for item in items:
+        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, item, report)
+    return report
+
+
+def _applied(log: Log, done: CompactedFiles, report: CompactReport) -> CompactReport:
+    """Replace the records of a partition, and return the report with what came of it."""
+    outcome = put_into_effect(log, lambda: _commands(log, done))
+    if isinstance(outcome, CommandRefused):
+        about = f"partition {done.partition} of topic {done.topic!r}"
+        return replace(report, lost=(*report.lost, LostRace(about, outcome.error.str())))
+    if not outcome:
+        return replace(report, unresolved=report.unresolved + 1)
+    sizes = done.files()
+    left = sum(segment.row_count for segment in done.segments)
+    return replace(
+        report,
+        partitions=report.partitions + 1,
+        segment_files=report.segment_files + done.replaced_files,
+        size_bytes=report.size_bytes + done.replaced_bytes,
+        new_files=report.new_files + len(sizes),
+        new_size_bytes=report.new_size_bytes + sum(sizes.values()),
+        removed_records=report.removed_records + done.replaced_records - left,
+        left_records=report.left_records + left,
+        aborted_records=report.aborted_records + done.aborted_records,
+    )
+
+
+def _commands(log: Log, done: CompactedFiles) -> list[Rewrite]:
+    """Write the manifests, and return the commands that name them: one list, which takes effect whole or not at all.
+
+    A tombstone must not be removed without the older records of its key. So all ranges are replaced together.
+    """
+    place = Place(done.topic, done.topic_id, done.partition)
+    runs = [done.segments[at : at + _SEGMENTS_PER_RUN] for at in range(0, len(done.segments), _SEGMENTS_PER_RUN)]
+    starts = [done.base_offset, *(run[0].base_offset for run in runs[1:]), done.compaction.end_offset]
+    return [
+        replacement(log, place, (start, end), run, done.planned_entry, done.compaction)
+        for run, start, end in zip(runs, starts, starts[1:], strict=False)
+    ]

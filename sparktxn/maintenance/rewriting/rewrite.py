@@ -1,0 +1,309 @@
+"""The rewrite: merges small segments into large Parquet files, and leaves out aborted records.
+
+It has three steps. A plan says which segments to merge, as tasks. Any processes do the tasks: they upload files that
+nothing names. Then an entry for each range puts them in the place of the old segments. In each view before that entry
+readers read the old ones. A vacuum deletes them once no view that is kept names them.
+
+It may die between any two steps. Files that no entry names are left, and a vacuum deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.errors import CommandRefused, ViewExpired
+from sparktxn.format.commands import Rewrite
+from sparktxn.log.log import Log
+from sparktxn.maintenance.proposals import LostRace
+from sparktxn.maintenance.retryonview import ATTEMPTS, on_a_view
+from sparktxn.maintenance.rewriting.rewritecommand import Place, put_into_effect, replacement
+from sparktxn.maintenance.rewriting.rewritefiles import RewrittenFiles, copy_records, run_rewrite_task
+from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask, plan_tasks
+from sparktxn.maintenance.taskrunning import in_other_processes
+from sparktxn.process.background import Background
+from sparktxn.process.clock import in_time, is_time_up
+from sparktxn.store import Store
+from sparktxn.values import arguments
+
+__all__ = [
+    "RewriteReport",
+    "RewriteTask",
+    "RewrittenFiles",
+    "apply_rewrite",
+    "do_tasks",
+    "plan_rewrite",
+    "rewrite",
+    "run_rewrite_task",
+]
+
+RunTasks = Callable[[Callable[[RewriteTask], RewrittenFiles], Sequence[RewriteTask]], Iterable[RewrittenFiles]]
+"""Runs a function for each of some tasks, anywhere, and returns what it returns."""
+
+_Results = Iterator[tuple[RewrittenFiles | None, bool]]
+"""What came of each task (None: it was not begun), and whether what is done takes effect before the next begins."""
+
+_Work = Callable[[Iterable[RewriteTask]], _Results]
+
+_FILES_PER_ENTRY: Final = 500
+_SEGMENTS_PER_ENTRY: Final = 100_000
+
+
+class RewriteReport(Struct, frozen=True, kw_only=True):
+    """What a rewrite has done, or with `dry_run` would do.
+
+    `ranges` ranges of offsets are rewritten: `segment_files` files with about `size_bytes` bytes were replaced by
+    `new_files` with `new_size_bytes`, which a dry run does not know (0). `aborted_records` were left out. `lost` are
+    ranges that another rewrite, or a deletion, has taken meanwhile. `unresolved` ranges had no known outcome at the
+    deadline, or were not begun: call again.
+    """
+
+    dry_run: bool
+    ranges: int = 0
+    segment_files: int = 0
+    size_bytes: int = 0
+    new_files: int = 0
+    new_size_bytes: int = 0
+    aborted_records: int = 0
+    lost: tuple[LostRace, ...] = ()
+    unresolved: int = 0
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def rewrite(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    run: RunTasks | None = None,
+    timeout_s: float | None = None,
+) -> RewriteReport:
+    """Merges the segments that `settings` select; see REWRITE_SETTINGS.
+
+    No record and no offset changes. Safe alongside every other process, other rewrites too; appends never conflict with
+    it. A range that another rewrite takes first is planned again, up to three times.
+
+    Args:
+        store: an open store.
+        settings: ``rewrite.*`` settings.
+        dry_run: only return what would be done: nothing is written.
+        run: how tasks are run, if not one after the other here. It is called with a function and some of the tasks,
+            both picklable, and returns the results. With Spark: ``pyspark_txnlog.run_on(spark)``.
+        timeout_s: how long all of it may take; ranges that are not begun by then are counted in the report.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION), or records do not
+            fit into one file (MESSAGE_TOO_LARGE). What was rewritten before is complete.
+        StoreUnavailable: the store did not answer; what was rewritten before is complete.
+        DamagedObject: the log, or a segment, cannot be read; what was rewritten before is complete.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.function("run", run)
+    arguments.timeout_s("timeout_s", timeout_s)
+    if dry_run:
+        return on_a_view(log, parsed.topics or None, lambda view: _foreseen(plan_tasks(log.objects, view, parsed)))
+    report = RewriteReport(dry_run=False)
+    background = log.background.sibling("sparktxn-rewrite", 1)
+    work = partial(_one_by_one, log, background) if run is None else partial(_elsewhere, run, store.options)
+    try:
+        for attempt in range(ATTEMPTS):
+            report = _round(log, parsed, replace(report, lost=(), unresolved=0), work)
+            if not report.lost or report.unresolved or attempt == ATTEMPTS - 1:
+                break
+    finally:
+        background.close(0)
+    return report
+
+
+def _foreseen(tasks: Iterable[RewriteTask]) -> RewriteReport:
+    report = RewriteReport(dry_run=True)
+    for task in tasks:
+        report = _counted(report, task)
+    return report
+
+
+def _round(log: Log, settings: RewriteSettings, report: RewriteReport, work: _Work) -> RewriteReport:
+    view = log.view(settings.topics or None)
+    return _carried_out(log, work(plan_tasks(log.objects, view, settings)), report)
+
+
+def do_tasks(log: Log, tasks: Iterable[RewriteTask], rest: Callable[[], None] | None = None) -> RewriteReport:
+    """Do tasks here, one after the other, and put their files into effect; see `rewrite` for the report and the errors.
+
+    Tasks of an expired plan are in the report's `lost`, as ranges are that another rewrite has taken. `rest` is called
+    again and again while records are copied, as `copy_records` does.
+    """
+    return _carried_out(log, _one_by_one(log, None, tasks, rest), RewriteReport(dry_run=False))
+
+
+def _carried_out(log: Log, results: _Results, report: RewriteReport) -> RewriteReport:
+    waiting: list[RewrittenFiles] = []
+    try:
+        for done, ends_here in results:
+            if done is None:
+                report = replace(report, unresolved=report.unresolved + 1)
+                continue
+            if waiting and not _may_join(waiting, done):
+                report = _applied(log, waiting, report)
+                waiting = []
+            waiting.append(done)
+            if ends_here:
+                report = _applied(log, waiting, report)
+                waiting = []
+    except ViewExpired as expired:
+        # Tasks are planned one after the other: what is left of this plan is planned again.
+        report = replace(report, lost=(*report.lost, LostRace("what is left of the plan", str(expired))))
+    return _applied(log, waiting, report) if waiting else report
+
+
+def _one_by_one(
+    log: Log,
+    background: Background | None,
+    tasks: Iterable[RewriteTask],
+    rest: Callable[[], None] | None = None,
+) -> _Results:
+    """Do tasks here, in their order; `background` encodes while records are read.
+
+    Raises:
+        ViewExpired: a vacuum has passed the view of this plan.
+    """
+    for task in tasks:
+        done = None if is_time_up() else copy_records(log.objects, log.ids, log.clock, task, background, rest)
+        yield done, False
+
+
+def _elsewhere(run: RunTasks, options: Mapping[str, Any], tasks: Iterable[RewriteTask]) -> _Results:
+    """Let `run` do tasks; each group of them ends with what takes effect before the next group begins."""
+    for some in in_other_processes(run, partial(_task, options), tasks, RewrittenFiles, _segments):
+        for number, done in enumerate(some, 1):
+            yield done, number == len(some)
+
+
+def _segments(task: RewriteTask) -> int:
+    return len(task.read.segments)
+
+
+def _task(options: Mapping[str, Any], task: RewriteTask) -> RewrittenFiles:
+    return run_rewrite_task(task, options)
+
+
+def _place(files: RewrittenFiles) -> tuple[int, int, int]:
+    return files.topic_id, files.partition, files.base_offset
+
+
+def _counted(report: RewriteReport, task: RewriteTask) -> RewriteReport:
+    return replace(
+        report,
+        ranges=report.ranges + 1,
+        segment_files=report.segment_files + task.files,
+        size_bytes=report.size_bytes + task.size_bytes,
+        aborted_records=report.aborted_records + task.aborted_records,
+    )
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def plan_rewrite(
+    store: Store, settings: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+) -> list[RewriteTask]:
+    """Return the tasks of a rewrite, which processes with the store's options do by `run_rewrite_task`.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        CommandRefused: a topic that the settings name does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+        StoreUnavailable, DamagedObject, OutcomeUnknown: the log cannot be read.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = RewriteSettings.parse(arguments.mapping("settings", settings))
+    arguments.timeout_s("timeout_s", timeout_s)
+    return _planned(log, parsed)
+
+
+def _planned(log: Log, settings: RewriteSettings) -> list[RewriteTask]:
+    return on_a_view(log, settings.topics or None, lambda view: list(plan_tasks(log.objects, view, settings)))
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def apply_rewrite(
+    store: Store, rewritten: Iterable[RewrittenFiles], *, timeout_s: float | None = None
+) -> RewriteReport:
+    """Put the files of `run_rewrite_task` in the place of the segments that they hold, in any order.
+
+    Each range takes effect in one entry, or is lost to a rewrite or a deletion that came first. Lost ones are values in
+    the report; the next plan has them again.
+
+    Raises:
+        TypeError: an item is no RewrittenFiles.
+        StoreUnavailable: the store did not take a manifest; ranges before it have taken effect.
+    """
+    log = arguments.instance("store", store, Store).log
+    items = arguments.items("rewritten", rewritten, RewrittenFiles)
+    arguments.timeout_s("timeout_s", timeout_s)
+    report = RewriteReport(dry_run=False)
+    for joined in _joined(items):
+        report = replace(report, unresolved=report.unresolved + 1) if is_time_up() else _applied(log, joined, report)
+    return report
+
+
+def _joined(rewritten: Iterable[RewrittenFiles]) -> Iterator[list[RewrittenFiles]]:
+    """Yield the results that follow each other without a gap together: one entry names them all."""
+    waiting: list[RewrittenFiles] = []
+    for item in sorted(rewritten, key=_place):
+        if waiting and not _may_join(waiting, item):
+            yield waiting
+            waiting = []
+        waiting.append(item)
+    if waiting:
+        yield waiting
+
+
+def _may_join(waiting: Sequence[RewrittenFiles], item: RewrittenFiles) -> bool:
+    """Return whether one entry may name `waiting` and what follows."""
+    last = waiting[-1]
+    follows = (last.topic_id, last.partition, last.end_offset) == _place(item)
+    segments = sum(len(each.segments) for each in (*waiting, item))
+    files = sum(len(each.files()) for each in waiting)
+    same_plan = last.planned_entry == item.planned_entry
+    return follows and same_plan and segments <= _SEGMENTS_PER_ENTRY and files < _FILES_PER_ENTRY
+
+
+def _applied(log: Log, files: Sequence[RewrittenFiles], report: RewriteReport) -> RewriteReport:
+    """Replace the range of `files`, and return the report with what came of it."""
+    outcome = put_into_effect(log, lambda: [_command(log, files)])
+    if isinstance(outcome, CommandRefused):
+        return replace(report, lost=(*report.lost, LostRace(_about(files[0]), outcome.error.str())))
+    if not outcome:
+        return replace(report, unresolved=report.unresolved + 1)
+    sizes = {name: size for each in files for name, size in each.files().items()}
+    return replace(
+        report,
+        ranges=report.ranges + 1,
+        segment_files=report.segment_files + sum(each.replaced_files for each in files),
+        size_bytes=report.size_bytes + sum(each.replaced_bytes for each in files),
+        new_files=report.new_files + len(sizes),
+        new_size_bytes=report.new_size_bytes + sum(sizes.values()),
+        aborted_records=report.aborted_records + sum(each.aborted_records for each in files),
+    )
+
+
+def _command(log: Log, files: Sequence[RewrittenFiles]) -> Rewrite:
+    first = files[0]
+    return replacement(
+        log,
+        Place(first.topic, first.topic_id, first.partition),
+        (first.base_offset, files[-1].end_offset),
+        [segment for each in files for segment in each.segments],
+        first.planned_entry,
+    )
+
+
+def _about(item: RewrittenFiles | RewriteTask) -> str:
+    where = item if isinstance(item, RewrittenFiles) else item.read
+    return f"partition {where.partition} of topic {where.topic!r} from offset {item.base_offset}"

@@ -1,0 +1,253 @@
+"""Doing a task of a rewrite: its segments' records are copied into few Parquet files that nothing names yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from sparktxn.errors import CommandRefused, DamagedObject, ErrorCode
+from sparktxn.format import names
+from sparktxn.format.segment import checksum
+from sparktxn.maintenance.rewriting.rewriteplan import RewriteTask
+from sparktxn.maintenance.rewriting.segmentwriter import SegmentWriter
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.objectstore.putting import put_until_stored
+from sparktxn.objectstore.uri import OBJECT_SIZE_MAX
+from sparktxn.process.background import Background
+from sparktxn.process.clock import Clock, Ids, RandomIds, SystemClock
+from sparktxn.scan.plan import ReadTask
+from sparktxn.scan.storedrecords import stored_blocks
+from sparktxn.store.registry import objects_of
+from sparktxn.values import arguments
+from sparktxn.values.structs import CompactedSegment, RewrittenSegment, SegmentRef
+
+__all__ = ["FileCopy", "RewrittenFiles", "copy_records", "run_rewrite_task"]
+
+_DECODED_BYTES_MAX: Final = 1 << 30
+_SEGMENT_BYTES_MAX: Final = OBJECT_SIZE_MAX - (1 << 20)
+
+
+class RewrittenFiles(Struct, frozen=True):
+    """What a task of a rewrite has uploaded: files that no entry names yet. It is picklable.
+
+    `segments` are those of the range from `base_offset` to `end_offset`, in offset order, as parts of the new files.
+    """
+
+    topic: str
+    topic_id: int
+    partition: int
+    base_offset: int
+    end_offset: int
+    planned_entry: int
+    segments: tuple[RewrittenSegment, ...]
+    replaced_files: int
+    replaced_bytes: int
+    aborted_records: int
+
+    def files(self) -> dict[str, int]:
+        """Return the sizes of the new files by their names in the partition's folder."""
+        return {segment.name: segment.size_bytes for segment in self.segments}
+
+
+def run_rewrite_task(task: RewriteTask, options: Mapping[str, Any] | None = None) -> RewrittenFiles:
+    """Do a task, in any process that can reach the store's objects; its result is for `apply_rewrite`.
+
+    Files of a process that dies, or whose result is dropped, are invisible. A vacuum deletes them.
+
+    Raises:
+        DamagedObject: a segment is missing or is not what the log names.
+        ViewExpired: a vacuum has passed the view that the task was planned in.
+        StoreUnavailable: the store did not take a file.
+        CommandRefused: a segment's records do not fit into one file (MESSAGE_TOO_LARGE).
+    """
+    arguments.instance("task", task, RewriteTask)
+    objects = objects_of(task.read.store_uri, arguments.mapping("options", options))
+    return copy_records(objects, RandomIds(), SystemClock(), task)
+
+
+def copy_records(
+    objects: ObjectStore,
+    ids: Ids,
+    clock: Clock,
+    task: RewriteTask,
+    background: Background | None = None,
+    rest: Callable[[], None] | None = None,
+) -> RewrittenFiles:
+    """Do a task with an open object store; the errors are those of `run_rewrite_task`.
+
+    Args:
+        objects: the store.
+        ids: for the unique names of files.
+        clock: for the waits between attempts.
+        task: what is to be done.
+        background: encodes row groups while records are read.
+        rest: called after each block of segments, some dozens or a part of a file; what it raises ends the task.
+    """
+    copying = FileCopy(
+        objects,
+        ids,
+        clock,
+        task.read,
+        task.planned_entry,
+        task.compression,
+        task.target_bytes,
+        background=background,
+    )
+    for segments, rows in stored_blocks(objects, task.read, offsets=True):
+        copying.add(segments, rows)
+        del rows  # else it stays while the next block is decoded
+        if rest is not None:
+            rest()
+    copying.finish_file()
+    return RewrittenFiles(
+        topic=task.read.topic,
+        topic_id=task.read.topic_id,
+        partition=task.read.partition,
+        base_offset=task.base_offset,
+        end_offset=task.end_offset,
+        planned_entry=task.planned_entry,
+        segments=tuple(copying.segments),
+        replaced_files=task.files,
+        replaced_bytes=task.size_bytes,
+        aborted_records=task.aborted_records,
+    )
+
+
+class _Part(NamedTuple):
+    """What a file holds of a segment: rows from `first_row` on."""
+
+    segment: SegmentRef
+    first_row: int
+    row_count: int
+
+
+class FileCopy:
+    """Copies segments, or what is left of them, into file after file; none is divided between two.
+
+    Args:
+        objects: the store.
+        ids: for the unique names of files.
+        clock: for the waits between attempts.
+        read: the topic and the partition.
+        planned_entry: the entry that the files are born at.
+        compression: the topic's setting ``compression.type``.
+        target_bytes: about how large a file becomes.
+        decoded_bytes_max: what a file may take in memory, decoded; a segment that takes more is alone in its file.
+        background: encodes row groups while the caller adds segments; None: `add` does.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        ids: Ids,
+        clock: Clock,
+        read: ReadTask,
+        planned_entry: int,
+        compression: str,
+        target_bytes: int,
+        decoded_bytes_max: int = _DECODED_BYTES_MAX,
+        background: Background | None = None,
+    ) -> None:
+        self._objects = objects
+        self._ids = ids
+        self._clock = clock
+        self._read = read
+        self._planned_entry = planned_entry
+        self._compression = compression
+        self._target_bytes = target_bytes
+        self._decoded_bytes_max = decoded_bytes_max
+        self._background = background
+        self._writer = SegmentWriter(compression, background)
+        self._parts: list[_Part] = []
+        self.segments: list[RewrittenSegment] = []
+
+    def add(self, segments: Sequence[SegmentRef], rows: Any, counts: Sequence[int] | None = None) -> None:
+        """Add segments, one after the other; upload the file before one that makes it too large.
+
+        Args:
+            segments: at least one; they take little memory together, or there is one of them.
+            rows: their rows, with the columns of `with_offsets`.
+            counts: how many rows are left of each, at least one; None: all.
+
+        Raises:
+            StoreUnavailable, DamagedObject, CommandRefused: as `finish_file`.
+        """
+        size_bytes = rows.nbytes
+        if self._parts and (
+            self._writer.size_bytes_max + size_bytes > _SEGMENT_BYTES_MAX
+            or self._writer.decoded_bytes + size_bytes > self._decoded_bytes_max
+        ):
+            self.finish_file()
+        row_bytes = size_bytes / rows.num_rows
+        first = end = expected_bytes = 0
+        for place, segment in enumerate(segments):
+            if self._parts and self._writer.expected_bytes + expected_bytes >= self._target_bytes:
+                self._write(rows.slice(first, end - first), expected_bytes)
+                self.finish_file()
+                first, expected_bytes = end, 0
+            count = segment.row_count if counts is None else counts[place]
+            self._parts.append(_Part(segment, self._writer.record_count + end - first, count))
+            # A file that says more of itself than its rows take, decoded, has something else than rows.
+            share_bytes = segment.file_share_bytes * count // segment.row_count
+            expected_bytes += max(1, min(int(count * row_bytes), share_bytes))
+            end += count
+        self._write(rows.slice(first), expected_bytes)
+
+    def _write(self, rows: Any, expected_bytes: int) -> None:
+        if rows.num_rows:
+            self._writer.add(rows, expected_bytes)
+
+    def finish_file(self) -> None:
+        """Upload the file, if it has records, and note its parts.
+
+        Raises:
+            StoreUnavailable: the store did not take the file.
+            DamagedObject: the store has another object under its unique name.
+            CommandRefused: MESSAGE_TOO_LARGE, a segment's records do not fit into one file.
+        """
+        if not self._parts:
+            return
+        records = self._writer.record_count
+        data = self._writer.finish()
+        read = self._read
+        if len(data) > OBJECT_SIZE_MAX:
+            first, last = self._parts[0].segment, self._parts[-1].segment
+            raise CommandRefused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"offsets {first.base_offset} to {last.end_offset} of partition {read.partition} of topic "
+                f"{read.topic!r} take {len(data)} bytes as one Parquet file: expected at most {OBJECT_SIZE_MAX}; set "
+                "the topic's compression.type to zstd",
+            )
+        file_name = names.merged_segment_file(self._planned_entry, self._ids.token())
+        name = names.segment(read.topic, read.topic_id, read.partition, file_name)
+        if put_until_stored(self._objects, name, data, self._clock) != data:
+            raise DamagedObject(name, "it holds other bytes than were put under this unique name")
+        crc = checksum(data)
+        self.segments += [_placed(part, file_name, len(data), crc, records) for part in self._parts]
+        self._parts = []
+        self._writer = SegmentWriter(self._compression, self._background)
+
+
+def _placed(part: _Part, file_name: str, size_bytes: int, crc: str, file_records: int) -> RewrittenSegment:
+    """Return a segment whose records are now in another file; all else of it stays as it is."""
+    segment = part.segment
+    fields = (
+        file_name,
+        segment.base_offset,
+        segment.record_count,
+        size_bytes,
+        crc,
+        segment.entry,
+        segment.producer_id,
+        segment.producer_epoch,
+        segment.base_sequence,
+        segment.transaction,
+        segment.timestamp_min_ms,
+        segment.timestamp_max_ms,
+        segment.committed_entry,
+    )
+    if part.row_count == segment.record_count:
+        return RewrittenSegment(*fields, first_row=part.first_row, file_records=file_records)
+    return CompactedSegment(*fields, first_row=part.first_row, file_records=file_records, row_count=part.row_count)

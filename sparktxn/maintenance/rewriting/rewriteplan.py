@@ -1,0 +1,196 @@
+"""Planning a rewrite: which segments of a view are merged, as tasks that any process can do.
+
+A task replaces consecutive segments of one partition. Only records below the last stable offset are planned: the fate
+of their transactions is known. Segments of aborted transactions are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from sparktxn.config.maintenance import RewriteSettings
+from sparktxn.config.topic import topic_setting
+from sparktxn.errors import ConfigurationError, ErrorCode
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.objectstore.contract import ObjectStore
+from sparktxn.scan.aborted import AbortedRanges
+from sparktxn.scan.plan import ReadTask, aborted_between, segments_between, task_of
+from sparktxn.scan.transactioncolumns import committed_ranges
+from sparktxn.state.internal import is_internal
+from sparktxn.values.structs import SegmentRef
+
+__all__ = ["PartitionKey", "RewriteTask", "plan_tasks"]
+
+PartitionKey = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+_ARROW: Final = ".arrow"
+_INPUT_PER_TARGET: Final = 4
+_SEGMENTS_PER_TASK: Final = 20_000
+_ROWS_FULL: Final = 1_000_000
+_SEGMENTS_AT_ONCE: Final = 50_000
+"""About so many segments of a partition are in memory at a time, but for those of tasks."""
+
+
+class RewriteTask(Struct, frozen=True):
+    """Consecutive segments of a partition to write anew, by any process that can reach the store's objects.
+
+    `read` names the segments whose records are kept. The range from `base_offset` to `end_offset` has `files` files
+    with about `size_bytes` bytes; `aborted_records` of its records are left out. The new files are `compression`, and
+    about `target_bytes` large.
+    """
+
+    read: ReadTask
+    base_offset: int
+    end_offset: int
+    planned_entry: int
+    compression: str
+    target_bytes: int
+    files: int
+    size_bytes: int
+    aborted_records: int
+
+
+def plan_tasks(
+    objects: ObjectStore, view: ReadView, settings: RewriteSettings, starts: Mapping[PartitionKey, int] | None = None
+) -> Iterator[RewriteTask]:
+    """Yield the tasks that rewrite what `settings` select of `view`, partition by partition, in offset order.
+
+    With `starts`, only of the partitions that it has, each from the segment with that offset on.
+
+    Raises:
+        ConfigurationError: a topic has no partition that the settings name.
+        DamagedObject: a manifest or an index is missing or altered.
+        ViewExpired: it is missing because the vacuum has passed the view.
+    """
+    _check_partitions(view, settings.partitions)
+    for key, partition in view.partitions.items():
+        start = partition.log_start_offset if starts is None else starts.get(key)
+        is_named = not settings.partitions or partition.partition in settings.partitions
+        if start is not None and is_named and not is_internal(partition.topic):
+            yield from _Planner(objects, view, partition, settings, start).tasks()
+
+
+def _check_partitions(view: ReadView, partitions: Sequence[int]) -> None:
+    for topic in view.topics.values():
+        for number in partitions:
+            if number >= topic.partition_count:
+                raise ConfigurationError(
+                    f"setting 'rewrite.partitions' has {number}: topic {topic.name!r} has partitions 0 to "
+                    f"{topic.partition_count - 1}",
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+
+
+class _Piece:
+    """Consecutive segments that become one task; `kept` are those whose records are."""
+
+    def __init__(self) -> None:
+        self.segments: list[SegmentRef] = []
+        self.kept: list[SegmentRef] = []
+        self.size_bytes = 0
+
+    def add(self, segment: SegmentRef, *, is_kept: bool) -> None:
+        self.segments.append(segment)
+        self.size_bytes += segment.file_share_bytes
+        if is_kept:
+            self.kept.append(segment)
+
+
+class _Planner:
+    """Plans one partition, with the segments of some sealed runs in memory at a time."""
+
+    def __init__(
+        self, objects: ObjectStore, view: ReadView, partition: PartitionView, settings: RewriteSettings, start: int
+    ) -> None:
+        self._objects = objects
+        self._partition = partition
+        self._settings = settings
+        self._start = start
+        # Times of records are the application's: without an age they say nothing.
+        self._newest_ms = view.timestamp_ms - settings.min_age_ms if settings.min_age_ms else math.inf
+        self._small_bytes = settings.target_bytes // 2
+        self._committed = committed_ranges(partition)
+
+    def tasks(self) -> Iterator[RewriteTask]:
+        """Yield the partition's tasks: runs of segments that each should be merged, in pieces of a bounded size."""
+        size_bytes_max = _INPUT_PER_TARGET * self._settings.target_bytes
+        piece = _Piece()
+        for segment, is_kept in self._segments():
+            if not self._is_selected(segment, is_kept=is_kept):
+                yield from self._task(piece)
+                piece = _Piece()
+                continue
+            is_full = piece.size_bytes + segment.file_share_bytes > size_bytes_max
+            if piece.segments and (is_full or len(piece.segments) >= _SEGMENTS_PER_TASK):
+                # It ends where the next one begins, so that a rewrite may take several of them together.
+                yield from self._task(piece, segment.base_offset)
+                piece = _Piece()
+            piece.add(segment, is_kept=is_kept)
+        yield from self._task(piece)
+
+    def _segments(self) -> Iterator[tuple[SegmentRef, bool]]:
+        """Yield the segments in offset order, each with whether an aborted transaction leaves something of it."""
+        after = -1
+        for start, end in self._parts():
+            found = segments_between(self._objects, self._partition, start, end)
+            if not found:
+                continue
+            first = found[0].base_offset
+            aborted = aborted_between(self._objects, self._partition, first, max(end, found[-1].end_offset))
+            ranges = AbortedRanges(aborted) if aborted else None
+            for segment in self._committed.noted(found):
+                if segment.base_offset <= after:
+                    continue  # it reaches into the part before
+                after = segment.base_offset
+                yield segment, ranges is None or bool(ranges.kept(segment, segment.base_offset, segment.end_offset))
+
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of offsets up to the last stable one, each with a bounded number of sealed segments."""
+        start, stable, segments = self._start, self._partition.last_stable_offset, 0
+        for run in self._partition.sealed:
+            if run.end_offset <= start or run.base_offset >= stable:
+                continue
+            if segments and segments + run.segment_count > _SEGMENTS_AT_ONCE and run.base_offset > start:
+                yield start, run.base_offset
+                start, segments = run.base_offset, 0
+            segments += run.segment_count
+        if start < stable:
+            yield start, stable
+
+    def _is_selected(self, segment: SegmentRef, *, is_kept: bool) -> bool:
+        if segment.end_offset > self._partition.last_stable_offset or segment.timestamp_max_ms > self._newest_ms:
+            return False
+        if not is_kept:
+            return True
+        is_small = segment.size_bytes < self._small_bytes and not self._is_full(segment)
+        return segment.committed_entry > 0 and (is_small or segment.name.endswith(_ARROW))
+
+    def _is_full(self, segment: SegmentRef) -> bool:
+        """Return whether a rewrite has left its file small because it holds as much as memory should, decoded."""
+        return segment.file_records > max(segment.row_count, _ROWS_FULL)
+
+    def _task(self, piece: _Piece, end: int | None = None) -> Iterator[RewriteTask]:
+        """Yield a task for a piece, up to offset `end`; none if it would not make the partition's files fewer."""
+        files = {segment.name: segment.size_bytes for segment in piece.segments}
+        is_large_arrow = any(name.endswith(_ARROW) and size >= self._small_bytes for name, size in files.items())
+        if not piece.kept or (len(files) < self._settings.min_segments and not is_large_arrow):
+            return
+        view = self._partition
+        base_offset, end = piece.segments[0].base_offset, end or piece.segments[-1].end_offset
+        records = sum(segment.record_count for segment in piece.segments)
+        yield RewriteTask(
+            read=task_of(self._objects.uri, view, base_offset, end, piece.kept, (), None),
+            base_offset=base_offset,
+            end_offset=end,
+            planned_entry=view.entry,
+            compression=topic_setting(view.topic.settings, "compression.type"),
+            target_bytes=self._settings.target_bytes,
+            files=len(files),
+            size_bytes=piece.size_bytes,
+            aborted_records=records - sum(each.record_count for each in piece.kept),
+        )

@@ -1,0 +1,126 @@
+"""Writing a Parquet segment piece by piece, in bounded memory: what is decoded is a row group, never the whole file."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparktxn.format.segment import parquet_options
+from sparktxn.format.statistics import columns_with_statistics
+from sparktxn.process.background import Background
+
+__all__ = ["SegmentWriter"]
+
+_ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+_ROW_GROUP_ROWS: Final = 1_048_576
+
+
+class SegmentWriter:
+    """A Parquet segment that grows by tables with the columns of `with_offsets`, for the topic's stored schema.
+
+    Args:
+        compression: topic setting ``compression.type``.
+        background: encodes a row group while the caller collects the next; None: the caller waits for each.
+
+    Raises:
+        ConfigurationError: Parquet does not know that compression.
+    """
+
+    def __init__(self, compression: str, background: Background | None = None) -> None:
+        self._compression = compression
+        self._background = background
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self._options: dict[str, Any] = {}
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._waiting_expected_bytes = 0
+        self._waiting_rows = 0
+        self._under_way: Future[None] | None = None
+        self._under_way_bytes = 0
+        self._under_way_expected_bytes = 0
+        self._written_bytes = 0
+        self.record_count = 0
+        self.decoded_bytes = 0
+
+    @property
+    def size_bytes_max(self) -> int:
+        """How large the file is so far, at most: what is not in a finished row group counts as it is."""
+        return self._written_bytes + self._under_way_bytes + self._waiting_bytes
+
+    @property
+    def expected_bytes(self) -> int:
+        """About how large the file is so far, if what is not in a finished row group becomes as large as expected."""
+        return self._written_bytes + self._under_way_expected_bytes + self._waiting_expected_bytes
+
+    def add(self, table: pa.Table, expected_bytes: int) -> None:
+        """Add rows that are expected to take so many bytes of the file; enough of them are written as a row group."""
+        size_bytes = table.nbytes
+        self._waiting.append(table)
+        self._waiting_bytes += size_bytes
+        self._waiting_expected_bytes += min(size_bytes, expected_bytes)
+        self._waiting_rows += table.num_rows
+        self.record_count += table.num_rows
+        self.decoded_bytes += size_bytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        self._wait()
+        work = partial(self._encode, self._waiting)
+        if self._background is None:
+            work()
+            self._written_bytes = int(self._sink.tell())
+        else:
+            self._under_way = self._background.submit(work)
+            self._under_way_bytes = self._waiting_bytes
+            self._under_way_expected_bytes = self._waiting_expected_bytes
+        self._waiting, self._waiting_bytes, self._waiting_expected_bytes, self._waiting_rows = [], 0, 0, 0
+
+    def _encode(self, tables: list[pa.Table]) -> None:
+        rows = pa.concat_tables(tables).combine_chunks()
+        if self._writer is None:
+            self._options = parquet_options(rows, self._compression)
+            self._writer = pq.ParquetWriter(self._sink, rows.schema, **self._options)
+        elif not set(self._options["write_statistics"]).issubset(columns_with_statistics(rows)):
+            self._writer = self._without_statistics_of_fractions(rows.schema, self._closed(self._writer))
+        self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+
+    def _without_statistics_of_fractions(self, schema: pa.Schema, written: bytes) -> pq.ParquetWriter:
+        """Begin again with the row groups that are `written`: a column has its first NaN after them.
+
+        No column of fractions has statistics then, so a file begins again once at most.
+        """
+        kept = [name for name in self._options["write_statistics"] if not pa.types.is_floating(schema.field(name).type)]
+        self._options["write_statistics"] = kept
+        self._sink = pa.BufferOutputStream()
+        writer = pq.ParquetWriter(self._sink, schema, **self._options)
+        with pq.ParquetFile(pa.BufferReader(written)) as file:
+            for group in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(group).cast(schema), row_group_size=_ROW_GROUP_ROWS)
+        return writer
+
+    def _closed(self, writer: pq.ParquetWriter) -> bytes:
+        writer.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
+
+    def _wait(self) -> None:
+        """Wait for the row group under way: no two are, and sizes do not depend on how fast one was."""
+        if self._under_way is not None:
+            self._under_way.result()
+            self._under_way, self._under_way_bytes, self._under_way_expected_bytes = None, 0, 0
+            self._written_bytes = int(self._sink.tell())
+
+    def finish(self) -> bytes:
+        """Return the file's bytes, of at least one row; the writer is of no use afterwards."""
+        if self._waiting:
+            self._write()
+        self._wait()
+        if self._writer is None:
+            raise ValueError("a segment holds at least one record")
+        return self._closed(self._writer)

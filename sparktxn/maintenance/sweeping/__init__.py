@@ -1,0 +1,1 @@
+"""The sweep of what is overdue, and retention."""

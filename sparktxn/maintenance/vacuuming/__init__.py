@@ -1,0 +1,1 @@
+"""The vacuum: delete objects that no reader can need."""

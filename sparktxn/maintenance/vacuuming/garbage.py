@@ -1,0 +1,167 @@
+"""Finding and deleting what a vacuum may delete, once it is marked what to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+
+from sparktxn.format import names
+from sparktxn.log.keep.replay import Replay
+from sparktxn.maintenance.reachable import Marks
+from sparktxn.objectstore.contract import FolderStore, ObjectInfo, ObjectStore
+from sparktxn.state.requests import REQUEST_WINDOW
+from sparktxn.values.structs import MemberState
+
+__all__ = ["Garbage", "delete_garbage", "find_garbage", "silent_signs"]
+
+_BATCH: Final = 1_000
+_Parse = Callable[[str], int | None]
+
+
+class Garbage(Struct):
+    """Names to delete, by kind; `temporary_files` are not objects. `folders` are those that may be empty afterwards.
+
+    `kept` objects of partitions stay, in the partitions' `kept_folders`.
+    """
+
+    entries: list[str] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+    checkpoint_parts: list[str] = field(default_factory=list)
+    segments: list[str] = field(default_factory=list)
+    sealed_files: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+    temporary_files: list[str] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+    kept: int = 0
+    kept_folders: set[str] = field(default_factory=set)
+
+    def names(self) -> Iterator[str]:
+        """All of them, in the order in which they go."""
+        yield from self.entries
+        yield from self.checkpoints
+        yield from self.checkpoint_parts
+        yield from self.sealed_files
+        yield from self.segments
+        yield from self.other
+        yield from self.temporary_files
+
+
+def find_garbage(
+    objects: ObjectStore,
+    checkpoints: Sequence[ObjectInfo],
+    marks: Marks,
+    placed: Iterable[ObjectInfo],
+    horizon: int,
+    floor: int,
+    newest_entry: int,
+    temporary_before_ms: int,
+) -> Garbage:
+    """What is unmarked, and named below the horizon or born below the floor.
+
+    `checkpoints` is the listing that was marked from, `placed` are objects below ``topics/`` to judge. Objects whose
+    names are none of ours are left alone. What is listed, and is no garbage, is taken out of `marks.needed`.
+    """
+    garbage = Garbage()
+    entries = _below(objects.list_names(names.ENTRIES), names.parse_entry, horizon)
+    garbage.entries = [name for name in entries if names.parse_entry(name) not in marks.entries]
+    for info in checkpoints:
+        head = names.parse_checkpoint_head(info.name)
+        part = names.parse_checkpoint_part(info.name)
+        if head is not None and head[0] < horizon:
+            garbage.checkpoints.append(info.name)
+            garbage.size_bytes += info.size_bytes
+        elif part is not None and part < horizon and info.name not in marks.parts:
+            garbage.checkpoint_parts.append(info.name)
+            garbage.folders.add(_folder(info.name))
+            garbage.size_bytes += info.size_bytes
+        else:
+            marks.needed.pop(info.name, None)
+    for info in placed:
+        if not _is_garbage(garbage, info, marks, horizon, floor):
+            marks.needed.pop(info.name, None)
+    appends = _below(objects.list_names(names.APPENDS), names.parse_appends, horizon)
+    garbage.other += [name for name in appends if name not in marks.appends]
+    garbage.other += _below(objects.list_names(names.INTENTS), _intent_base, newest_entry - REQUEST_WINDOW)
+    garbage.other += _below(objects.list_names(names.HORIZONS), names.parse_horizon, horizon)
+    if isinstance(objects, FolderStore):
+        garbage.temporary_files = list(objects.temporary_files(temporary_before_ms))
+    return garbage
+
+
+def silent_signs(objects: ObjectStore, replay: Replay, before_ms: int) -> Iterator[ObjectInfo]:
+    """Return the signs of life of members that the state does not name, written before `before_ms`.
+
+    A younger one may be of a member that has joined since. It decides nothing either way: its owner writes it again.
+    """
+    listed = [info for info in objects.list(names.GROUPS) if names.is_member_sign(info.name)]
+    if not listed:
+        return
+    known = {
+        names.member_sign(record.group_id, record.member_id)
+        for part in replay.parts.names("groups/")
+        for record in replay.parts.part(part).values()
+        if isinstance(record, MemberState)
+    }
+    yield from (info for info in listed if info.name not in known and info.modified_ms < before_ms)
+
+
+def _below(listed: Iterable[str], parse: _Parse, limit: int) -> list[str]:
+    return sorted(name for name in listed if (number := parse(name)) is not None and number < limit)
+
+
+def _intent_base(name: str) -> int | None:
+    """The entry that an intent was written at: one that is a window behind is refused by every process."""
+    parsed = names.parse_intent(name)
+    return parsed[0] if parsed is not None else None
+
+
+def _is_garbage(garbage: Garbage, info: ObjectInfo, marks: Marks, horizon: int, floor: int) -> bool:
+    """Judge one object below ``topics/``, whether its topic exists or not, and note it if it is garbage."""
+    parsed = names.parse_partition_object(info.name)
+    if parsed is None:
+        return False
+    topic_id, partition, rest = parsed
+    where = (topic_id, partition)
+    run = names.parse_sealed_folder(rest)
+    if run is not None:
+        sealed_entry = names.parse_sealed_entry(run)
+        if sealed_entry is None or sealed_entry >= horizon or run in marks.runs.get(where, ()):
+            _keep(garbage, info.name, rest)
+            return False
+        garbage.sealed_files.append(info.name)
+        garbage.folders.add(_folder(info.name))
+    else:
+        born = names.parse_segment_born(rest)
+        if born is None or born >= floor or rest in marks.segments.get(where, ()):
+            _keep(garbage, info.name, rest)
+            return False
+        garbage.segments.append(info.name)
+    garbage.size_bytes += info.size_bytes
+    return True
+
+
+def _keep(garbage: Garbage, name: str, rest: str) -> None:
+    garbage.kept += 1
+    garbage.kept_folders.add(name[: -len(rest)])
+
+
+def _folder(name: str) -> str:
+    return name[: name.rfind("/") + 1]
+
+
+def delete_garbage(objects: ObjectStore, garbage: Garbage) -> None:
+    """Deletes it; after a crash or an error in between, what is left is found again.
+
+    Raises:
+        StoreUnavailable: the store did not answer.
+    """
+    temporary = set(garbage.temporary_files)
+    listed = [name for name in garbage.names() if name not in temporary]
+    for first in range(0, len(listed), _BATCH):
+        objects.delete(listed[first : first + _BATCH])
+    if isinstance(objects, FolderStore):
+        objects.remove_folders(sorted(garbage.folders))
+        objects.remove_temporary(garbage.temporary_files)

@@ -1,0 +1,288 @@
+"""The vacuum: deletes what no reader may ask for any more, and nothing else (PROTOCOL.md, "Deleting").
+
+The order is what makes it safe. (1) The checkpoint that is to replace the deleted entries is read whole and compared
+with a replay of the log. (2) An entry raises the horizon and the segment floor; it is won and confirmed, or all stops.
+(3) The horizon's marker is durable. (4) Only now is marked what to keep, from a state that contains that entry. (5)
+Only then is anything deleted: what is unmarked, and was named below the horizon, or born below the floor.
+
+Before step 5 the horizon is read again. If another vacuum has gone further, parts that it has deleted were not marked
+from, so nothing is deleted here: it is overtaken. If none has, every usable checkpoint from the horizon on must be
+readable from what is kept, or nothing is deleted either.
+
+It may die between any two steps, and go on in any process; several may run at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from sparktxn.config.maintenance import VacuumSettings
+from sparktxn.errors import CommandRefused, DamagedObject, OutcomeUnknown, StoreUnavailable
+from sparktxn.format import names
+from sparktxn.format.checkpoint import CheckpointHead
+from sparktxn.format.commands import Vacuum
+from sparktxn.format.vacuumhint import VacuumHint
+from sparktxn.log.follow.confirm import Passed, Premise, attempt, usable_heads
+from sparktxn.log.follow.horizonmarkers import read_horizon, write_horizon
+from sparktxn.log.keep.replay import Replay
+from sparktxn.log.log import Log
+from sparktxn.log.write.storeclock import store_now_ms
+from sparktxn.maintenance.overtaken import Overtaken, check_not_overtaken, in_attempts
+from sparktxn.maintenance.reachable import Head, heads_in, mark, open_heads, read_heads
+from sparktxn.maintenance.vacuuming.garbage import Garbage, delete_garbage, find_garbage, silent_signs
+from sparktxn.maintenance.vacuuming.incrementallisting import Placed, list_placed, read_hint, write_hint
+from sparktxn.process.clock import in_time
+from sparktxn.store import Store
+from sparktxn.values import arguments
+from sparktxn.values.structs import StoreState
+
+__all__ = ["VacuumReport", "vacuum"]
+
+logger = logging.getLogger("sparktxn")
+
+_NEWEST: Final = 3
+_WINDOW: Final = 64
+_CANDIDATES: Final = 2
+_FLOOR_PER_TIMEOUT: Final = 2
+
+
+class VacuumReport(Struct, frozen=True, kw_only=True):
+    """What a vacuum has done, or with `dry_run` would do.
+
+    `horizon` and `segment_floor` are those now in force; the counts are of objects that were deleted, `size_bytes` is
+    what they held as far as listings say. `names` lists them for a dry run. `overtaken` is True if other vacuums were
+    ahead of this one each time: it has deleted nothing.
+    """
+
+    dry_run: bool
+    horizon: int
+    segment_floor: int
+    entries: int = 0
+    checkpoints: int = 0
+    checkpoint_parts: int = 0
+    segments: int = 0
+    sealed_files: int = 0
+    other: int = 0
+    temporary_files: int = 0
+    size_bytes: int = 0
+    overtaken: bool = False
+    names: tuple[str, ...] = ()
+
+
+@in_time("timeout_s", lambda store: store.log.clock)
+def vacuum(
+    store: Store,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+    timeout_s: float | None = None,
+) -> VacuumReport:
+    """Deletes entries, checkpoints, segments and left-overs that retention no longer holds; see VACUUM_SETTINGS.
+
+    Safe alongside every other process, other vacuums too. After a crash at any moment nothing that a reader needs is
+    gone, and the next vacuum finishes. A read view below the new horizon has expired, also one that is in use.
+
+    Args:
+        store: an open store.
+        settings: ``vacuum.*`` settings.
+        dry_run: only return what would be deleted: no entry is written, nothing is deleted.
+        timeout_s: how long all of it may take; what is not deleted by then is deleted by the next call.
+
+    Raises:
+        ConfigurationError: a setting is unknown or wrong.
+        OutcomeUnknown: it is not known whether the entry was won: nothing was deleted; call again.
+        StoreUnavailable: the store did not answer; what was not deleted yet is deleted by the next call.
+        DamagedObject: the log, or a checkpoint from the horizon on, cannot be read; nothing was deleted.
+        FormatVersionError: a checkpoint from the horizon on is of a newer format; nothing was deleted.
+    """
+    log = arguments.instance("store", store, Store).log
+    parsed = VacuumSettings.parse(arguments.mapping("settings", settings))
+    dry_run = arguments.boolean("dry_run", dry_run)
+    arguments.timeout_s("timeout_s", timeout_s)
+    report = in_attempts(lambda: _Round(log, parsed, dry_run=dry_run).run())
+    if report is not None:
+        return report
+    state = log.store_state()
+    return VacuumReport(dry_run=dry_run, horizon=state.horizon, segment_floor=state.segment_floor, overtaken=True)
+
+
+class _Round:
+    """One attempt."""
+
+    def __init__(self, log: Log, settings: VacuumSettings, *, dry_run: bool) -> None:
+        self._log = log
+        self._objects = log.objects
+        self._settings = settings
+        self._dry_run = dry_run
+        self._horizon = 1
+        self._hint: VacuumHint | None = None
+        self._base_head: CheckpointHead | None = None
+
+    def run(self) -> VacuumReport:
+        """Take all steps, in their order.
+
+        Raises:
+            Overtaken: another vacuum has gone further; what it has deleted is no damage.
+        """
+        report = attempt(self._objects, lambda: Premise(self._horizon), self._steps)
+        if isinstance(report, Passed):
+            raise Overtaken
+        return report
+
+    def _check_not_overtaken(self) -> None:
+        check_not_overtaken(self._objects, Premise(self._horizon))
+
+    def _steps(self) -> VacuumReport:
+        self._horizon = read_horizon(self._objects)
+        entry = self._log.refresh()
+        state = self._log.store_state()
+        now_ms = store_now_ms(self._objects, self._log.clock, self._log.ids)
+        self._hint = read_hint(self._objects, self._horizon, now_ms, self._settings.list_all_ms)
+        heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry <= entry]
+        replay, horizon = self._verified(heads, now_ms)
+        floor = self._floor(state, heads, now_ms)
+        if not self._dry_run:
+            # An entry that was won by a vacuum which has died, or has not written its marker yet, stays in force.
+            self._win(max(horizon, state.horizon), floor)
+            self._write_marker(horizon)
+        self._horizon = horizon
+        garbage, placed = self._garbage(replay, horizon, floor, now_ms)
+        if not self._dry_run:
+            delete_garbage(self._objects, garbage)
+            kept, folders = garbage.kept, garbage.kept_folders
+            write_hint(self._objects, placed, horizon, floor, now_ms, kept, folders, self._hint)
+        return VacuumReport(
+            dry_run=self._dry_run,
+            horizon=horizon,
+            segment_floor=floor,
+            entries=len(garbage.entries),
+            checkpoints=len(garbage.checkpoints),
+            checkpoint_parts=len(garbage.checkpoint_parts),
+            segments=len(garbage.segments),
+            sealed_files=len(garbage.sealed_files),
+            other=len(garbage.other),
+            temporary_files=len(garbage.temporary_files),
+            size_bytes=garbage.size_bytes,
+            names=tuple(garbage.names()) if self._dry_run else (),
+        )
+
+    def _verified(self, heads: Sequence[Head], now_ms: int) -> tuple[Replay, int]:
+        """Return a replay at the newest checkpoint that it has verified, and the horizon to propose.
+
+        The horizon is a verified checkpoint's entry, old enough, and not above the older of the two newest ones. The
+        present horizon is that of the greatest marker. An entry may have raised it to a checkpoint that is no longer
+        usable. Another vacuum's marker, which does not know that checkpoint, was then written later.
+        """
+        present = self._horizon
+        old_ms = now_ms - self._settings.retention_ms
+        candidates = sorted({head.entry for head in heads if head.entry > present and head.modified_ms <= old_ms})
+        newest = sorted({head.entry for head in heads if head.entry > present})[-_NEWEST:]
+        wanted = sorted({*candidates[-_CANDIDATES:], *newest})
+        self._base_head = self._base(heads)
+        replay = Replay(self._objects, self._base_head)
+        verified = [present]
+        for entry in wanted:
+            replay.advance(at_most=entry, window=_WINDOW)
+            if replay.entry != entry:
+                raise Overtaken
+            if self._is_whole(replay, [head for head in heads if head.entry == entry]):
+                verified.append(entry)
+        self._confirm(replay)
+        limit = verified[-2] if len(verified) > 1 else present
+        return replay, max(entry for entry in verified if entry <= limit and entry in {present, *candidates})
+
+    def _base(self, heads: Sequence[Head]) -> CheckpointHead | None:
+        """Return what the replay begins with: the checkpoint at the horizon, which an earlier vacuum has verified."""
+        if self._horizon <= 1:
+            return None
+        listed = [head for head in heads if head.entry == self._horizon]
+        for head in usable_heads(self._objects, read_heads(self._objects, listed)):
+            return head
+        raise DamagedObject(names.horizon(self._horizon), "there is no checkpoint of that entry that is whole")
+
+    def _is_whole(self, replay: Replay, listed: Sequence[Head]) -> bool:
+        found = False
+        for head in usable_heads(self._objects, read_heads(self._objects, listed)):
+            problem = replay.problem(head)
+            if problem is None:
+                found = True
+            else:
+                self._check_not_overtaken()
+                logger.error("checkpoint after entry %d does not hold what the log says: %s", head.entry, problem)
+        return found
+
+    def _confirm(self, replay: Replay) -> None:
+        """Notes that what the replay has read is final.
+
+        Raises:
+            Overtaken: another vacuum may have deleted some of it, and slow writers created it again.
+        """
+        check_not_overtaken(self._objects, replay.slots)
+        replay.confirmed_entry = replay.entry
+
+    def _floor(self, state: StoreState, heads: Sequence[Head], now_ms: int) -> int:
+        """The newest checkpoint's entry that is older than any upload may take, by the store's clock."""
+        longest_ms = max((transaction.timeout_ms for transaction in self._log.transactions()), default=0)
+        old_ms = now_ms - max(self._settings.segment_age_ms, _FLOOR_PER_TIMEOUT * longest_ms)
+        return max([state.segment_floor, *(head.entry for head in heads if head.modified_ms <= old_ms)])
+
+    def _win(self, horizon: int, floor: int) -> None:
+        """Commit the new horizon and floor; succeed if they are already in force."""
+        try:
+            self._log.submit([Vacuum(horizon, floor)])
+        except CommandRefused:
+            raise Overtaken from None
+        except OutcomeUnknown as unknown:
+            # Whether it was won is of no account once another vacuum has gone further.
+            try:
+                check_not_overtaken(self._objects, Premise(horizon))
+            except StoreUnavailable:
+                raise unknown from None
+            raise
+
+    def _write_marker(self, horizon: int) -> None:
+        """Write the horizon's marker, which leaves a usable checkpoint of its entry.
+
+        Raises:
+            DamagedObject: there is none, such as when another vacuum's marker was written since it was verified.
+        """
+        if horizon <= 1:
+            return
+        heads = [head for head in heads_in(self._objects.list(names.CHECKPOINTS)) if head.entry >= horizon]
+        usable = usable_heads(self._objects, read_heads(self._objects, heads))
+        if not any(head.entry == horizon for head in usable):
+            raise DamagedObject(names.horizon(horizon), "no checkpoint of that entry is whole")
+        kept = [head.checkpoint for head in usable if head.base < horizon]
+        write_horizon(self._objects, self._log.clock, horizon, kept)
+
+    def _garbage(self, replay: Replay, horizon: int, floor: int, now_ms: int) -> tuple[Garbage, Placed]:
+        """Return what may be deleted, and what was judged: from listings and a state younger than the marker."""
+        listing = self._objects.list(names.CHECKPOINTS)
+        heads = open_heads(self._objects, [head for head in heads_in(listing) if head.entry >= horizon])
+        replay.advance(window=_WINDOW)
+        self._confirm(replay)
+        state: StoreState = replay.parts.get(("store",)) or StoreState()
+        if not self._dry_run and (state.horizon < horizon or state.segment_floor < floor):
+            raise AssertionError(f"entry {replay.entry} does not hold the vacuum that was won")
+        marks = mark(self._objects, heads, horizon, replay)
+        before_ms = now_ms - self._settings.temporary_age_ms
+        # Marking has found a usable head at the horizon, if that is not 1.
+        new = next((head for head in usable_heads(self._objects, heads) if head.entry == horizon), None)
+        new = new if horizon > 1 else None
+        placed = list_placed(self._objects, replay, self._hint, self._base_head, new, marks.segments)
+        garbage = find_garbage(self._objects, listing, marks, placed.objects, horizon, floor, replay.entry, before_ms)
+        for sign in silent_signs(self._objects, replay, before_ms):
+            garbage.other.append(sign.name)
+            garbage.size_bytes += sign.size_bytes
+        self._check_not_overtaken()
+        for name, entry in marks.needed.items():
+            raise DamagedObject(
+                name,
+                f"the checkpoint after entry {entry} names it and it does not exist, nor do {len(marks.needed) - 1} "
+                "others: nothing was deleted; restore them from a copy of the store",
+            )
+        return garbage, placed

@@ -1,0 +1,51 @@
+"""What a producer answers about its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparktxn.kafka.clustermetadata import ClusterMetadata, cluster_metadata
+from sparktxn.kafka.credentials import WithoutCredentials
+from sparktxn.kafka.settings.producer import ProducerSettings
+from sparktxn.process.clock import Clock, in_time
+from sparktxn.producer.recordvalues import seconds
+from sparktxn.store.internaltopics import listed
+from sparktxn.store.registry import clock_at
+from sparktxn.values import arguments
+
+if TYPE_CHECKING:
+    from sparktxn.log.log import Log
+
+__all__ = ["Lookups", "clock_of"]
+
+
+def clock_of(producer: Lookups) -> Clock:
+    """Return the clock of the producer's store."""
+    return producer._log.clock if producer._log is not None else clock_at(producer._settings.uri)
+
+
+class Lookups(WithoutCredentials):
+    """The calls of a producer that write nothing."""
+
+    _settings: ProducerSettings
+    _log: Log | None
+
+    @in_time("timeout", clock_of)
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """All topics, or the one asked for, which carries an error if it does not exist."""
+        self._check()
+        topic = arguments.text_or_none("topic", topic)
+        seconds(timeout)
+        log, _ = self._connect()
+        log.refresh()
+        return cluster_metadata(log.objects.uri, listed(log.topics(), topic), topic)
+
+    @in_time("timeout", clock_of)
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the id that the store was created with; `timeout` is in seconds."""
+        self._check()
+        seconds(timeout)
+        return self._connect()[0].store_id
+
+    def _connect(self) -> tuple[Log, Any]:
+        raise NotImplementedError

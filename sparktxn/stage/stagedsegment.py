@@ -1,0 +1,146 @@
+"""What staging takes and gives: a topic as a writer must know it, and a segment that is uploaded and not yet named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from sparktxn.config.topic import topic_setting
+from sparktxn.format.commands import Append
+from sparktxn.values import arguments
+from sparktxn.values.structs import NO_TRANSACTION, ProducerIdAndEpoch, TopicState
+
+__all__ = ["RowsDigest", "StageTopic", "StagedSegment", "with_digest"]
+
+_UINT64_MAX: Final = 2**64 - 1
+
+
+class StageTopic(Struct, frozen=True):
+    """A topic as staging knows it: picklable, so that processes without the log can stage."""
+
+    name: str
+    topic_id: int
+    partition_count: int
+    settings: dict[str, str]
+    schema: tuple[tuple[str, str, bool], ...] | None
+
+    @classmethod
+    def of(cls, topic: TopicState) -> StageTopic:
+        """What staging needs of a topic's state."""
+        return cls(topic.name, topic.topic_id, topic.partition_count, topic.settings, topic.schema)
+
+    @property
+    def has_times_of_entries(self) -> bool:
+        """Whether a record's timestamp is its entry's, and none is stored (``LogAppendTime``)."""
+        return bool(topic_setting(self.settings, "message.timestamp.type") == "LogAppendTime")
+
+    def takes_inline(self, size_bytes: int, store_limit_bytes: int) -> bool:
+        """Return whether an entry may carry records of so many bytes, by the settings of the topic and of the store."""
+        limit: int = min(store_limit_bytes, topic_setting(self.settings, "append.inline.bytes"))
+        return 0 < limit >= size_bytes
+
+
+class RowsDigest(Struct, frozen=True):
+    """What rows are, whatever their order: the kind of the digest, how many they are, and two sums over them.
+
+    Raises:
+        TypeError, ConfigurationError: a field is not what a digest has.
+    """
+
+    kind: str
+    row_count: int
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "kind", arguments.identifier("kind", self.kind))
+        for name in ("row_count", "low", "high"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), 0, _UINT64_MAX))
+
+    def plus(self, other: RowsDigest | None) -> RowsDigest:
+        """Return the digest of these rows and of those of another digest, which may be of another kind."""
+        if other is None:
+            return self
+        kinds = {*self.kind.split("+"), *other.kind.split("+")}
+        return RowsDigest(
+            "+".join(sorted(kinds)),
+            self.row_count + other.row_count,
+            (self.low + other.low) & _UINT64_MAX,
+            (self.high + other.high) & _UINT64_MAX,
+        )
+
+
+class StagedSegment(Struct, frozen=True):
+    """A segment in the store that no entry names yet: invisible, and removed by a vacuum if it stays so.
+
+    `segment` is the file's name in the partition's folder. `payload_bytes` is what the records hold, whatever their
+    order, their division into segments and their encoding: a replayed batch has the same sum. `data` is the segment
+    itself where the entry that names it is to carry it: then nothing of it is in the store yet. `digest` is that of all
+    rows that one stager got: the first of its segments has it.
+
+    Raises:
+        TypeError, ConfigurationError: a field is not what a log can hold.
+    """
+
+    topic: str
+    topic_id: int
+    partition: int
+    segment: str
+    record_count: int
+    size_bytes: int
+    checksum: str
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    payload_bytes: int
+    data: bytes = b""
+    digest: RowsDigest | None = None
+
+    def __repr__(self) -> str:
+        """Show which segment it is, and nothing of its records."""
+        return f"StagedSegment({self.topic!r}, partition={self.partition}, segment={self.segment!r})"
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "data", arguments.instance("data", self.data, bytes, "bytes"))
+        if self.digest is not None:
+            arguments.instance("digest", self.digest, RowsDigest)
+        for name in ("topic", "segment", "checksum"):
+            force_setattr(self, name, arguments.identifier(name, getattr(self, name)))
+        force_setattr(self, "partition", arguments.integer("partition", self.partition, 0, arguments.INT32_MAX))
+        for name in ("topic_id", "record_count", "size_bytes"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), 1))
+        for name in ("timestamp_min_ms", "timestamp_max_ms", "payload_bytes"):
+            force_setattr(self, name, arguments.integer(name, getattr(self, name), -1))
+
+    def append(
+        self,
+        producer: ProducerIdAndEpoch,
+        base_sequence: int,
+        *,
+        transactional_id: str | None = None,
+        transaction: int = NO_TRANSACTION,
+    ) -> Append:
+        """The command that names the segment, as `producer`'s records from `base_sequence` on."""
+        return Append(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            segment=self.segment,
+            record_count=self.record_count,
+            size_bytes=self.size_bytes,
+            checksum=self.checksum,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=base_sequence,
+            timestamp_min_ms=self.timestamp_min_ms,
+            timestamp_max_ms=self.timestamp_max_ms,
+            transactional_id=transactional_id,
+            transaction=transaction,
+            data=self.data,
+        )
+
+
+def with_digest(staged: Sequence[StagedSegment], digest: RowsDigest | None) -> list[StagedSegment]:
+    """Return segments that were staged together, of whose rows this is the digest."""
+    return [replace(segment, digest=digest if place == 0 else None) for place, segment in enumerate(staged)]

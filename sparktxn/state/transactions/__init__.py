@@ -1,0 +1,1 @@
+"""Transactions: producers, epochs, partitions, prepared ones, sinks, and which offsets are committed."""

@@ -1,0 +1,281 @@
+"""Partitions: appending segments, ending transactions, offsets (kafka UnifiedLog, in pure form)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.format.commands import Append, CommandResult
+from sparktxn.format.decodeguard import DECODED_BYTES_MAX, ROWS_MAX
+from sparktxn.format.inline import INLINE_BYTES_MAX
+from sparktxn.format.names import has_offsets, is_inline, parse_carrier, parse_segment_born, segment_token
+from sparktxn.format.segment import checksum
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.state.limits import LOG_END_OFFSET_MAX, TIMESTAMP_MS_MAX
+from sparktxn.state.transactions import producers
+from sparktxn.state.transactions.epochs import PRODUCER_EPOCH_MAX, is_epoch
+from sparktxn.state.transactions.laststable import stable_end
+from sparktxn.state.transactions.transactions import Begun, join_transaction
+from sparktxn.values.structs import (
+    NO_TRANSACTION,
+    AbortedTransaction,
+    BatchMetadata,
+    CommittedTransaction,
+    HalfSegment,
+    OpenTransaction,
+    PartitionSegments,
+    PartitionState,
+    ProducerState,
+    SegmentRef,
+    TransactionState,
+)
+
+__all__ = ["FORGOTTEN", "append", "check_born", "end_partition", "inline_problem", "segment_problem"]
+
+FORGOTTEN: Final = CommandResult(duplicate=True)
+"""The result of a batch that looks like one of those that are no longer remembered, whose names are not known."""
+
+
+_CHECKSUM_DIGITS: Final = 8
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
+
+
+def append(delta: Delta, command: Append, context: Context) -> CommandResult | Refusal:
+    """Names a segment at the partition's end, or return the original offset of a batch that was stored before."""
+    partition: PartitionState | None = delta.get(("partition", command.topic_id, command.partition))
+    if partition is None:
+        where = f"partition {command.partition} of topic id {command.topic_id}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist, or no longer")
+    if problem := _producer_problem(command) or segment_problem(command) or inline_problem(command, command.data):
+        return Refusal(ErrorCode.INVALID_RECORD, f"segment {command.segment!r} has {problem}")
+    if partition.log_end_offset + command.record_count > LOG_END_OFFSET_MAX:
+        return Refusal(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"partition {command.partition} of topic id {command.topic_id} has no more offsets for "
+            f"{command.record_count} records: its log end is {partition.log_end_offset}",
+        )
+    known: ProducerState | None = delta.get(("producer", command.topic_id, command.partition, command.producer_id))
+    if command.transaction != NO_TRANSACTION:
+        begun = join_transaction(delta, command, context)
+        if isinstance(begun, Refusal):
+            return begun
+        if begun.ended:
+            return _after_the_end(known, command)
+        _register(delta, begun, command)
+    elif known is not None and known.current_transaction_first_offset >= 0:
+        return Refusal(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {command.producer_id} appends outside its open transaction in this partition",
+        )
+    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    if isinstance(repeated, Refusal):
+        return repeated
+    if repeated is not None and (refusal := _not_repeated(repeated, command)):
+        return refusal
+    if repeated is not None:
+        return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
+    # No vacuum deletes the entry that is about to carry the records.
+    refusal = None if command.data else check_born(delta, command.segment, context)
+    return refusal or _store(delta, command, context, partition, known)
+
+
+def _not_repeated(stored: BatchMetadata, command: Append) -> Refusal | None:
+    """Why a batch with the sequences of a stored one is no repetition of it: only what names the same segment is."""
+    if stored.transaction != command.transaction:
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {command.producer_id} sends sequence {command.base_sequence} in transaction "
+            f"{command.transaction}: it was stored in transaction {stored.transaction}",
+        )
+    if stored.token != segment_token(command.segment):
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {command.producer_id} sends sequence {command.base_sequence} with segment {command.segment!r}: "
+            "it was stored with another one",
+        )
+    return None
+
+
+def segment_problem(segment: Append | HalfSegment) -> str | None:
+    """Return what no segment can have: a manifest would not take it, and without manifests there are no checkpoints."""
+    if not (1 <= segment.record_count <= ROWS_MAX and 1 <= segment.size_bytes <= DECODED_BYTES_MAX):
+        return (
+            f"{segment.record_count} records in {segment.size_bytes} bytes: expected 1 to {ROWS_MAX} records and 1 to "
+            f"{DECODED_BYTES_MAX} bytes"
+        )
+    if not segment.timestamp_min_ms <= segment.timestamp_max_ms <= TIMESTAMP_MS_MAX:
+        return (
+            f"timestamps from {segment.timestamp_min_ms} to {segment.timestamp_max_ms}: expected them to grow, up to "
+            f"{TIMESTAMP_MS_MAX}"
+        )
+    if len(segment.checksum) != _CHECKSUM_DIGITS or not _HEXADECIMAL.issuperset(segment.checksum):
+        return f"the checksum {segment.checksum!r}: expected {_CHECKSUM_DIGITS} lower-case hexadecimal digits"
+    if has_offsets(segment.segment):
+        return "a name of files that rewrites make, whose rows have offsets: expected one of a file without them"
+    return None
+
+
+def inline_problem(segment: Append | HalfSegment, data: bytes) -> str | None:
+    """Return what is wrong with the records that a command carries of a segment, or should; None if nothing is."""
+    name = segment.segment
+    if not data and not is_inline(name):
+        return None
+    # Only the state gives names that say which entry carries the records.
+    if not data or not is_inline(name) or parse_carrier(name) is not None:
+        return "a name that ends with .inline without inline records, or such records under another name"
+    if not len(data) == segment.size_bytes <= INLINE_BYTES_MAX:
+        return f"{len(data)} bytes of inline records: expected {segment.size_bytes}, {INLINE_BYTES_MAX} at most"
+    if checksum(data) != segment.checksum:
+        return "inline records with another checksum than it says"
+    return None
+
+
+def _producer_problem(command: Append) -> str | None:
+    """Return what is wrong with the producer or sequence of an append; None if nothing is."""
+    if not 0 <= command.base_sequence <= producers.SEQUENCE_MAX:
+        return f"the sequence {command.base_sequence}: expected 0 to {producers.SEQUENCE_MAX}"
+    if command.producer_id < 0 or not is_epoch(command.producer_epoch):
+        return (
+            f"the producer {command.producer_id} with epoch {command.producer_epoch}: expected a producer id from 0 "
+            f"on, and an epoch up to {PRODUCER_EPOCH_MAX}"
+        )
+    return None
+
+
+def check_born(delta: Delta, segment: str, context: Context) -> Refusal | None:
+    """Refuses a segment that vacuum may already have deleted, or that knows entries which are not there."""
+    born = parse_segment_born(segment)
+    floor = delta.store().segment_floor
+    if born is None or not floor <= born < context.entry:
+        return Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"segment {segment!r} has expired (born {born}, expected {floor} to {context.entry - 1}): "
+            "upload its records again",
+        )
+    return None
+
+
+def _after_the_end(known: ProducerState | None, command: Append) -> CommandResult | Refusal:
+    """A batch of a transaction that has committed, or is prepared: stored before, or never.
+
+    Of one that is not remembered nothing says which segment it named: `apply_list` checks the rest of its list.
+    """
+    repeated = producers.check_append(known, command.producer_epoch, command.base_sequence, command.record_count)
+    if isinstance(repeated, BatchMetadata):
+        if _not_repeated(repeated, command) is None:
+            return CommandResult(duplicate=True, base_offset=repeated.base_offset, timestamp_ms=repeated.timestamp_ms)
+    elif producers.is_past(known, command.producer_epoch, command.base_sequence):
+        return FORGOTTEN
+    return Refusal(
+        ErrorCode.INVALID_TXN_STATE,
+        f"transaction {command.transaction} of {command.transactional_id!r} has ended, or is prepared, without segment "
+        f"{command.segment!r}: it takes no more records",
+    )
+
+
+def _register(delta: Delta, begun: Begun, command: Append) -> None:
+    where = (command.topic_id, command.partition)
+    partitions = begun.transaction.partitions
+    # A transaction that begins has no partitions, so this puts its record too.
+    if where not in partitions:
+        delta.put(replace(begun.transaction, partitions=(*partitions, where)))
+
+
+def _store(
+    delta: Delta, command: Append, context: Context, partition: PartitionState, known: ProducerState | None
+) -> CommandResult:
+    base_offset = partition.log_end_offset
+    by_entry = command.timestamp_max_ms < 0
+    timestamp_min_ms = context.timestamp_ms if by_entry else command.timestamp_min_ms
+    timestamp_max_ms = context.timestamp_ms if by_entry else command.timestamp_max_ms
+    batch = BatchMetadata(
+        command.base_sequence,
+        producers.next_sequence(command.base_sequence, command.record_count - 1),
+        base_offset,
+        timestamp_max_ms,
+        command.transaction,
+        token=segment_token(command.segment),
+    )
+    identity = (command.topic_id, command.partition, command.producer_id, command.producer_epoch)
+    producer = producers.with_batch(known, identity, batch)
+    delta.put(producer)
+    open_transactions = partition.open_transactions
+    if command.transaction != NO_TRANSACTION and producer.current_transaction_first_offset == base_offset:
+        opened = OpenTransaction(command.producer_id, base_offset, command.transactional_id or "")
+        open_transactions = (*open_transactions, opened)
+    delta.put(
+        PartitionState(
+            partition.topic_id,
+            partition.partition,
+            partition.log_start_offset,
+            base_offset + command.record_count,
+            open_transactions,
+        )
+    )
+    segment = SegmentRef(
+        command.segment,
+        base_offset,
+        command.record_count,
+        command.size_bytes,
+        command.checksum,
+        context.entry,
+        command.producer_id,
+        command.producer_epoch,
+        command.base_sequence,
+        command.transaction,
+        timestamp_min_ms,
+        timestamp_max_ms,
+        context.entry if command.transaction == NO_TRANSACTION else 0,
+    )
+    located: PartitionSegments = delta.get(("segments", command.topic_id, command.partition))
+    delta.put(
+        PartitionSegments(
+            located.topic_id,
+            located.partition,
+            located.sealed,
+            (*located.segments, segment),
+            located.aborted,
+            located.committed,
+            located.rewritten,
+            located.compacted,
+        )
+    )
+    return CommandResult(base_offset=base_offset, timestamp_ms=timestamp_max_ms if by_entry else -1)
+
+
+def end_partition(
+    delta: Delta, where: tuple[int, int], transaction: TransactionState, committed: bool, context: Context
+) -> None:
+    """Ends a transaction in one partition: one offset for the control record, and a committed or an aborted range.
+
+    A partition that was registered and got no records, or whose topic has been deleted, is left as it is.
+    """
+    topic_id, number = where
+    producer: ProducerState | None = delta.get(("producer", topic_id, number, transaction.producer_id))
+    partition: PartitionState | None = delta.get(("partition", topic_id, number))
+    if partition is None or producer is None or producer.current_transaction_first_offset < 0:
+        return
+    first_offset = producer.current_transaction_first_offset
+    control_offset = partition.log_end_offset
+    still_open = tuple(o for o in partition.open_transactions if o.producer_id != transaction.producer_id)
+    delta.put(replace(partition, log_end_offset=control_offset + 1, open_transactions=still_open))
+    delta.put(
+        producers.with_marker(
+            producer,
+            transaction.producer_epoch,
+            transaction.transaction,
+            committed,
+            context.entry,
+            context.timestamp_ms,
+        )
+    )
+    located: PartitionSegments = delta.get(("segments", topic_id, number))
+    if committed:
+        found = CommittedTransaction(transaction.producer_id, first_offset, control_offset, context.entry)
+        delta.put(replace(located, committed=(*located.committed, found)))
+        return
+    last_stable_offset = stable_end(still_open, control_offset + 1)
+    aborted = AbortedTransaction(transaction.producer_id, first_offset, control_offset, last_stable_offset)
+    delta.put(replace(located, aborted=(*located.aborted, aborted)))

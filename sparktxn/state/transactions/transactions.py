@@ -1,0 +1,177 @@
+"""Transactional ids: Kafka's states, who may change them, and which transaction a command belongs to.
+
+::
+
+    EMPTY ──► ONGOING ──► PREPARE_COMMIT ──► COMPLETE_COMMIT ──► ONGOING …
+                 ├──────► PREPARE_ABORT ───► COMPLETE_ABORT ───► ONGOING …
+                 └─ fence ► PREPARE_EPOCH_FENCE ► PREPARE_ABORT …
+    EMPTY, COMPLETE_* ──► EMPTY (init_producer_id), DEAD (expiry)
+
+One entry passes PREPARE_x and COMPLETE_x, so no reader of a state between two entries ever sees the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from sparktxn.errors import ErrorCode
+from sparktxn.state.delta import Context, Delta, Refusal
+from sparktxn.values.structs import TransactionState, TransactionStatus
+
+__all__ = [
+    "VALID_PREVIOUS_STATES",
+    "Begun",
+    "ProducerCommand",
+    "TransactionCommand",
+    "check_identity",
+    "fenced_because",
+    "is_identity_before",
+    "is_valid_transition",
+    "join_transaction",
+    "transition",
+]
+
+_S: Final = TransactionStatus
+
+VALID_PREVIOUS_STATES: Final[dict[TransactionStatus, frozenset[TransactionStatus]]] = {
+    _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.ONGOING: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    _S.PREPARE_ABORT: frozenset({_S.ONGOING, _S.PREPARE_EPOCH_FENCE}),
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+    _S.DEAD: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
+}
+"""From which states each state may be entered (kafka TransactionState.validPreviousStates, classic protocol)."""
+
+_BETWEEN: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+
+
+class ProducerCommand(Protocol):
+    """What names a producer."""
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """The producer epoch."""
+
+
+class TransactionCommand(ProducerCommand, Protocol):
+    """What every command inside a transaction names."""
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The transactional id."""
+
+    @property
+    def transaction(self) -> int:
+        """The transaction's number."""
+
+
+class Begun(NamedTuple):
+    """The transaction that a command belongs to.
+
+    `changed` if the command begins it: the caller puts the record. `ended` if it has committed, or is prepared: only a
+    repetition of what it did before is in order.
+    """
+
+    transaction: TransactionState
+    changed: bool
+    ended: bool
+
+
+def is_valid_transition(previous: TransactionStatus, status: TransactionStatus) -> bool:
+    """True if `status` may follow `previous`."""
+    return previous in VALID_PREVIOUS_STATES[status]
+
+
+def transition(current: TransactionState, status: TransactionStatus, /, **changes: Any) -> TransactionState:
+    """The transaction in another state: the only place that changes one.
+
+    Raises:
+        AssertionError: the table forbids it; a caller has not checked what it should have.
+    """
+    if not is_valid_transition(current.status, status):
+        raise AssertionError(f"transaction state {current.status.name} cannot become {status.name}")
+    return replace(current, status=status, **changes)
+
+
+def check_identity(
+    delta: Delta, command: TransactionCommand, fenced_code: ErrorCode = ErrorCode.PRODUCER_FENCED
+) -> TransactionState | Refusal:
+    """The transactional id's record, if the command comes from its current producer (K19, K20, K30, K31, K59)."""
+    if not command.transactional_id:
+        return Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    transaction: TransactionState | None = delta.get(("transaction", command.transactional_id))
+    if transaction is None:
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"transactional id {command.transactional_id!r} is not known, or has expired",
+        )
+    if transaction.producer_id != command.producer_id and transaction.previous_producer_id != command.producer_id:
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"transactional id {command.transactional_id!r} belongs to producer {transaction.producer_id}, "
+            f"not {command.producer_id}",
+        )
+    if transaction.producer_id != command.producer_id or transaction.producer_epoch != command.producer_epoch:
+        return Refusal(
+            fenced_code,
+            f"producer {command.producer_id} with epoch {command.producer_epoch} of transactional id "
+            f"{command.transactional_id!r} is fenced: {fenced_because(transaction)}",
+        )
+    return transaction
+
+
+def fenced_because(transaction: TransactionState) -> str:
+    """Return the reason to show a fenced producer."""
+    reason = transaction.fence_reason or "a newer producer has initialised it"
+    return f"{reason} (now {transaction.producer_id}, epoch {transaction.producer_epoch})"
+
+
+def is_identity_before(transaction: TransactionState, command: ProducerCommand) -> bool:
+    """Return True for a retry by the producer that made the last bump (K12, K15, K37)."""
+    if command.producer_epoch != transaction.last_producer_epoch or transaction.last_producer_epoch < 0:
+        return False
+    rotated = transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0
+    return command.producer_id == (transaction.previous_producer_id if rotated else transaction.producer_id)
+
+
+def join_transaction(
+    delta: Delta,
+    command: TransactionCommand,
+    context: Context,
+    fenced_code: ErrorCode = ErrorCode.INVALID_PRODUCER_EPOCH,
+) -> Begun | Refusal:
+    """The transaction that a command adds to: the ongoing one, or the next one, which it begins."""
+    transaction = check_identity(delta, command, fenced_code)
+    if isinstance(transaction, Refusal):
+        return transaction
+    if transaction.status is TransactionStatus.ONGOING and command.transaction == transaction.transaction:
+        return Begun(transaction, changed=False, ended=transaction.prepared is not None)
+    if transaction.status in _BETWEEN and command.transaction == transaction.transaction + 1:
+        begun = transition(
+            transaction,
+            TransactionStatus.ONGOING,
+            transaction=command.transaction,
+            committed=False,
+            partitions=(),
+            offsets=(),
+            start_timestamp_ms=context.timestamp_ms,
+            start_entry=context.entry,
+            last_update_timestamp_ms=context.timestamp_ms,
+        )
+        return Begun(begun, changed=True, ended=False)
+    if transaction.status is TransactionStatus.COMPLETE_COMMIT and command.transaction == transaction.transaction:
+        return Begun(transaction, changed=False, ended=True)
+    return Refusal(
+        ErrorCode.INVALID_TXN_STATE,
+        f"transactional id {command.transactional_id!r} is in transaction {transaction.transaction} "
+        f"({transaction.status.name}): transaction {command.transaction} takes nothing now",
+    )

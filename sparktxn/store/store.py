@@ -1,0 +1,597 @@
+"""The public surface below the clients: for engines that read and write a store in many processes at once.
+
+The process that opens a `Store` plans and commits; others get picklable values and never open the log::
+
+    store = Store.open("/data/log")
+    view = store.view(["flights"])
+    tasks = store.plan_view(view)                           # → executors: read_task(task, store.options)
+    plan = store.stage_plan(["delays", "late"])             # → executors: plan.open().write(batch) … finish()
+    store.commit(staged, transactional_id="job-7")          # one transaction, one entry
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from sparktxn.config.store import StoreOptions
+from sparktxn.config.topic import check_topic_settings
+from sparktxn.errors import CommandRefused, ConfigurationError, ErrorCode, KafkaException, OutcomeUnknown
+from sparktxn.format.commands import CreateTopic, OffsetCommit
+from sparktxn.format.names import check_topic_name
+from sparktxn.format.schema import check_schema
+from sparktxn.kafka.groups import ConsumerGroupTopicPartitions
+from sparktxn.log.log import Log
+from sparktxn.log.views.readview import PartitionView, ReadView
+from sparktxn.process.clock import Clock, acquired_in_time, in_time
+from sparktxn.process.dropped import give_back_later
+from sparktxn.process.fork import ForkGuard, NoCopies
+from sparktxn.scan.commitorder import CommitCut, commit_cut, plan_commits
+from sparktxn.scan.committingentry import committing_entry
+from sparktxn.scan.content import checked_asked, checked_order, plan_view
+from sparktxn.scan.offsets import offset_for_time
+from sparktxn.scan.plan import ISOLATIONS, Isolation, Order, ReadTask, checked_ranges, end_of, plan_ranges
+from sparktxn.scan.reader import read
+from sparktxn.scan.storedfiles import CommittedFile, committed_files, have_cut_parts
+from sparktxn.scan.systemtables import SYSTEM_TABLES, TableSelection, TableTask, plan_table, read_table
+from sparktxn.scan.transactioncolumns import with_metadata
+from sparktxn.stage.batchcommits import (
+    BatchCommits,
+    CommitResult,
+    GroupOffsets,
+    OnReplayMismatch,
+    ReplayMismatch,
+    SinkCommit,
+)
+from sparktxn.stage.merging import check_carried
+from sparktxn.stage.newcolumns import add_columns
+from sparktxn.stage.rowpartitions import with_partition_key
+from sparktxn.stage.stager import StagedSegment, StageTopic
+from sparktxn.state.limits import PARTITION_COUNT_MAX
+from sparktxn.store.expectations import expectations
+from sparktxn.store.groupoffsets import committed_offsets, offsets_to_commit
+from sparktxn.store.internaltopics import refuse_change
+from sparktxn.store.memberexpiry import expire_overdue
+from sparktxn.store.registry import acquire_log, objects_of, release_dropped, release_log
+from sparktxn.store.stageplan import StagePlan
+from sparktxn.values import arguments
+from sparktxn.values.structs import TopicState
+
+__all__ = [
+    "PARTITION_COUNT_MAX",
+    "SYSTEM_TABLES",
+    "CommitResult",
+    "ReplayMismatch",
+    "SinkCommit",
+    "StagePlan",
+    "Store",
+    "TableSelection",
+    "TableTask",
+    "read_table_task",
+    "read_task",
+]
+
+TopicPartitionKey = tuple[str, int]
+
+
+def _clock_of(store: Store) -> Clock:
+    return store.log.clock
+
+
+class Store(NoCopies):
+    """A store, opened for planning and committing. Handles of one process and address share one log."""
+
+    def __init__(self, uri: str, options: Mapping[str, Any], log: Log) -> None:
+        self.uri = uri
+        self.options = StoreOptions(options)
+        self.log = log
+        self._fork = ForkGuard()
+        self._closed = False
+        # For a store that is dropped without close(): the log must not stay open for it.
+        self._dropped = weakref.finalize(self, give_back_later, partial(release_dropped, log, self._fork))
+        self._dropped.atexit = False
+        self._committing = threading.Lock()
+        self._commits = BatchCommits(log)
+
+    @classmethod
+    def open(
+        cls, uri: str | os.PathLike[str], *, options: Mapping[str, Any] | None = None, create: bool = False
+    ) -> Store:
+        """Opens the store at `uri` (a folder, ``file://``, ``s3://``, ``memory://``).
+
+        Args:
+            uri: the store's root.
+            options: ``store.*`` and ``checkpoint.*`` settings, and ``storage.*`` for fsspec.
+            create: make the store if there is none.
+
+        Raises:
+            ConfigurationError: the URI or an option is wrong.
+            StoreNotFound: there is no store, and `create` is False.
+        """
+        address = arguments.path("uri", uri)
+        options = arguments.mapping("options", options)
+        return cls(address, options, acquire_log(address, options, create=arguments.boolean("create", create)))
+
+    def __repr__(self) -> str:
+        return f"Store({self.log.objects.uri!r})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the log back; calling twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            if self._dropped.detach() and not self._fork.forked():
+                self._commits.let_go()
+                release_log(self.log)
+
+    @property
+    def store_id(self) -> str:
+        """The store's id: no two stores share one, whatever their addresses."""
+        return self.log.store_id
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError("this store is closed")
+        self._fork.check("store")
+
+    @in_time("timeout_s", _clock_of)
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int = 1,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+        timeout_s: float | None = None,
+    ) -> TopicState:
+        """Creates a topic of Kafka's record, or with `schema` a typed one.
+
+        Raises:
+            ConfigurationError: the name, a setting or the schema is wrong.
+            KafkaException: the topic is internal (INVALID_TOPIC).
+            CommandRefused: it exists (TOPIC_ALREADY_EXISTS), or the partition count is wrong.
+        """
+        self._check()
+        name = check_topic_name(arguments.text("name", name))
+        refuse_change(name)
+        partition_count = arguments.integer("partition_count", partition_count)
+        arguments.timeout_s("timeout_s", timeout_s)
+        checked = check_topic_settings(arguments.mapping("settings", settings))
+        columns = check_schema(schema) if schema is not None else None
+        command = CreateTopic(self.log.ids.token(), name, partition_count, checked, columns)
+        self.log.submit([command])
+        return self._existing(name)
+
+    @in_time("timeout_s", _clock_of)
+    def add_columns(
+        self, topic: str, schema: pa.Schema | Iterable[Sequence[object]], *, timeout_s: float | None = None
+    ) -> TopicState:
+        """Add nullable columns at the end of a typed topic; return the topic. Earlier records have null there.
+
+        A column that the topic has with the same type changes nothing, so a call may be repeated.
+
+        Raises:
+            ConfigurationError: a column is wrong or not nullable, or the topic has it with another type or another
+                case, or the topic has Kafka's record.
+            CommandRefused: there is no such topic.
+        """
+        self._check()
+        name = check_topic_name(arguments.text("topic", topic))
+        refuse_change(name)
+        checked = check_schema(schema)
+        arguments.timeout_s("timeout_s", timeout_s)
+        add_columns(self.log, name, checked)
+        return self._existing(name)
+
+    def _existing(self, name: str) -> TopicState:
+        topic = self.log.topic(name)
+        if topic is None:
+            raise CommandRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted at once")
+        return topic
+
+    @in_time("timeout_s", _clock_of)
+    def topics(self, timeout_s: float | None = None, *, max_age_ms: int = 0) -> list[TopicState]:
+        """All topics, by name: as they are now, or as this process has read them up to `max_age_ms` ago."""
+        self._check()
+        max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
+        arguments.timeout_s("timeout_s", timeout_s)
+        self.log.refresh(max_age_s=max_age_s)
+        return self.log.topics()
+
+    @in_time("timeout_s", _clock_of)
+    def view(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        entry: int | None = None,
+        timestamp_ms: int | None = None,
+        at_least_entry: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ReadView:
+        """A frozen view of the named topics (None: all), now, at an entry, or at a time.
+
+        `at_least_entry` is an entry that the log must already hold, such as the one of an earlier view.
+
+        Raises:
+            CommandRefused: a topic does not exist, or the entry is not in the log.
+            ViewExpired: vacuum has passed the entry.
+        """
+        self._check()
+        names = None if topics is None else arguments.identifiers("topics", topics)
+        entry = arguments.integer_or_none("entry", entry, 0)
+        timestamp_ms = arguments.integer_or_none("timestamp_ms", timestamp_ms, 0)
+        at_least_entry = arguments.integer_or_none("at_least_entry", at_least_entry, 0)
+        arguments.timeout_s("timeout_s", timeout_s)
+        view = self.log.view(names, entry=entry, timestamp_ms=timestamp_ms)
+        if at_least_entry is not None and view.entry < at_least_entry:
+            raise CommandRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the log of {self.uri!r} ends at entry {view.entry}, before entry {at_least_entry}: "
+                "is it another store?",
+            )
+        return view
+
+    def ranges(
+        self, view: ReadView, *, isolation: Isolation = "read_committed"
+    ) -> dict[TopicPartitionKey, tuple[int, int]]:
+        """The ranges of a read in offset order: from each partition's log start to its last stable, or last, offset."""
+        arguments.instance("view", view, ReadView)
+        arguments.choice("isolation", isolation, ISOLATIONS)
+        return {
+            key: (partition.log_start_offset, end_of(partition, isolation))
+            for key, partition in view.partitions.items()
+        }
+
+    def plan(
+        self,
+        view: ReadView,
+        ranges: Mapping[TopicPartitionKey, tuple[int, int]],
+        *,
+        isolation: Isolation = "read_committed",
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
+        """Self-contained tasks that read the ranges in offset order; any process runs them with `read_task`.
+
+        An end past what the isolation level sees is lowered to it. `plan_view` returns all that is committed, and says
+        what `by_segment` means.
+
+        Raises:
+            RetentionPassed: a range starts below a partition's log start.
+        """
+        self._check()
+        arguments.instance("view", view, ReadView)
+        arguments.choice("isolation", isolation, ISOLATIONS)
+        asked = checked_asked(columns, rows_per_task, by_segment)
+        ranges = checked_ranges(view, ranges)
+        # The address as resolved here: a relative path may mean another folder where a task runs.
+        tasks = plan_ranges(
+            self.log.objects,
+            self.log.objects.uri,
+            view,
+            ranges,
+            isolation=isolation,
+            **asked,
+        )
+        return with_metadata(view, tasks, self.log)
+
+    def plan_view(
+        self,
+        view: ReadView,
+        *,
+        order: Order | None = None,
+        isolation: Isolation = "read_committed",
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
+        """Return tasks that read a view, partition by partition in offset order; any process runs them.
+
+        Args:
+            view: what to read.
+            order: ``commit`` reads all that is committed at the view's entry. ``offset`` reads up to the last stable
+                offset of each partition, as Kafka does, and with read_uncommitted to the end of the log. None: commit
+                for read_committed, offset for read_uncommitted.
+            isolation: ``read_uncommitted`` returns records of open and aborted transactions, too.
+            bounds: (least offset, end offset or None) by partition; None: all partitions, whole.
+            columns: names of columns; None: all but those of the record's transaction.
+            rows_per_task: about how many rows a task has at most; None: no limit.
+            by_segment: whether tasks name each segment of merged files. Else they name such a file once, unless
+                `columns` ask for what only the log says of its segments.
+
+        Raises:
+            ConfigurationError: the order does not go with the isolation level, a topic has no such column, or a
+                partition is not in the view.
+        """
+        self._check()
+        arguments.instance("view", view, ReadView)
+        order = checked_order(order, isolation)
+        asked = checked_asked(columns, rows_per_task, by_segment)
+        tasks = plan_view(self.log.objects, view, bounds, order=order, isolation=isolation, **asked)
+        return with_metadata(view, tasks, self.log)
+
+    @in_time("timeout_s", _clock_of)
+    def files(
+        self, topic: ReadView | str, *, order: Order | None = None, timeout_s: float | None = None
+    ) -> list[CommittedFile]:
+        """Return the files that hold committed records, by topic, partition and offset: for other engines.
+
+        They stay as long as the vacuum keeps the view. Internal topics have none.
+
+        Args:
+            topic: a topic, for its records of now, or a view of any topics.
+            order: as in `plan_view`.
+            timeout_s: how long the view of a topic may take.
+
+        Raises:
+            ConfigurationError: the order is unknown.
+            CommandRefused: the topic does not exist.
+            DamagedObject: a manifest or an index is missing or altered.
+            ViewExpired: it is missing because the vacuum has passed the view.
+        """
+        if isinstance(topic, str):
+            topic = self.view([topic])
+        view = arguments.instance("topic", topic, ReadView, "a name or a ReadView")
+        tasks = self.plan_view(view, order=order, columns=())
+        if have_cut_parts(tasks):
+            tasks = self.plan_view(view, order=order, columns=(), by_segment=True)
+        return sorted(committed_files(tasks), key=lambda file: (file.topic, file.partition, file.base_offset))
+
+    @in_time("timeout_s", _clock_of)
+    def plan_table(
+        self, table: str, selection: TableSelection | None = None, *, timeout_s: float | None = None
+    ) -> list[TableTask]:
+        """Tasks that give rows of a system table, a name in SYSTEM_TABLES; any process reads them (`read_table_task`).
+
+        Raises:
+            ConfigurationError: there is no such table, or the last entry to list is not in the log.
+            CommandRefused: a topic does not exist, or the entry is not in the log.
+            ViewExpired: vacuum has passed the entry.
+        """
+        self._check()
+        arguments.timeout_s("timeout_s", timeout_s)
+        return plan_table(self.log, table, selection)
+
+    @in_time("timeout_s", _clock_of)
+    def transaction_entry(self, transaction: str, *, timeout_s: float | None = None) -> int:
+        """The entry that committed a transaction, named as the table ``entries`` names it or as ``queryId:batchId``.
+
+        Raises:
+            ConfigurationError: it is no such name, or no entry that the log has kept has committed it.
+        """
+        self._check()
+        arguments.timeout_s("timeout_s", timeout_s)
+        return committing_entry(self.log, arguments.text("transaction", transaction))
+
+    def plan_commits(
+        self,
+        view: ReadView,
+        after_entry: int,
+        *,
+        to_entry: int | None = None,
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        columns: Sequence[str] | None = None,
+        rows_per_task: int | None = None,
+        by_segment: bool = False,
+    ) -> list[ReadTask]:
+        """Return tasks that read what entries `after_entry` + 1 to `to_entry` (None: the view's) committed.
+
+        That is commit order: whole transactions, in the order of the entries that committed them, and the records that
+        those entries appended outside transactions. `bounds` are (least offset, end offset or None) by partition; None
+        means all partitions of the view. A partition that `bounds` does not name is not read. `by_segment` is as in
+        `plan_view`.
+
+        Raises:
+            ConfigurationError: an entry is after the view's, or a partition is not in the view.
+        """
+        self._check()
+        asked = checked_asked(columns, rows_per_task, by_segment)
+        tasks = plan_commits(self.log.objects, view, after_entry, to_entry, bounds, **asked)
+        return with_metadata(view, tasks, self.log)
+
+    def commit_cut(
+        self,
+        view: ReadView,
+        after_entry: int,
+        *,
+        to_entry: int | None = None,
+        bounds: Mapping[TopicPartitionKey, tuple[int, int | None]] | None = None,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> CommitCut:
+        """Return where a micro-batch in commit order ends that begins after `after_entry`: whole entries, at least one.
+
+        `to_entry` and `bounds` are as in `plan_commits`. Without a limit it ends at `to_entry`.
+        """
+        self._check()
+        return commit_cut(
+            self.log.objects, view, after_entry, bounds, to_entry=to_entry, rows_max=rows_max, bytes_max=bytes_max
+        )
+
+    def offset_for_time(
+        self,
+        partition: PartitionView,
+        timestamp_ms: int,
+        *,
+        order: Order | None = None,
+        isolation: Isolation = "read_committed",
+    ) -> int | None:
+        """The first offset of a record that `plan_view` reads and that is not older than `timestamp_ms`, or None."""
+        self._check()
+        arguments.instance("partition", partition, PartitionView)
+        order = checked_order(order, isolation)
+        timestamp_ms = arguments.integer("timestamp_ms", timestamp_ms)
+        return offset_for_time(self.log.objects, partition, timestamp_ms, isolation, order)
+
+    @in_time("timeout_s", _clock_of)
+    def stage_plan(
+        self,
+        topics: Iterable[str],
+        *,
+        partition_key: str | None = None,
+        max_age_ms: int = 0,
+        timeout_s: float | None = None,
+    ) -> StagePlan:
+        """What other processes need to stage records for these topics, as this process has read it up to so long ago.
+
+        `partition_key` is the column that chooses the partitions of a typed topic whose setting ``partition.key`` says
+        none.
+
+        Raises:
+            CommandRefused: a topic does not exist.
+            ConfigurationError: `partition_key` is no column of a topic, or its setting names another one.
+            KafkaException: a topic is internal (INVALID_TOPIC).
+        """
+        self._check()
+        topics = arguments.identifiers("topics", topics)
+        key = arguments.text_or_none("partition_key", partition_key)
+        for topic in topics:
+            refuse_change(topic)
+        max_age_s = arguments.integer("max_age_ms", max_age_ms, 0) / 1000
+        arguments.timeout_s("timeout_s", timeout_s)
+        born = self.log.refresh(max_age_s=max_age_s)
+        known = {name: self.log.topic(name) for name in topics}
+        if None in known.values():
+            known |= self.view(topics, timeout_s=timeout_s).topics
+        staged = {name: StageTopic.of(topic) for name, topic in known.items() if topic is not None}
+        if key is not None:
+            staged = {name: with_partition_key(topic, key) for name, topic in staged.items()}
+        return StagePlan(self.log.objects.uri, self.options, born, staged, self.log.settings.inline_bytes)
+
+    @in_time("timeout_s", _clock_of)
+    def commit(
+        self,
+        staged: Sequence[StagedSegment],
+        *,
+        transactional_id: str | None = None,
+        sink: SinkCommit | None = None,
+        on_replay_mismatch: OnReplayMismatch = "fail",
+        offsets: ConsumerGroupTopicPartitions | None = None,
+        expect: Mapping[tuple[str, int], int] | None = None,
+        timeout_s: float | None = None,
+    ) -> CommitResult:
+        """Commits staged segments as one transaction: all are visible from one entry on, or none ever.
+
+        Without a `transactional_id` all callers share one, and none fences another. The state does not grow with the
+        number of such commits. They have no identity that outlives this handle.
+
+        With `sink`, a batch that was committed before takes effect no second time, and claims nothing. If it is not
+        known to have had the same rows, `on_replay_mismatch` decides: "skip" writes nothing and says so in the
+        result's `mismatch`.
+
+        `offsets` are a consumer group's, committed in the same transaction: they are in force when its records are
+        visible. A batch that was committed before has committed its offsets, too.
+
+        With `expect`, a log end offset by (topic, partition), it commits only if each of these partitions ends there.
+
+        Raises:
+            ConfigurationError: a sink or offsets are given without `transactional_id`, or the data of a segment in
+                `staged` is not what it says of itself.
+            ExpectationFailed: a partition has another end than `expect` says: nothing was written.
+            KafkaException: `offsets` name a partition that does not exist (UNKNOWN_TOPIC_OR_PARTITION).
+            BatchRefused: a newer run or query has committed. With "fail" also where a batch id at or below the last
+                one is not known to have had these rows.
+            SegmentExpired: vacuum has passed a segment: stage it again.
+            ProducerFenced, CommandRefused: another producer has initialised the transactional id.
+            StoreUnavailable: nothing was committed by the deadline: call again.
+            OutcomeUnknown: the outcome is not known at the deadline: call again with the same arguments, which resolves
+                it. A call with others first learns the outcome, or cancels what has not taken effect.
+        """
+        self._check()
+        segments = arguments.items("staged", staged, StagedSegment)
+        check_carried(segments)
+        name = None if transactional_id is None else arguments.identifier("transactional_id", transactional_id)
+        batch = None if sink is None else arguments.instance("sink", sink, SinkCommit)
+        if batch is not None and name is None:
+            raise ConfigurationError("a sink is given without transactional_id: expected the id that keeps its batches")
+        if offsets is not None and name is None:
+            raise ConfigurationError("offsets are given without transactional_id: expected the id of their transaction")
+        arguments.choice("on_replay_mismatch", on_replay_mismatch, ("fail", "skip"))
+        arguments.timeout_s("timeout_s", timeout_s)
+        expected = expectations(self.log, expect)
+        # Two threads that commit under one id would take each other's transaction for their own.
+        if not acquired_in_time(self._committing):
+            raise OutcomeUnknown("another thread of this handle was committing until the deadline: call again")
+        try:
+            group = None if offsets is None else self._group_offsets(offsets)
+            return self._commits.commit(segments, name, batch, on_replay_mismatch, group, expected)
+        finally:
+            self._committing.release()
+
+    def _group_offsets(self, offsets: ConsumerGroupTopicPartitions) -> GroupOffsets:
+        """Return the offsets by topic ids, after overdue members were taken out: a group with members refuses them.
+
+        A topic that this handle does not know makes it read the log's newest.
+        """
+        try:
+            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
+        except KafkaException:
+            self.log.refresh()
+            found = GroupOffsets(*offsets_to_commit(self.log, offsets))
+        expire_overdue(self.log, [found.group_id])
+        return found
+
+    @in_time("timeout_s", _clock_of)
+    def committed_offsets(self, group_id: str, *, timeout_s: float | None = None) -> ConsumerGroupTopicPartitions:
+        """Return the offsets that a consumer group has committed, for all partitions that have one.
+
+        Raises:
+            TypeError, ConfigurationError: `group_id` is not the name of a group.
+        """
+        self._check()
+        group_id = arguments.identifier("group_id", group_id)
+        arguments.timeout_s("timeout_s", timeout_s)
+        self.log.refresh()
+        return committed_offsets(self.log, group_id)
+
+    @in_time("timeout_s", _clock_of)
+    def commit_offsets(self, offsets: ConsumerGroupTopicPartitions, *, timeout_s: float | None = None) -> None:
+        """Commit a consumer group's offsets, all or none, outside a transaction; the last commit is in force.
+
+        Raises:
+            ConfigurationError: `offsets` name no group, no offset, or a partition twice.
+            KafkaException: a partition does not exist (UNKNOWN_TOPIC_OR_PARTITION), or an offset is below 0.
+            OutcomeUnknown: not known by the deadline: call again, which does no harm.
+        """
+        self._check()
+        arguments.timeout_s("timeout_s", timeout_s)
+        group = self._group_offsets(offsets)
+        self.log.submit([OffsetCommit(self.log.ids.token(), group.group_id, group.offsets)])
+
+
+def read_task(
+    task: ReadTask, options: Mapping[str, Any] | None = None, *, batch_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in offset order, in any process that can reach the store's objects.
+
+    Raises:
+        DamagedObject: a segment is missing or is not what the log names.
+        ViewExpired: vacuum has passed the view that the task was planned in.
+    """
+    arguments.instance("task", task, ReadTask)
+    batch_rows = arguments.integer_or_none("batch_rows", batch_rows, 1)
+    yield from read(objects_of(task.store_uri, arguments.mapping("options", options)), task, batch_rows=batch_rows)
+
+
+def read_table_task(task: TableTask, options: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a system table's task, in any process that can reach the store's objects.
+
+    Raises:
+        DamagedObject: an object that the log names is missing or altered.
+        ViewExpired: vacuum has passed what the task names.
+    """
+    arguments.instance("task", task, TableTask)
+    yield from read_table(objects_of(task.store_uri, arguments.mapping("options", options)), task)
